@@ -1,0 +1,1 @@
+"""Everything that implements Policy: rules of the literature, networks, agents, planners."""

@@ -1,0 +1,1 @@
+"""The live side: policy server, scheduler loop, providers and runners. Nothing imports this package."""

@@ -1,0 +1,1 @@
+"""The worlds: the simulation core, recorded traces and the registered Gymnasium environments."""

@@ -1,0 +1,1 @@
+"""The simulation core: numpy and numba only (no gymnasium, no torch)."""

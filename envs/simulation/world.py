@@ -1,0 +1,99 @@
+"""What every simulated world offers to environments, evaluation and training: many copies, one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.snapshot import Observation
+from envs.simulation.streams import Split
+
+
+class WorldError(ValueError):
+    """A mistake in a world's configuration or data that its user can mend; the message is one line."""
+
+
+@dataclass(frozen=True)
+class EpisodeKey:
+    """Names one episode: everything random in it follows from these three."""
+
+    seed: int
+    split: Split
+    index: int
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """The fixed facts of a world.
+
+    Attributes:
+        name: registered name without version, e.g. "multicloud".
+        window: J, jobs shown in an observation.
+        n_clusters: C.
+        cluster_names: C names for people.
+        components: names of the K value components, e.g. ("own_misses", "mutual_misses", "delay").
+        weights: K default scalarisation weights (Liu 2022, section 5.3).
+        scales: K typical magnitudes of the components, for networks to normalise their targets.
+        metrics: metric names in display order; the first is the objective.
+        higher_is_better: for each metric.
+        time_unit: "slice" or "s".
+    """
+
+    name: str
+    window: int
+    n_clusters: int
+    cluster_names: tuple[str, ...]
+    components: tuple[str, ...]
+    weights: tuple[float, ...]
+    scales: tuple[float, ...]
+    metrics: tuple[str, ...]
+    higher_is_better: tuple[bool, ...]
+    time_unit: str
+
+    @property
+    def n_actions(self) -> int:
+        """Size of the flat action space J * (C + 1)."""
+        return self.window * (self.n_clusters + 1)
+
+
+class BatchWorld(Protocol):
+    """N independent copies of a world stepped by one call. Lane i is copy i.
+
+    `step` applies one decision per lane and advances each lane to its next decision, or to the episode's end.
+    The arrays in `observation` belong to the world and are overwritten by the next `step` or `reset`.
+    """
+
+    spec: WorldSpec
+    n_lanes: int
+    observation: Observation  # leading axis N
+
+    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+        """Start the episode keys[k] in lane lanes[k] (all lanes if None) and show its first decision."""
+
+    def step(
+        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Take one decision in every active lane: (reward (N,), done (N,)). Inactive lanes give 0, True.
+
+        Raises:
+            ValueError: for an action outside the mask of its lane (named, with the lane and the reason).
+        """
+
+    def decided_jobs(self) -> NDArray[np.int64]:
+        """(N,) job number that the latest `step` decided in each lane, -1 where none."""
+
+    def marks(self) -> NDArray[np.float64]:
+        """(N, M) running totals of the decided job, taken just before the latest action was applied."""
+
+    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(D, K) Monte-Carlo value components of D decisions of a finished episode (from `jobs`, `marks`)."""
+
+    def metrics(self, lane: int) -> Mapping[str, float]:
+        """Metrics of the finished episode in a lane, keyed by `spec.metrics`."""
+
+    def fingerprint(self, key: EpisodeKey) -> str:
+        """SHA-256 of everything random in an episode (workload, prices, availability): what suites hash."""

@@ -1,0 +1,1 @@
+"""Commands and loops that train, evaluate and compare policies."""
