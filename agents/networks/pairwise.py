@@ -1,0 +1,76 @@
+"""The pairwise network: one scorer shared by all (job, cluster) pairs, for any number of clusters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from agents.networks.base import NetworkInput, ValueNetwork
+from agents.networks.scaler import FeatureScaler
+from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, ClusterField
+
+OCCUPATION_WINDOWS = (1, 5, 20, 50, 105)
+"""The latest steps over which each cluster's occupation is averaged."""
+
+_IDENTITY_COLUMNS = (ClusterField.SEQUENCE, ClusterField.PROVIDER, ClusterField.REGION)
+
+
+class PairwiseNetwork(ValueNetwork):
+    """Scores each (job, cluster) pair with shared weights, in the light of all clusters.
+
+    Each cluster is encoded on its own; mean and maximum over the clusters are the context that every pair
+    sees. "None for now" is scored from the job, the context and the pooled pairs: waiting is worth what the
+    alternatives are not. No weight depends on the number, or the order, of the clusters, and columns that
+    only name a cluster (number, provider, region) are left out.
+
+    Args:
+        output_scales: K scales.
+        embedding_size: width of the cluster and job encodings.
+        hidden_size: width of the pair layers.
+    """
+
+    kept_clusters: Tensor
+
+    def __init__(
+        self, output_scales: tuple[float, ...], embedding_size: int = 64, hidden_size: int = 128
+    ) -> None:
+        super().__init__(output_scales)
+        kept = [field for field in range(N_CLUSTER_FIELDS) if field not in _IDENTITY_COLUMNS]
+        self.register_buffer("kept_clusters", torch.tensor(kept), persistent=False)
+        self.cluster_scaler = FeatureScaler(len(kept), with_log=True)
+        self.job_scaler = FeatureScaler(N_JOB_FIELDS, with_log=True)
+        self.pair_scaler = FeatureScaler(N_PAIR_FIELDS, with_log=True)
+        n_cluster = self.cluster_scaler.n_outputs + len(OCCUPATION_WINDOWS)
+        self.encode_cluster = nn.Sequential(nn.Linear(n_cluster, embedding_size), nn.ReLU())
+        self.encode_job = nn.Sequential(nn.Linear(self.job_scaler.n_outputs, embedding_size), nn.ReLU())
+        self.pair_input = nn.Linear(self.pair_scaler.n_outputs, hidden_size)
+        self.pair_cluster = nn.Linear(embedding_size, hidden_size, bias=False)
+        self.pair_state = nn.Linear(3 * embedding_size, hidden_size, bias=False)
+        self.pair_hidden = nn.Linear(hidden_size, hidden_size)
+        self.pair_output = nn.Linear(hidden_size, self.n_outputs)
+        self.none_hidden = nn.Linear(3 * embedding_size + 2 * hidden_size, hidden_size)
+        self.none_output = nn.Linear(hidden_size, self.n_outputs)
+
+    def fit_scalers(self, batch: NetworkInput) -> None:
+        """Fit the input normalisation."""
+        self.cluster_scaler.fit(batch.clusters[..., self.kept_clusters])
+        self.job_scaler.fit(batch.jobs)
+        self.pair_scaler.fit(batch.pairs)
+
+    def forward(self, batch: NetworkInput) -> Tensor:
+        """(B, J, C + 1, n_outputs) scaled values."""
+        history = torch.stack([batch.occupation[..., -w:].mean(-1) for w in OCCUPATION_WINDOWS], dim=-1)
+        columns = self.cluster_scaler(batch.clusters[..., self.kept_clusters])
+        clusters = self.encode_cluster(torch.cat([columns, history], dim=-1))
+        context = torch.cat([clusters.mean(1), clusters.amax(1)], dim=-1)
+        jobs = self.encode_job(self.job_scaler(batch.jobs))
+        state = torch.cat([jobs, context[:, None].expand(-1, jobs.shape[1], -1)], dim=-1)
+        hidden = torch.relu(
+            self.pair_input(self.pair_scaler(batch.pairs))
+            + self.pair_cluster(clusters)[:, None]
+            + self.pair_state(state)[:, :, None]
+        )
+        hidden = torch.relu(self.pair_hidden(hidden))
+        pooled = torch.cat([hidden.mean(2), hidden.amax(2)], dim=-1)
+        none = self.none_output(torch.relu(self.none_hidden(torch.cat([state, pooled], dim=-1))))
+        return torch.cat([self.pair_output(hidden), none[:, :, None]], dim=2)
