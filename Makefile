@@ -1,0 +1,74 @@
+# What people type. `make help` lists it.
+#
+#   ARGS      words for the command, passed on as they stand:  make train ARGS="trainer=quick seed=3"
+#   PIP_ARGS  words for pip, for instance another index for torch (see README.md)
+#   PYTHON    the Python that makes .venv (3.11 or 3.12)
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+PIP_ARGS ?=
+# Two threads are what the small networks here profit from; with more, the threads wait for each other.
+OMP_NUM_THREADS ?= 2
+export OMP_NUM_THREADS
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+
+.PHONY: help train test test-fast lint format bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+train: $(VENV)/.core  ## train the multi-cloud policy (sets up .venv if needed); ARGS="trainer=quick"
+	$(BIN)/python training/train.py +env=multicloud $(value ARGS)
+
+test: $(VENV)/.dev lint  ## lint, type-check and run every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(value ARGS)
+
+test-fast: $(VENV)/.dev  ## run the tests that take less than about ten seconds each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(value ARGS)
+
+lint: $(VENV)/.dev  ## ruff and mypy, as CI runs them
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.core  ## measure speed and memory against their bars; writes benchmarks/latest.json
+	$(BIN)/python -m benchmarks $(value ARGS)
+
+clean:  ## remove .venv and caches; keeps runs/ and results/
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment is made once; the two install stamps are renewed only when pyproject.toml changes.
+# A candidate must really run: a version manager's shim may exist for a Python that is not chosen.
+SUITABLE := import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+
+$(VENV)/.made:
+	@if $(BIN)/python -c '$(SUITABLE)' >/dev/null 2>&1 && $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	    touch $@; exit 0; \
+	fi; \
+	for candidate in $(PYTHON) python3.11 python3.12 python3 python; do \
+	    if "$$candidate" -c '$(SUITABLE)' >/dev/null 2>&1; then \
+	        echo "making $(VENV) with $$("$$candidate" --version)"; \
+	        rm -rf $(VENV) && "$$candidate" -m venv $(VENV) && touch $@; \
+	        exit $$?; \
+	    fi; \
+	done; \
+	echo "no Python 3.11 or 3.12 found: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
+	exit 2
+
+$(VENV)/.core: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e '.[dev]'
+	@touch $(VENV)/.core $@

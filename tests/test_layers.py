@@ -1,0 +1,145 @@
+"""Who may import whom: the layers of docs/architecture.md, checked on the syntax tree of every file."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = frozenset({"envs", "agents", "training", "deploy", "configs", "checkpoints", "benchmarks", "tests"})
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One folder and what its files may import.
+
+    `ours` and `foreign` name module prefixes; `foreign` None means any library.
+    """
+
+    folder: str
+    ours: tuple[str, ...]
+    foreign: tuple[str, ...] | None = None
+
+
+# A file belongs to the layer with the longest matching folder.
+LAYERS = (
+    Layer("envs/simulation", ours=("envs.simulation",), foreign=("numpy", "numba")),
+    Layer("envs/traces", ours=("envs.simulation", "envs.traces")),
+    Layer("envs", ours=("envs",)),
+    Layer("agents", ours=("agents", "envs.simulation")),
+    Layer("training", ours=("training", "agents", "envs")),
+    Layer("benchmarks", ours=("benchmarks", "training", "agents", "envs")),
+    Layer("deploy", ours=("deploy", "agents", "envs.simulation")),
+)
+
+
+def imported_modules(source: str, module: str, *, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, dotted module) of every import in `source`, relative ones resolved against `module`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")[: None if is_package and node.level == 1 else -node.level]
+                if is_package and node.level > 1:
+                    parents = module.split(".")[: 1 - node.level]
+                base = ".".join([*parents, *([node.module] if node.module else [])])
+            # `from envs import multicloud` imports envs.multicloud, or a name of envs: both are judged.
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def starts_with(module: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether the dotted `module` is one of `prefixes` or lies below one."""
+    return any(module == prefix or module.startswith(prefix + ".") for prefix in prefixes)
+
+
+def layer_of(path: str) -> Layer | None:
+    """The layer of a file named by its path from the repository's root."""
+    holding = [layer for layer in LAYERS if path.startswith(layer.folder + "/")]
+    return max(holding, key=lambda layer: len(layer.folder), default=None)
+
+
+def violations(path: str, source: str) -> list[str]:
+    """One line per import of the file that its layer forbids."""
+    layer = layer_of(path)
+    if layer is None:
+        return []
+    parts = path.removesuffix(".py").split("/")
+    is_package = parts[-1] == "__init__"
+    module = ".".join(parts[:-1] if is_package else parts)
+    found = []
+    for line, name in imported_modules(source, module, is_package=is_package):
+        top = name.split(".")[0]
+        if top in OURS:
+            allowed = starts_with(name, layer.ours)
+        else:
+            allowed = (
+                layer.foreign is None or top in sys.stdlib_module_names or starts_with(name, layer.foreign)
+            )
+        if not allowed:
+            found.append(f"{path}:{line} imports {name}: {layer.folder}/ may not")
+    return found
+
+
+def test_every_file_keeps_to_its_layer() -> None:
+    files = [path for layer in LAYERS for path in (ROOT / layer.folder).rglob("*.py")]
+    assert len(files) > 10
+    found = [
+        line
+        for path in sorted(set(files))
+        for line in violations(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("envs/simulation/clock.py", "import gymnasium"),
+        ("envs/simulation/clock.py", "def f():\n    import torch.nn as nn"),
+        ("envs/simulation/clock.py", "import pandas as pd"),
+        ("envs/simulation/clock.py", "from envs.traces import bundle"),
+        ("envs/simulation/clock.py", "from ..traces.bundle import load"),
+        ("envs/simulation/__init__.py", "from ..traces import bundle"),
+        ("envs/traces/bundle.py", "from envs.multicloud import MultiCloudEnv"),
+        ("envs/multicloud.py", "from agents.policy import Policy"),
+        ("envs/multicloud.py", "import training"),
+        ("agents/rules/maf.py", "from envs import multicluster"),
+        ("agents/rules/maf.py", "import envs.multicloud"),
+        ("agents/rules/maf.py", "from envs.traces import bundle"),
+        ("agents/rules/maf.py", "from training.train import main"),
+        ("training/train.py", "import deploy"),
+        ("training/train.py", "from deploy.server import serve"),
+        ("training/train.py", "import tests.oracle"),
+        ("benchmarks/inference.py", "from deploy import server"),
+        ("deploy/server.py", "from envs.multicloud import MultiCloudEnv"),
+        ("deploy/server.py", "import training.train"),
+    ],
+)
+def test_a_forbidden_import_is_found(path: str, source: str) -> None:
+    assert len(violations(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("envs/simulation/clock.py", "import heapq\nimport numpy as np\nfrom numba import njit"),
+        ("envs/simulation/clock.py", "from .series import StepSeries\nfrom . import world"),
+        ("envs/simulation/__init__.py", "from .series import StepSeries"),
+        ("envs/multicloud.py", "import gymnasium\nfrom envs.traces.bundle import load"),
+        ("agents/networks/lstm.py", "import torch\nfrom envs.simulation.snapshot import Observation"),
+        ("training/train.py", "import envs.multicloud\nfrom agents.rules import make_rule"),
+        ("deploy/server.py", "from agents.policy import Policy\nfrom envs.simulation import snapshot"),
+        ("tests/anything.py", "import deploy, training, envs"),
+    ],
+)
+def test_an_allowed_import_is_not_reported(path: str, source: str) -> None:
+    assert violations(path, source) == []
