@@ -1,0 +1,1 @@
+"""Learning: replay, exploration, value regression and counterfactual labels."""

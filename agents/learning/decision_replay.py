@@ -1,0 +1,83 @@
+"""Replay of single decisions with their Monte-Carlo values (the knowledge buffer of Liu 2022, Fig. 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agents.networks.base import NetworkInput
+from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
+
+FloatArray = NDArray[np.float32]
+
+
+class DecisionReplay:
+    """A ring of the latest decisions: what was seen, which cluster was chosen, what it was worth.
+
+    Occupation is kept as float16 (ratios in 0..1), everything else as float32.
+
+    Args:
+        capacity: decisions kept (K = 50,000 in the thesis).
+        n_clusters: C.
+        n_components: K value components.
+        rng: the run's "replay" stream.
+    """
+
+    def __init__(self, capacity: int, n_clusters: int, n_components: int, rng: np.random.Generator) -> None:
+        self.capacity = capacity
+        self.rng = rng
+        self.size = 0
+        self._next = 0
+        self._columns: dict[str, NDArray[Any]] = {
+            "clusters": np.zeros((capacity, n_clusters, N_CLUSTER_FIELDS), np.float32),
+            "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
+            "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
+            "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
+            "targets": np.zeros(capacity, np.int64),
+            "values": np.zeros((capacity, n_components), np.float32),
+        }
+
+    def add(self, **columns: NDArray[Any]) -> None:
+        """Append n decisions (each column with a leading axis n), overwriting the oldest."""
+        n = len(columns["targets"])
+        where = (self._next + np.arange(n)) % self.capacity
+        for name, array in self._columns.items():
+            array[where] = columns[name]
+        self._next = (self._next + n) % self.capacity
+        self.size = min(self.capacity, self.size + n)
+
+    def sample(self, n: int, device: torch.device) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
+        """n decisions drawn uniformly: inputs with J = 1, chosen clusters (n,), values (n, K)."""
+        return self.rows(self.rng.integers(0, self.size, n), device)
+
+    def rows(
+        self, rows: NDArray[np.int64], device: torch.device
+    ) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
+        """The decisions at the given places of the ring."""
+
+        def tensor(name: str) -> torch.Tensor:
+            return torch.from_numpy(self._columns[name][rows]).to(device)
+
+        batch = NetworkInput(
+            clusters=tensor("clusters"),
+            occupation=tensor("occupation").float(),
+            jobs=tensor("jobs")[:, None],
+            pairs=tensor("pairs")[:, None],
+        )
+        return batch, tensor("targets"), tensor("values")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on bit for bit."""
+        kept = {name: torch.from_numpy(array[: self.size].copy()) for name, array in self._columns.items()}
+        return {"columns": kept, "size": self.size, "next": self._next, "rng": self.rng.bit_generator.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.size = int(state["size"])
+        self._next = int(state["next"])
+        for name, array in self._columns.items():
+            array[: self.size] = state["columns"][name].numpy()
+        self.rng.bit_generator.state = state["rng"]

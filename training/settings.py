@@ -1,0 +1,152 @@
+"""Typed settings of a run: agent and trainer (the worlds' settings live beside the worlds)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from envs.simulation.world import WorldError
+
+AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave"]
+
+
+@dataclass
+class AgentSettings:
+    """What learns.
+
+    Attributes:
+        name: shown in tables and written into checkpoints.
+        kind: network and learning method: "rl_lsfc" and "rl_fc" regress Monte-Carlo values of single
+            decisions, "spotweave" regresses counterfactual advantages with the pairwise network.
+        features: "table_5_1" (the thesis's state) or "all" (every column); for rl_lsfc and rl_fc.
+        weights: scalarisation weights of the value components; empty: the world's defaults.
+        scales: magnitudes by which targets are divided; empty: the world's defaults.
+        lstm_size: hidden units of the LSTM (rl_lsfc).
+        shared_size: width of the shared layer (rl_lsfc: N_fc1 = 800).
+        head_size: width of each head (rl_lsfc: N_fc2 = 200).
+        hidden_sizes: the two hidden layers of rl_fc (2000 and 500 in chapter 4).
+        embedding_size: width of cluster and job encodings (spotweave).
+        pair_size: width of the pair layers (spotweave).
+    """
+
+    name: str = "rl_lsfc"
+    kind: AgentKind = "rl_lsfc"
+    features: Literal["table_5_1", "all"] = "table_5_1"
+    weights: list[float] = field(default_factory=list)
+    scales: list[float] = field(default_factory=list)
+    lstm_size: int = 64
+    shared_size: int = 800
+    head_size: int = 200
+    hidden_sizes: list[int] = field(default_factory=lambda: [2000, 500])
+    embedding_size: int = 64
+    pair_size: int = 128
+
+
+@dataclass
+class ScheduleSettings:
+    """From `start` to `end` over the first `share` of the episodes; "step" jumps there, "linear" glides."""
+
+    start: float = 0.0
+    end: float = 0.0
+    share: float = 1.0
+    shape: Literal["linear", "step"] = "linear"
+
+    def at(self, progress: float) -> float:
+        """The value at `progress` in 0..1 of the episodes."""
+        if self.shape == "step":
+            return self.start if progress < self.share else self.end
+        if self.share <= 0.0:
+            return self.end
+        return self.start + (self.end - self.start) * min(1.0, max(0.0, progress / self.share))
+
+
+@dataclass
+class CounterfactualSettings:
+    """How counterfactual labels are made (agent kind "spotweave").
+
+    Attributes:
+        states_per_episode: decisions labelled in each behaviour episode.
+        further_arrivals: a copy of the world sees this many more arrivals, then runs empty.
+        copies: lanes of the world that holds the copies.
+        candidates: at most this many choices are tried per labelled decision.
+        self_play_share: from this share of the episodes on, copies follow the learned policy, not the guide.
+    """
+
+    states_per_episode: int = 24
+    further_arrivals: int = 12
+    copies: int = 512
+    candidates: int = 24
+    self_play_share: float = 1.1
+
+
+@dataclass
+class TrainerSettings:
+    """How it learns.
+
+    Attributes:
+        episodes: training episodes.
+        lanes: episodes played at the same time; learning and checkpoints happen between such rounds.
+        max_minutes: training stops at the first round after this; 0: no limit.
+        gradient_steps: gradient steps per episode.
+        batch_size: decisions per gradient step.
+        replay_capacity: decisions kept.
+        optimizer: "adam" or "sgd".
+        loss: "mse" or "huber".
+        target_clip: bound on scaled targets.
+        learning_rate: schedule over the episodes.
+        epsilon_1: chance to explore (Liu 2022, eq. 4.3).
+        epsilon_2: share of exploration that is random; the rest follows the guide.
+        guide: the rule that guides and that curves are compared with.
+        validation_every: episodes between validations.
+        validation_episodes: episodes of the validation suite.
+        test_episodes: episodes of the test suite for the table at the end; 0: no table.
+        save_every_minutes: minutes between checkpoints of the whole training state.
+        counterfactual: settings of agent kind "spotweave".
+    """
+
+    episodes: int = 500
+    lanes: int = 20
+    max_minutes: float = 0.0
+    gradient_steps: int = 4
+    batch_size: int = 512
+    replay_capacity: int = 50_000
+    optimizer: Literal["adam", "sgd"] = "adam"
+    loss: Literal["mse", "huber"] = "mse"
+    target_clip: float = 5.0
+    learning_rate: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(5e-4, 5e-5))
+    epsilon_1: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(0.8, 0.0, 0.5))
+    epsilon_2: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(0.5, 0.5))
+    guide: str = "maf"
+    validation_every: int = 100
+    validation_episodes: int = 10
+    test_episodes: int = 50
+    save_every_minutes: float = 2.0
+    counterfactual: CounterfactualSettings = field(default_factory=CounterfactualSettings)
+
+
+def check_trainer(trainer: TrainerSettings) -> None:
+    """Refuse settings that cannot train, in one line.
+
+    Raises:
+        WorldError: naming the setting, its value and what is expected.
+    """
+    positive = (
+        "episodes",
+        "lanes",
+        "batch_size",
+        "replay_capacity",
+        "validation_every",
+        "validation_episodes",
+    )
+    for name in positive:
+        if getattr(trainer, name) < 1:
+            raise WorldError(f"trainer.{name} is {getattr(trainer, name)}: expected at least 1")
+    if trainer.replay_capacity < trainer.batch_size:
+        raise WorldError(
+            f"trainer.replay_capacity ({trainer.replay_capacity}) is smaller than "
+            f"trainer.batch_size ({trainer.batch_size}): raise the one or lower the other"
+        )
+    for name in ("epsilon_1", "epsilon_2"):
+        schedule: ScheduleSettings = getattr(trainer, name)
+        if not (0 <= schedule.start <= 1 and 0 <= schedule.end <= 1):
+            raise WorldError(f"trainer.{name} must stay within 0..1, got {schedule.start} to {schedule.end}")
