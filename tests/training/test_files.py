@@ -1,0 +1,108 @@
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from training.files import WriteError, prepare_directory, write_atomically, write_csv, write_json, write_text
+
+
+def listing(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    write_text(target, "old")
+    write_text(target, "new é")
+    assert target.read_text(encoding="utf-8") == "new é"
+    assert listing(tmp_path) == ["result.txt"]
+
+
+def test_new_files_get_ordinary_permissions(tmp_path: Path) -> None:
+    ordinary = tmp_path / "ordinary"
+    ordinary.touch()
+    write_text(tmp_path / "ours", "x")
+    assert (tmp_path / "ours").stat().st_mode == ordinary.stat().st_mode
+
+
+def test_a_full_disk_leaves_the_old_file_and_one_clear_line(tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    write_text(target, "old")
+
+    def fill(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(WriteError, match=r"cannot write .*result.json: No space left on device.*free some"):
+        write_atomically(target, fill)
+    assert target.read_text() == "old"
+    assert listing(tmp_path) == ["result.json"]
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+
+    def fill(temporary: Path) -> None:
+        with open("/dev/full", "w") as full:
+            full.write("x")
+
+    with pytest.raises(WriteError, match="No space left on device"):
+        write_atomically(tmp_path / "never-written", fill)
+    assert listing(tmp_path) == []
+
+
+def test_an_interrupt_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    write_text(target, "old")
+
+    def interrupt(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(target, interrupt)
+    assert target.read_text() == "old"
+    assert listing(tmp_path) == ["result.txt"]
+
+
+def test_a_missing_directory_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="No such file or directory"):
+        write_text(tmp_path / "missing" / "x.txt", "x")
+
+
+def test_prepare_directory_creates_and_proves(tmp_path: Path) -> None:
+    assert prepare_directory(tmp_path / "a" / "b").is_dir()
+    assert listing(tmp_path / "a" / "b") == []
+
+
+def test_prepare_directory_refuses_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(WriteError, match=r"cannot write into .*taken: .*out=results"):
+        prepare_directory(tmp_path / "taken")
+    with pytest.raises(WriteError, match="Not a directory"):
+        prepare_directory(tmp_path / "taken" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_prepare_directory_refuses_what_may_not_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(WriteError, match="Permission denied"):
+        prepare_directory(tmp_path)
+    tmp_path.chmod(0o700)
+
+
+def test_json_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 0.1, "y": [1, None]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 0.1, "y": [1, None]}
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert json.loads((tmp_path / "a.json").read_text())["x"] == 0.1
+
+
+def test_csv_floats_read_back_exactly(tmp_path: Path) -> None:
+    value = 0.1 + 0.2
+    write_csv(tmp_path / "a.csv", ["name", "value"], [["a,b", value]])
+    assert (tmp_path / "a.csv").read_text() == f'name,value\n"a,b",{value!r}\n'
