@@ -1,0 +1,234 @@
+"""Builds the committed bundle of recorded markets from the raw collections (see docs/traces.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from envs.traces.errors import TraceError
+
+FORMAT_VERSION = 1
+CLOCK_START = pd.Timestamp("2023-02-15T22:08:16Z")
+TICK_S = 195
+# GCP spot prices are recorded from 2023-05-08 on. 210 days are 30 whole weeks, so weekdays agree, and they
+# put two rounds of real price changes (2023-09-28, 2023-10-26) on days 14 and 42 of the clock.
+GCP_SHIFT_DAYS = 210
+GCP_TYPES = ("a2-highgpu-1g", "g2-standard-8", "a2-ultragpu-1g")
+GCP_REGIONS = ("us-central1", "us-east1", "us-east4", "us-west1", "europe-west4")
+
+_V100_TYPE = "p3.2xlarge"
+_SERIES_KEY = ["provider", "region", "zone", "instance_type", "market", "quantity"]
+_SOURCES: dict[str, dict[str, str]] = {
+    "aws_v100_2023": {
+        "source": "https://github.com/andylizf/skynomad-artifact @62b9aaa",
+        "licence": "Apache-2.0",
+        "what": "spot availability and price of p3.2xlarge in nine zones, prices of transfer between regions",
+    },
+    "gcp_prices": {
+        "source": "https://github.com/Cyclenerd/google-cloud-pricing-cost-calculator, 290 revisions",
+        "licence": "Apache-2.0",
+        "what": "on-demand and spot prices, machine types",
+    },
+    "aws_on_demand": {
+        "source": (
+            "https://github.com/aws/karpenter-provider-aws "
+            "@1d927085dd81a9df9301e613f371dac5b4d16bfe and history"
+        ),
+        "licence": "Apache-2.0",
+        "what": "us-east-1 on-demand prices and instance types",
+    },
+    "aws_gpu_prices_2020": {
+        "source": "https://github.com/stanford-futuredata/training_on_a_dime",
+        "licence": "MIT",
+        "what": "life times of spot instances, 2020",
+    },
+}
+
+
+def build_bundle(source: Path, out: Path) -> None:
+    """Write series, egress, instances and life times as parquet, and bundle.json beside them.
+
+    Args:
+        source: folder that holds aws_v100_2023, gcp_prices, aws_on_demand and aws_gpu_prices_2020.
+        out: folder of the bundle; it must already hold list_prices.json.
+
+    Raises:
+        TraceError: for a missing or unexpected input, in one line.
+    """
+    missing = [name for name in _SOURCES if not (source / name).is_dir()]
+    if missing:
+        raise TraceError(
+            f"{source} has no folder {missing[0]}: give the folder that holds {', '.join(_SOURCES)}"
+        )
+    try:
+        list_prices = json.loads((out / "list_prices.json").read_text())
+    except OSError as error:
+        raise TraceError(
+            f"{out / 'list_prices.json'} cannot be read ({error.strerror}): restore it"
+        ) from error
+    series = pd.concat(
+        [
+            _aws_spot(source / "aws_v100_2023"),
+            _aws_on_demand(source / "aws_on_demand"),
+            _gcp(source / "gcp_prices"),
+        ]
+    )
+    tables = {
+        "series": series,
+        "egress": pd.read_csv(source / "aws_v100_2023" / "aws_egress_pricing.csv").sort_values(
+            ["from_region", "to_region"]
+        ),
+        "instances": _instances(source, list_prices, set(series["instance_type"])),
+        "lifetimes": _lifetimes(source / "aws_gpu_prices_2020"),
+    }
+    for name, table in tables.items():
+        arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+        pq.write_table(arrow, out / f"{name}.parquet", compression="zstd")
+    record_end_s = int(series.loc[series["quantity"] == "available", "time_s"].max()) + TICK_S
+    meta: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "clock_start_utc": CLOCK_START.isoformat(),
+        "tick_s": TICK_S,
+        "record_end_s": max(record_end_s, _last_tick_s(source / "aws_v100_2023") + TICK_S),
+        "gcp_shift_days": GCP_SHIFT_DAYS,
+        "polarity": "available",
+        "sources": {
+            name: {**facts, "sha256": _folder_hash(source / name)} for name, facts in _SOURCES.items()
+        },
+    }
+    (out / "bundle.json").write_text(json.dumps(meta, indent=2) + "\n")
+
+
+def _last_tick_s(folder: Path) -> int:
+    dates = pd.read_csv(sorted(folder.glob("*_v100_1.csv"))[0], usecols=["date"])["date"]
+    return int((pd.Timestamp(dates.iloc[-1], tz="UTC") - CLOCK_START).total_seconds())
+
+
+def _folder_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.csv")) + sorted(folder.glob("*.json")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _changes(times_s: Any, values: Any) -> pd.DataFrame:
+    """Only the rows where the value differs from the row before."""
+    kept = np.concatenate([[True], np.asarray(values)[1:] != np.asarray(values)[:-1]])
+    return pd.DataFrame(
+        {"time_s": np.asarray(times_s, dtype=np.int64)[kept], "value": np.asarray(values, np.float64)[kept]}
+    )
+
+
+def _labelled(table: pd.DataFrame, *key: str) -> pd.DataFrame:
+    return table.assign(**dict(zip(_SERIES_KEY, key, strict=True)))[[*_SERIES_KEY, "time_s", "value"]]
+
+
+def _aws_spot(folder: Path) -> pd.DataFrame:
+    prices = json.loads((folder / "v100_spot_prices.json").read_text())
+    parts = []
+    for path in sorted(folder.glob("*_v100_1.csv")):
+        zone = path.name.removesuffix("_v100_1.csv")
+        ticks = pd.read_csv(path)
+        times_s = (pd.to_datetime(ticks["date"], utc=True) - CLOCK_START).dt.total_seconds()
+        price = prices[path.name.removesuffix(".csv")]
+        if len(price) != len(ticks) or times_s.iloc[0] != 0:
+            raise TraceError(
+                f"{path.name}: {len(ticks)} ticks from {ticks['date'].iloc[0]} against {len(price)} prices "
+                f"from {CLOCK_START:%Y-%m-%d %H:%M:%S}: use the release that docs/traces.md names"
+            )
+        key = ("aws", zone[:-1], zone, _V100_TYPE, "spot")
+        parts.append(_labelled(_changes(times_s, ticks["availability"]), *key, "available"))
+        parts.append(_labelled(_changes(times_s, price), *key, "price_usd_hour"))
+    return pd.concat(parts)
+
+
+def _aws_on_demand(folder: Path) -> pd.DataFrame:
+    types = pd.read_csv(folder / "aws_instance_types.csv")
+    with_gpu = (types["instance-gpu-manufacturer"] == "nvidia") & (types["instance-gpu-count"] >= 1)
+    gpu_types = set(types.loc[with_gpu, "instance_type"])
+    log = pd.read_csv(folder / "aws_on_demand_us_east_1_changes.csv")
+    log = log[log["instance_type"].isin(gpu_types) | log["instance_type"].str.startswith("p3.")]
+    return _price_series(log, "generated_at", "on_demand_usd_hour", "aws", "on_demand", shift_days=0)
+
+
+def _gcp(folder: Path) -> pd.DataFrame:
+    log = pd.read_csv(folder / "gcp_price_changes.csv")
+    log = log[log["machine_type"].isin(GCP_TYPES) & log["region"].isin(GCP_REGIONS)]
+    log = log.rename(columns={"machine_type": "instance_type"})
+    return pd.concat(
+        [
+            _price_series(
+                log.dropna(subset=[column]), "snapshot_date", column, "gcp", market, shift_days=GCP_SHIFT_DAYS
+            )
+            for market, column in (("on_demand", "on_demand_usd_hour"), ("spot", "spot_usd_hour"))
+        ]
+    )
+
+
+def _price_series(
+    log: pd.DataFrame, date: str, column: str, provider: str, market: str, shift_days: int
+) -> pd.DataFrame:
+    """A price list of a region as series; a negative time is before the clock's start."""
+    parts = []
+    for (instance_type, region), rows in log.sort_values(date).groupby(["instance_type", "region"]):
+        since = pd.to_datetime(rows[date], utc=True) - pd.Timedelta(days=shift_days) - CLOCK_START
+        table = _changes(since.dt.total_seconds(), rows[column])
+        parts.append(
+            _labelled(table, provider, str(region), "", str(instance_type), market, "price_usd_hour")
+        )
+    return pd.concat(parts)
+
+
+def _instances(source: Path, list_prices: dict[str, Any], wanted: set[str]) -> pd.DataFrame:
+    aws = pd.read_csv(source / "aws_on_demand" / "aws_instance_types.csv")
+    rows = [
+        {
+            "provider": "aws",
+            "instance_type": row["instance_type"],
+            "vcpus": int(row["instance-cpu"]),
+            "memory_gib": row["instance-memory"] / 1024,
+            "gpus": int(row["instance-gpu-count"]),
+            "gpu_model": row["instance-gpu-name"],
+            "gpu_memory_gib": row["instance-gpu-memory"] / 1024,
+        }
+        for row in aws[aws["instance_type"].isin(wanted)].to_dict("records")
+    ]
+    rows += [
+        {"provider": "aws", "instance_type": name, **facts}
+        for name, facts in list_prices["aws"]["instances"].items()
+    ]
+    gpu_memory_gib = list_prices["gcp"]["gpu_memory_gib"]
+    gcp = pd.read_csv(source / "gcp_prices" / "machine_types.csv")
+    for row in gcp[gcp["machine_type"].isin(wanted)].to_dict("records"):
+        # The source counts the 80 GB cards of a2-ultragpu under both columns, so the more special one wins.
+        model = next(name for name in ("a100-80gb", "a100", "l4") if row[name] > 0)
+        rows.append(
+            {
+                "provider": "gcp",
+                "instance_type": row["machine_type"],
+                "vcpus": int(row["cpu"]),
+                "memory_gib": float(row["ram"]),
+                "gpus": int(row[model]),
+                "gpu_model": model,
+                "gpu_memory_gib": gpu_memory_gib[model],
+            }
+        )
+    return pd.DataFrame(rows).sort_values(["provider", "instance_type"])
+
+
+def _lifetimes(folder: Path) -> pd.DataFrame:
+    table = pd.read_csv(folder / "instance_lifetimes.csv")
+    table = table.assign(
+        life_s=(table["life_h"] * 3600).round().astype(np.int64), gpus=table["gpus"].astype(int)
+    )
+    return table[["cloud", "zone", "gpu", "gpus", "created_at", "life_s", "preempted"]].sort_values(
+        "created_at"
+    )

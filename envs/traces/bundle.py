@@ -1,0 +1,276 @@
+"""The recorded markets that ship with the package."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from envs.simulation.series import OfferTrace, StepSeries
+from envs.traces.errors import TraceError
+
+DATA_DIR = Path(__file__).parent / "data"
+FORMAT_VERSION = 1
+DAY_S = 86_400
+
+#: Half-open day ranges on the bundle's clock. The last half day of the record is in none of them.
+SPLIT_DAYS: dict[str, tuple[int, int]] = {"train": (0, 30), "validation": (30, 38), "test": (38, 45)}
+
+#: Region name of capacity that belongs to the user, for `TraceBundle.egress_usd_per_gb`.
+OWNED_REGION = "owned"
+
+_GCP_REGION = re.compile(r"(us|northamerica|southamerica|europe|asia|australia|me|africa)-[a-z]+[0-9]+")
+_AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
+
+_SeriesKey = tuple[str, str, str, str, str, str]
+
+
+@dataclass(frozen=True)
+class InstanceType:
+    """What one machine of a type holds. `gpu_memory_gib` is per GPU."""
+
+    provider: str
+    name: str
+    vcpus: int
+    memory_gib: float
+    gpus: int
+    gpu_model: str
+    gpu_memory_gib: float
+
+
+@dataclass(frozen=True)
+class InstanceLifetime:
+    """One spot instance of the 2020 logs; `preempted` False means that it outlived the log (censored)."""
+
+    cloud: str
+    zone: str
+    gpu: str
+    gpus: int
+    created_at: str
+    life_s: int
+    preempted: bool
+
+
+@dataclass(frozen=True)
+class TraceBundle:
+    """Recorded prices and availability on one clock.
+
+    Times are seconds from `clock_start_utc`, when the AWS recording starts. GCP spot prices were recorded
+    only from 2023-05-08 on, so every GCP series (spot and on-demand alike) is moved `gcp_shift_days` back:
+    the GCP prices of 2023-09-13 stand at time 0. Prices before time 0 are kept, at negative times.
+
+    Attributes:
+        clock_start_utc: ISO 8601.
+        record_end_s: where recorded availability ends.
+        tick_s: seconds between two probes of availability (nominal; the true times are kept).
+        gcp_shift_days: see above.
+        meta: bundle.json as read, with sources and licences.
+        lifetimes: life times of the spot instances of the 2020 logs.
+    """
+
+    clock_start_utc: str
+    record_end_s: int
+    tick_s: int
+    gcp_shift_days: int
+    meta: dict[str, Any]
+    lifetimes: tuple[InstanceLifetime, ...]
+    _series: dict[_SeriesKey, StepSeries]
+    _egress: dict[tuple[str, str], float]
+    _instances: dict[tuple[str, str], InstanceType]
+    _list_prices: dict[str, Any]
+
+    def spot_zones(self, provider: str = "aws", instance_type: str = "p3.2xlarge") -> tuple[str, ...]:
+        """Zones with recorded spot availability of an instance type, in alphabetical order."""
+        return tuple(
+            sorted(
+                zone
+                for owner, _, zone, kind, market, quantity in self._series
+                if (owner, kind, market, quantity) == (provider, instance_type, "spot", "available")
+            )
+        )
+
+    def offers(self) -> tuple[tuple[str, str, str, str, str], ...]:
+        """(provider, region, zone, instance type, market) of every price series; zone "" is the region."""
+        return tuple(sorted(key[:5] for key in self._series if key[5] == "price_usd_hour"))
+
+    def offer_trace(
+        self,
+        provider: str,
+        region: str,
+        zone: str,
+        instance_type: str,
+        market: str,
+        availability: StepSeries | None = None,
+    ) -> OfferTrace:
+        """Price and availability of one offer.
+
+        Args:
+            provider: "aws" or "gcp".
+            region: e.g. "us-east-1", "us-central1".
+            zone: e.g. "us-east-1a"; it matters for AWS spot only, the other price lists are per region.
+            instance_type: e.g. "p3.2xlarge".
+            market: "spot" or "on_demand".
+            availability: synthetic availability in place of the recorded one. GCP spot needs it, since nobody
+                recorded it (see `envs.simulation.availability.generate_availability`).
+
+        Returns:
+            The trace; on-demand without `availability` is always available.
+
+        Raises:
+            TraceError: for an offer that the bundle lacks, or without availability where none is known.
+        """
+        if market not in ("spot", "on_demand"):
+            raise TraceError(f"market {market!r}: expected 'spot' or 'on_demand'")
+        zonal = (provider, market) == ("aws", "spot")
+        home = self._price_region(provider, region) if market == "on_demand" else region
+        key = (provider, home, zone if zonal else "", instance_type, market)
+        price = self._series.get((*key, "price_usd_hour"))
+        if price is None:
+            raise TraceError(
+                f"the bundle has no {market} price of {provider} {instance_type} in "
+                f"{zone if zonal else region}: `python -m envs.traces show` lists what it has"
+            )
+        if availability is not None:
+            return OfferTrace(price, availability, synthetic_availability=True)
+        if market == "on_demand":
+            return OfferTrace(price, StepSeries(np.zeros(1, np.int64), np.ones(1)))
+        recorded = self._series.get((*key, "available"))
+        if recorded is None:
+            raise TraceError(
+                f"availability of {provider} spot {instance_type} in {region} was never recorded: "
+                "pass availability=, e.g. from generate_availability"
+            )
+        return OfferTrace(price, recorded)
+
+    def on_demand_usd_hour(self, provider: str, region: str, instance_type: str) -> float:
+        """The on-demand list price at time 0 of the bundle's clock.
+
+        Raises:
+            TraceError: for a region or type that the bundle does not hold.
+        """
+        return self.offer_trace(provider, region, "", instance_type, "on_demand").price_usd_hour.at(0)
+
+    def instance(self, provider: str, instance_type: str) -> InstanceType:
+        """The machine behind an instance type.
+
+        Raises:
+            TraceError: for a type that the bundle does not hold.
+        """
+        found = self._instances.get((provider, instance_type))
+        if found is None:
+            known = ", ".join(name for owner, name in sorted(self._instances) if owner == provider)
+            raise TraceError(f"unknown {provider} instance type {instance_type!r}: expected one of {known}")
+        return found
+
+    def egress_usd_per_gb(self, from_region: str, to_region: str) -> float:
+        """Price of moving one GB between two regions of AWS, GCP or `OWNED_REGION`.
+
+        Within a region it is 0. AWS to AWS comes from the recorded table. Leaving a cloud for another, or for
+        owned capacity, costs the first tier of its internet list price; entering one is free, so data that
+        leave owned capacity cost nothing. GCP to GCP is the list price by continent (docs/traces.md).
+
+        Raises:
+            TraceError: for a region of neither cloud, or a pair that the AWS table lacks.
+        """
+        source, target = self._cloud_of(from_region), self._cloud_of(to_region)
+        if from_region == to_region or source == OWNED_REGION:
+            return 0.0
+        if source != target:
+            return float(self._list_prices[source]["internet_egress_usd_per_gb"])
+        if source == "aws":
+            price = self._egress.get((from_region, to_region))
+            if price is None:
+                raise TraceError(f"the bundle has no transfer price from {from_region} to {to_region}")
+            return price
+        prices = self._list_prices["gcp"]["inter_region_usd_per_gb"]
+        continents = {_continent(from_region), _continent(to_region)}
+        if len(continents) == 1:
+            return float(prices["same_continent"])
+        return float(prices["us_europe" if continents == {"america", "europe"} else "other"])
+
+    def _price_region(self, provider: str, region: str) -> str:
+        same = self._list_prices["aws"]["on_demand_same_as_us_east_1"]
+        return "us-east-1" if provider == "aws" and region in same else region
+
+    @staticmethod
+    def _cloud_of(region: str) -> str:
+        if region == OWNED_REGION:
+            return OWNED_REGION
+        if _GCP_REGION.fullmatch(region):
+            return "gcp"
+        if _AWS_REGION.fullmatch(region):
+            return "aws"
+        raise TraceError(
+            f"unknown region {region!r}: expected an AWS region (us-east-1), a GCP region (us-central1) "
+            f"or {OWNED_REGION!r}"
+        )
+
+
+def _continent(gcp_region: str) -> str:
+    prefix = gcp_region.split("-")[0]
+    return "america" if prefix in ("us", "northamerica") else prefix
+
+
+@cache
+def load_bundle(directory: Path = DATA_DIR) -> TraceBundle:
+    """Read a bundle once per process.
+
+    Raises:
+        TraceError: for a folder that holds no bundle of this version.
+    """
+    try:
+        meta = json.loads((directory / "bundle.json").read_text())
+        list_prices = json.loads((directory / "list_prices.json").read_text())
+        tables = {
+            name: pq.read_table(directory / f"{name}.parquet")
+            for name in ("series", "egress", "instances", "lifetimes")
+        }
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise TraceError(f"{directory} is no readable bundle ({error}): rebuild or reinstall it") from error
+    if meta.get("format_version") != FORMAT_VERSION:
+        raise TraceError(
+            f"{directory} has bundle format {meta.get('format_version')!r}, this release reads "
+            f"{FORMAT_VERSION}: rebuild it with `python -m envs.traces build`"
+        )
+    egress = tables["egress"].to_pydict()
+    instances = (
+        InstanceType(name=row.pop("instance_type"), **row) for row in tables["instances"].to_pylist()
+    )
+    return TraceBundle(
+        clock_start_utc=meta["clock_start_utc"],
+        record_end_s=meta["record_end_s"],
+        tick_s=meta["tick_s"],
+        gcp_shift_days=meta["gcp_shift_days"],
+        meta=meta,
+        lifetimes=tuple(InstanceLifetime(**row) for row in tables["lifetimes"].to_pylist()),
+        _series=_split(tables["series"]),
+        _egress={
+            (source, target): price
+            for source, target, price in zip(
+                egress["from_region"], egress["to_region"], egress["price_usd_per_gb"], strict=True
+            )
+        },
+        _instances={(kind.provider, kind.name): kind for kind in instances},
+        _list_prices=list_prices,
+    )
+
+
+def _split(table: Any) -> dict[_SeriesKey, StepSeries]:
+    """One StepSeries per key; rows of a key stand together and in time order."""
+    names = ("provider", "region", "zone", "instance_type", "market", "quantity")
+    keys = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    times_s = table.column("time_s").to_numpy()
+    values = table.column("value").to_numpy()
+    starts = [0] + [row for row in range(1, len(keys)) if keys[row] != keys[row - 1]]
+    ends = [*starts[1:], len(keys)]
+    return {
+        keys[start]: StepSeries(times_s[start:end].astype(np.int64), values[start:end].astype(np.float64))
+        for start, end in zip(starts, ends, strict=True)
+    }
