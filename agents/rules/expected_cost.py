@@ -1,0 +1,250 @@
+"""Expected cost: the strongest hand-made market rule here. Each job goes where it should cost least in all.
+
+For a job and an offer, the expected total in USD is the price of the executors over launch, transfer, work
+and the rework after expected interruptions, egress, the risk of missing deadlines and the delay. Waiting
+("none") is compared as the cheapest offer that is not to be had now: one without capacity that should return
+after its mean down-time. A running job is moved only when that saves a margin.
+
+The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4), with a Poisson hazard from the up-spells
+seen in the place of a fixed revocation rate; the constants were tuned on training episodes by
+`benchmarks/tune_expected_cost.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.fields import (
+    C_AVAILABLE,
+    C_CAPACITY_NOW,
+    C_IS_SPOT,
+    C_LAUNCH,
+    C_MEAN_UP,
+    C_PRICE,
+    C_PROVIDER,
+    C_QUEUES,
+    C_SPELL,
+    C_UP_RATIO,
+    J_BACKLOG,
+    J_CATEGORY,
+    J_CHECKPOINT_INTERVAL,
+    J_DURATION,
+    J_EXECUTIONS,
+    J_HAS_DEADLINE,
+    J_PERIOD,
+    J_RESTART,
+    J_RUNNING,
+    J_SLACK,
+    P_DEADLINE,
+    P_EGRESS,
+    P_EXECUTION,
+    P_FITS,
+    P_FREE,
+    P_HERE,
+    P_REQUEST,
+    P_TRANSFER,
+    STREAMING,
+)
+from agents.rules.parameters import RuleParameters
+from envs.simulation.snapshot import FloatArray, MaskArray
+
+(
+    _MISS,
+    _BATCH_MISS,
+    _DELAY,
+    _OWNED,
+    _HAZARD,
+    _MEMORY,
+    _UP,
+    _DOWN,
+    _PATIENCE,
+    _QUEUE,
+    _SAFETY,
+    _MARGIN,
+    _MOVE,
+) = range(13)
+
+
+@dataclass(frozen=True)
+class ExpectedCostParameters(RuleParameters):
+    """What counts how much.
+
+    Attributes:
+        miss_usd: price of the missed deadline of a one-shot job.
+        batch_miss_usd: price of one late batch of a streaming job.
+        delay_usd_hour: price of one hour until a job ends (streaming: of backlog and start-up).
+        owned_usd_hour: what an owned executor-hour is worth to other jobs.
+        hazard: factor on the interruption rate 1 / mean up-spell.
+        spell_memory: 0 = the rate is constant, 1 = it falls as 1 / time since it came up (heavy tails).
+        typical_up_s: up-spell assumed where none has been seen.
+        typical_down_s: down-time assumed where none can be derived.
+        patience: factor on the down-time when waiting is weighed (above 1: waiting looks worse).
+        queue_s: wait in an owned cluster's queue per missing share of its capacity.
+        safety_s: seconds taken off every deadline.
+        move_margin: a running job moves only if this share of its remaining cost is saved.
+        move_usd: and at least this much.
+    """
+
+    miss_usd: float = 25.0
+    batch_miss_usd: float = 5.0
+    delay_usd_hour: float = 0.25
+    owned_usd_hour: float = 0.05
+    hazard: float = 1.0
+    spell_memory: float = 0.3
+    typical_up_s: float = 7200.0
+    typical_down_s: float = 3600.0
+    patience: float = 1.5
+    queue_s: float = 7200.0
+    safety_s: float = 120.0
+    move_margin: float = 0.3
+    move_usd: float = 0.2
+
+
+@njit(cache=True, error_model="numpy")
+def poisson_tail(mean: float, allowed: float) -> float:
+    """P(more than `allowed` events) for a Poisson number of events; 1 if `allowed` is negative."""
+    if allowed < 0.0:
+        return 1.0
+    if mean <= 0.0:
+        return 0.0
+    term = np.exp(-mean)
+    total = term
+    for k in range(1, min(int(allowed), 20) + 1):
+        term *= mean / k
+        total += term
+    return float(max(0.0, 1.0 - total))
+
+
+@njit(cache=True, error_model="numpy")
+def interruption_rate(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64]) -> float:
+    """Expected interruptions per second of an instance of the offer (0 where none can happen)."""
+    if clusters[cluster, C_IS_SPOT] == 0.0:
+        return 0.0
+    mean_up = float(clusters[cluster, C_MEAN_UP])
+    if mean_up <= 0.0:
+        mean_up = float(parameters[_UP])
+    seen = mean_up
+    if clusters[cluster, C_AVAILABLE] > 0.0:
+        seen = max(float(clusters[cluster, C_SPELL]), 0.1 * mean_up)
+    return float(parameters[_HAZARD] / (mean_up ** (1.0 - parameters[_MEMORY]) * seen ** parameters[_MEMORY]))
+
+
+@njit(cache=True, error_model="numpy")
+def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64]) -> float:
+    """Expected seconds until an offer that is down returns, from its up-ratio and mean up-spell."""
+    ratio = float(clusters[cluster, C_UP_RATIO])
+    mean_up = float(clusters[cluster, C_MEAN_UP])
+    if ratio <= 0.0 or mean_up <= 0.0:
+        return float(parameters[_DOWN] * (10.0 if ratio <= 0.0 else 1.0))
+    return mean_up * (1.0 - ratio) / ratio
+
+
+@njit(cache=True, error_model="numpy")
+def expected_usd(
+    job: int,
+    cluster: int,
+    wait_s: float,
+    clusters: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    parameters: NDArray[np.float64],
+) -> float:
+    """Expected total in USD of the job on the cluster if it gets there after `wait_s` seconds.
+
+    Streaming jobs hold their executors until the last batch; what they can miss is every batch that an
+    interruption, a late start or a slow cluster delays.
+    """
+    running_here = pairs[job, cluster, P_HERE] != 0.0 and jobs[job, J_RUNNING] != 0.0
+    launch = float(clusters[cluster, C_LAUNCH])
+    start = wait_s if running_here else wait_s + launch + pairs[job, cluster, P_TRANSFER]
+    egress = 0.0 if pairs[job, cluster, P_HERE] != 0.0 else float(pairs[job, cluster, P_EGRESS])
+    if clusters[cluster, C_QUEUES] != 0.0 and not running_here and pairs[job, cluster, P_FITS] == 0.0:
+        missing = pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]
+        start += parameters[_QUEUE] * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
+    execution = float(pairs[job, cluster, P_EXECUTION])
+    streaming = jobs[job, J_CATEGORY] == STREAMING
+    work = float(jobs[job, J_DURATION]) if streaming else execution
+    rate = interruption_rate(cluster, clusters, parameters)
+    undone = 0.5 * execution
+    if jobs[job, J_CHECKPOINT_INTERVAL] > 0.0:
+        undone = min(undone, 0.5 * jobs[job, J_CHECKPOINT_INTERVAL])
+    recovery = launch + jobs[job, J_RESTART] + pairs[job, cluster, P_TRANSFER]
+    interruptions = rate * work
+    rework = interruptions * (undone + recovery)
+
+    price = float(clusters[cluster, C_PRICE])
+    if clusters[cluster, C_PROVIDER] == 0.0:
+        price += parameters[_OWNED]
+    paid_s = start - wait_s + work + rework
+    total = egress * (1.0 + interruptions) + price * pairs[job, cluster, P_REQUEST] * paid_s / 3600.0
+
+    slack = jobs[job, J_SLACK] - parameters[_SAFETY]
+    has_deadline = jobs[job, J_HAS_DEADLINE] != 0.0
+    if streaming:
+        left = max(1.0, float(jobs[job, J_EXECUTIONS]))
+        period = max(1.0, float(jobs[job, J_PERIOD]))
+        allowed = float(pairs[job, cluster, P_DEADLINE]) - parameters[_SAFETY]
+        misses = 0.0
+        if has_deadline and execution > pairs[job, cluster, P_DEADLINE] > 0.0:
+            misses = left
+        elif has_deadline:
+            backlog = float(jobs[job, J_BACKLOG])
+            late = start + execution * max(1.0, backlog) - slack
+            if late > 0.0:
+                # A late start delays batch after batch until the spare time of each period has caught it up.
+                misses += 1.0 + late / max(1.0, period - min(execution, 0.9 * period))
+            lost = recovery + undone + execution - allowed
+            if lost > 0.0:
+                misses += interruptions * (1.0 + lost / period)
+            misses = min(misses, left)
+        total += parameters[_BATCH_MISS] * misses + parameters[_DELAY] * (start + rework) / 3600.0
+        return float(total)
+    if has_deadline:
+        margin = slack - start - execution
+        each = max(1.0, undone + recovery)
+        total += parameters[_MISS] * poisson_tail(interruptions, np.floor(margin / each))
+    return float(total + parameters[_DELAY] * (start + work + rework) / 3600.0)
+
+
+@njit(cache=True, error_model="numpy")
+def choose(
+    clusters: FloatArray,
+    occupation: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    memory: NDArray[np.float64],
+    parameters: NDArray[np.float64],
+) -> int:
+    """The most urgent job goes where its expected total is smallest; "none" if waiting costs less."""
+    n_clusters = clusters.shape[0]
+    job = urgent_job(jobs, mask, n_clusters)
+    if job < 0:
+        return NO_ACTION
+    base = job * (n_clusters + 1)
+    running = stays(job, jobs, mask, n_clusters)
+    best = -1
+    best_usd = np.inf
+    waiting_usd = np.inf
+    for cluster in range(n_clusters):
+        if mask[base + cluster] != 0:
+            usd = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
+            if best < 0 or usd < best_usd:
+                best = cluster
+                best_usd = usd
+        elif running and pairs[job, cluster, P_HERE] != 0.0:
+            here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
+            waiting_usd = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)
+        elif not running and pairs[job, cluster, P_REQUEST] > 0.0:
+            wait_s = parameters[_PATIENCE] * down_time(cluster, clusters, parameters)
+            usd = expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters)
+            waiting_usd = min(waiting_usd, usd)
+    none_valid = mask[base + n_clusters] != 0
+    if none_valid and waiting_usd <= best_usd:
+        best = -1
+    return flat_action(job, best, n_clusters)

@@ -1,0 +1,109 @@
+"""A rule as a Policy: the compiled kernel, its parameters and the memory of each lane."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policy import Policy
+from agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
+from agents.rules.dispatch import choose_batch, choose_by_id
+from agents.rules.parameters import RuleParameters
+from envs.simulation.snapshot import Observation
+
+_SEED_BITS = (1 << 63) - 1
+
+
+class RulePolicy(Policy):
+    """One rule of the literature behind the common interface.
+
+    A lane that was never begun behaves as if begun with seed 0.
+
+    Attributes:
+        name: registered name of the rule.
+        rule_id: its number in `agents.rules.dispatch`.
+        parameters: what `vector` was made from.
+        vector: (P,) float64 parameters as the kernel reads them.
+        memory: (lanes, MEMORY_SIZE) float64, a row per lane; grows with the highest lane begun.
+    """
+
+    def __init__(self, name: str, rule_id: int, parameters: RuleParameters) -> None:
+        self.name = name
+        self.rule_id = rule_id
+        self.parameters = parameters
+        self.vector: NDArray[np.float64] = parameters.vector()
+        self.memory: NDArray[np.float64] = np.empty((0, MEMORY_SIZE), np.float64)
+        self._grow(1)
+
+    def _grow(self, lanes: int) -> None:
+        """Have at least `lanes` rows of memory."""
+        have = len(self.memory)
+        if lanes > have:
+            grown = np.empty((max(lanes, 2 * have), MEMORY_SIZE), np.float64)
+            grown[:have] = self.memory
+            for lane in range(have, len(grown)):
+                begin_memory(grown[lane], 0)
+            self.memory = grown
+            self._lane_zero = grown[0]
+
+    def begin(self, lane: int, seed: int) -> None:
+        """Start an episode in a lane: its memory follows from the seed only."""
+        if lane < 0:
+            raise ValueError(f"lane must be >= 0, got {lane}")
+        self._grow(lane + 1)
+        begin_memory(self.memory[lane], seed & _SEED_BITS)
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) flat actions for observations with a leading axis of n.
+
+        Raises:
+            ValueError: if an observation has no valid action, or there are not as many lanes as observations.
+        """
+        n = len(observations["jobs"])
+        lanes = np.ascontiguousarray(lanes, np.int64)
+        if lanes.shape != (n,):
+            raise ValueError(f"got {n} observations and lanes of shape {lanes.shape}, expected ({n},)")
+        actions = np.empty(n, np.int64)
+        if n == 0:
+            return actions
+        if lanes.min() < 0:
+            raise ValueError(f"lanes must be >= 0, got {int(lanes.min())}")
+        self._grow(int(lanes.max()) + 1)
+        choose_batch(
+            self.rule_id,
+            np.ascontiguousarray(observations["clusters"], np.float32),
+            np.ascontiguousarray(observations["occupation"], np.float32),
+            np.ascontiguousarray(observations["jobs"], np.float32),
+            np.ascontiguousarray(observations["pairs"], np.float32),
+            np.ascontiguousarray(observations["action_mask"], np.int8),
+            lanes,
+            self.memory,
+            self.vector,
+            actions,
+        )
+        if actions.min() == NO_ACTION:
+            row = int(np.argmin(actions))
+            raise ValueError(f"rule {self.name}: observation {row} offers no valid action, expected a job")
+        return actions
+
+    def act(self, observation: Observation) -> int:
+        """The flat action for one observation (lane 0), without the detour over a batch.
+
+        Raises:
+            ValueError: if the observation has no valid action.
+        """
+        action = int(
+            choose_by_id(
+                self.rule_id,
+                np.ascontiguousarray(observation["clusters"], np.float32),
+                np.ascontiguousarray(observation["occupation"], np.float32),
+                np.ascontiguousarray(observation["jobs"], np.float32),
+                np.ascontiguousarray(observation["pairs"], np.float32),
+                np.ascontiguousarray(observation["action_mask"], np.int8),
+                self._lane_zero,
+                self.vector,
+            )
+        )
+        if action == NO_ACTION:
+            raise ValueError(f"rule {self.name}: the observation offers no valid action, expected a job")
+        return action

@@ -1,0 +1,83 @@
+"""The tuned rule: a weighted sum of missing, running long, having to wait and load.
+
+Its form and weights were found by search on a prototype of the chapter 5 world of Liu 2022; it is the rule to
+beat there, well ahead of the published baselines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from agents.rules.choice import NO_ACTION, flat_action, load, smallest_job, stays
+from agents.rules.fields import GENERAL, J_CATEGORY, J_EXECUTIONS, P_FREE, P_IMPROPER, P_PEAK_REQUEST, P_RATIO
+from agents.rules.parameters import RuleParameters
+from envs.simulation.snapshot import FloatArray, MaskArray
+
+
+@dataclass(frozen=True)
+class TunedParameters(RuleParameters):
+    """Weights of the tuned rule.
+
+    Attributes:
+        improper: per execution that would miss its deadline even without waiting.
+        ratio: weight of the execution ratio.
+        no_fit: added where the free executors do not cover `peak_share` of the peak request.
+        peak_share: share of the peak request that must be free.
+        overload: weight of the load above `threshold`.
+        threshold: load from which a cluster counts as overloaded.
+        load: weight of the load.
+        relaxed: factor on `no_fit` and `overload` for general jobs (1 for time-critical and streaming).
+    """
+
+    improper: float = 0.24
+    ratio: float = 5.0
+    no_fit: float = 34.4
+    peak_share: float = 0.89
+    overload: float = 5.0
+    threshold: float = 0.631
+    load: float = 0.12
+    relaxed: float = 0.3
+
+
+@njit(cache=True, error_model="numpy")
+def choose(
+    clusters: FloatArray,
+    occupation: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    memory: NDArray[np.float64],
+    parameters: NDArray[np.float64],
+) -> int:
+    """The smallest job goes where the weighted cost of `TunedParameters` is smallest.
+
+    cost = improper * IH * executions + ratio * exec / std + load * l
+    + tc * (no_fit * [free < peak_share * peak request] + overload * max(0, l - threshold))
+    with tc = 1 for jobs with deadlines (time-critical, streaming) and `relaxed` for general ones.
+    """
+    n_clusters = clusters.shape[0]
+    job = smallest_job(jobs, pairs, mask)
+    if job < 0:
+        return NO_ACTION
+    if stays(job, jobs, mask, n_clusters):
+        return flat_action(job, -1, n_clusters)
+    critical = 1.0 if jobs[job, J_CATEGORY] != GENERAL else parameters[7]
+    base = job * (n_clusters + 1)
+    best = -1
+    best_cost = np.inf
+    for cluster in range(n_clusters):
+        if mask[base + cluster] != 0:
+            busy = load(job, cluster, clusters, pairs)
+            cost = parameters[0] * pairs[job, cluster, P_IMPROPER] * jobs[job, J_EXECUTIONS]
+            cost += parameters[1] * pairs[job, cluster, P_RATIO] + parameters[6] * busy
+            if pairs[job, cluster, P_FREE] < parameters[3] * pairs[job, cluster, P_PEAK_REQUEST]:
+                cost += critical * parameters[2]
+            cost += critical * parameters[4] * max(0.0, busy - parameters[5])
+            if best < 0 or cost < best_cost:
+                best = cluster
+                best_cost = cost
+    return flat_action(job, best, n_clusters)
