@@ -1,0 +1,139 @@
+"""Gantt charts: the executor rows, the occupation line, and what the pixels show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from numpy.typing import NDArray
+
+from envs.render import CATEGORY_COLOURS, MISS_COLOUR, PRICE_COLOUR, draw_gantt, executor_rows, occupation
+from envs.simulation.series import StepSeries
+from envs.simulation.snapshot import Category
+from envs.simulation.timeline import Event, Segment, Timeline
+
+
+def series(*points: tuple[int, float]) -> StepSeries:
+    return StepSeries(
+        np.array([t for t, _ in points], np.int64), np.array([v for _, v in points], np.float64)
+    )
+
+
+def segment(start: int, end: int, executors: int, job: int = 0, cluster: int = 0) -> Segment:
+    return Segment(job, cluster, start, end, executors, Category.GENERAL, False)
+
+
+def small_timeline() -> Timeline:
+    return Timeline(
+        cluster_names=("alpha", "beta"),
+        time_unit="s",
+        segments=[
+            Segment(0, 0, 0, 1800, 4, Category.STREAMING, False),
+            Segment(1, 0, 600, 3600, 3, Category.TIME_CRITICAL, False),
+            Segment(2, 1, 0, 7200, 2, Category.GENERAL, False),
+        ],
+        capacity=[series((0, 10.0)), series((0, 5.0), (3600, 8.0))],
+        price=None,
+        misses=[],
+        interruptions=[],
+    )
+
+
+def pixels_of(image: NDArray[np.uint8], colour: str) -> int:
+    """Number of pixels of exactly that colour."""
+    wanted = np.array([round(255 * part) for part in to_rgb(colour)])
+    return int((np.abs(image.astype(int) - wanted) <= 1).all(axis=2).sum())
+
+
+def test_executors_are_given_from_below_and_reused() -> None:
+    # a holds 0-3; b 3-5; a ends at 10 and c (4 executors) takes 0-3 and, scattered, 5-6.
+    a, b, c = segment(0, 10, 3, job=0), segment(0, 20, 2, job=1), segment(10, 15, 4, job=2)
+    assert executor_rows([c, b, a]) == [(a, 0, 3), (b, 3, 5), (c, 0, 3), (c, 5, 6)]
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda start, length, executors, job: segment(start, start + length, executors, job),
+            st.integers(0, 60),
+            st.integers(1, 30),
+            st.integers(1, 9),
+            st.integers(0, 1000),
+        ),
+        max_size=25,
+    )
+)
+def test_every_executor_runs_one_job_at_a_time_and_no_more_rows_are_used_than_needed(
+    segments: list[Segment],
+) -> None:
+    pieces = executor_rows(segments)
+    grid = np.zeros((90, 25 * 9 + 1), int)
+    for piece, low, high in pieces:
+        grid[int(piece.start) : int(piece.end), low:high] += 1
+    assert grid.max() <= 1
+    brute = np.zeros(90)
+    for s in segments:
+        brute[int(s.start) : int(s.end)] += s.executors
+    assert grid.sum() == brute.sum()
+    assert max((high for _, _, high in pieces), default=0) == brute.max()
+    line = occupation(segments)
+    assert [line.at(t) for t in range(90)] == list(brute)
+
+
+def test_the_picture_has_the_asked_size_and_every_category_at_its_share() -> None:
+    image = draw_gantt(small_timeline(), size_px=(900, 500))
+    assert image.shape == (500, 900, 3)
+    assert image.dtype == np.uint8
+    # Band alpha is scaled to 10 executors, beta to 8: areas 4 x 1800 / 10, 3 x 3000 / 10 and 2 x 7200 / 8.
+    areas = [pixels_of(image, CATEGORY_COLOURS[category]) for category in Category]
+    expected = np.array([4 * 1800 / 10, 3 * 3000 / 10, 2 * 7200 / 8])
+    np.testing.assert_allclose(np.array(areas) / sum(areas), expected / expected.sum(), atol=0.05)
+
+
+def test_misses_interruptions_and_prices_are_drawn_only_where_they_happened() -> None:
+    plain = small_timeline()
+    legend_only = pixels_of(draw_gantt(plain), MISS_COLOUR)
+    missed = replace(plain, misses=[Event(600, 0), Event(5000, 1)])
+    assert pixels_of(draw_gantt(missed), MISS_COLOUR) > 1.5 * legend_only
+    interrupted = replace(plain, interruptions=[Event(6500, 0)])
+    assert (draw_gantt(interrupted) != draw_gantt(plain)).any()
+    assert pixels_of(draw_gantt(plain), PRICE_COLOUR) == 0
+    free = replace(plain, price=[None, series((0, 0.0))])
+    assert pixels_of(draw_gantt(free), PRICE_COLOUR) == 0
+    priced = replace(plain, price=[None, series((0, 0.5), (3600, 1.0))])
+    assert pixels_of(draw_gantt(priced), PRICE_COLOUR) > 50
+
+
+def test_a_window_cuts_everything_outside() -> None:
+    image = draw_gantt(small_timeline(), window=(4000, 7000))
+    legend = pixels_of(
+        draw_gantt(replace(small_timeline(), segments=[])), CATEGORY_COLOURS[Category.STREAMING]
+    )
+    assert pixels_of(image, CATEGORY_COLOURS[Category.STREAMING]) == legend
+    with pytest.raises(ValueError, match="the window to draw is empty: from 5 to 5"):
+        draw_gantt(small_timeline(), window=(5, 5))
+
+
+def test_an_episode_that_has_only_begun_is_drawn() -> None:
+    empty = replace(small_timeline(), segments=[])
+    assert draw_gantt(empty).shape == (800, 1200, 3)
+
+
+def test_the_same_timeline_gives_the_same_picture() -> None:
+    np.testing.assert_array_equal(draw_gantt(small_timeline()), draw_gantt(small_timeline()))
+
+
+def test_clusters_and_series_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"timeline.capacity has 1 series, expected 2"):
+        replace(small_timeline(), capacity=[series((0, 1.0))])
+
+
+def test_drawing_leaves_matplotlibs_global_state_alone() -> None:
+    code = "import sys, envs.render; sys.exit('matplotlib.pyplot' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
