@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -75,17 +75,6 @@ def _release(free: list[tuple[int, int]], low: int, high: int) -> None:
     free.insert(at, (low, high))
 
 
-def occupation(segments: Sequence[Segment]) -> StepSeries:
-    """Executors in use over time on one cluster (0 before the first segment)."""
-    if not segments:
-        return StepSeries(np.zeros(1, np.int64), np.zeros(1))
-    times = np.array([[s.start, s.end] for s in segments], np.int64).T
-    sizes = np.array([s.executors for s in segments], np.float64)
-    moments, where = np.unique(times, return_inverse=True)
-    change = np.bincount(where.ravel(), np.concatenate([sizes, -sizes]), len(moments))
-    return StepSeries(np.concatenate([[moments[0] - 1], moments]), np.concatenate([[0.0], np.cumsum(change)]))
-
-
 def draw_gantt(
     timeline: Timeline,
     *,
@@ -136,7 +125,7 @@ def draw_gantt(
     hidden = len(timeline.cluster_names) - len(shown)
     notes = [title, f"{hidden} unused not shown" if hidden else ""]
     figure.suptitle(" · ".join(note for note in notes if note), fontsize=11, y=0.985)
-    priced = timeline.price is not None and any(p is not None and p.values.any() for p in timeline.price)
+    priced = any(price.values.any() for price in timeline.price_usd_hour)
     figure.legend(
         handles=_legend(priced),
         loc="upper center",
@@ -153,12 +142,9 @@ def draw_gantt(
 
 
 def _extent(timeline: Timeline) -> tuple[float, float]:
-    """From the first to the last event, at least one unit."""
-    moments = [s.start for s in timeline.segments] + [s.end for s in timeline.segments]
-    moments += [time for time, _ in (*timeline.misses, *timeline.interruptions)]
-    if not moments:
-        return 0.0, 1.0
-    return float(min(moments)), float(max(max(moments), min(moments) + 1))
+    """From the first execution to the end, at least one unit."""
+    start = min((segment.start for segment in timeline.segments), default=timeline.end - 1.0)
+    return start, max(timeline.end, start + 1.0)
 
 
 def _bands_to_show(timeline: Timeline) -> list[int]:
@@ -185,9 +171,8 @@ def _draw_band(
         for s in timeline.segments
         if s.cluster == cluster and s.end > start and s.start < end and s.executors > 0
     ]
-    capacity = timeline.capacity[cluster]
-    used = occupation(segments)
-    highest = max(float(_line(capacity, start, end)[:, 1].max()), float(used.values.max()), 1.0)
+    lines = [_line(timeline.capacity[cluster], start, end), _line(timeline.used[cluster], start, end)]
+    highest = max(1.0, *(float(line[:, 1].max()) for line in lines))
     scale = BAND_HEIGHT / highest
     axes.axhline(bottom, color="#DDDDDD", linewidth=0.6, zorder=0)
 
@@ -212,11 +197,10 @@ def _draw_band(
         )
     stretch = np.array([1.0 / per_unit, scale])
     offset = np.array([0.0, bottom])
-    lines = [_line(capacity, start, end) * stretch + offset, _line(used, start, end) * stretch + offset]
+    lines = [line * stretch + offset for line in lines]
     colours, widths = ["black", "#555555"], [1.1, 0.5]
     axes.add_collection(LineCollection(lines, colors=colours, linewidths=widths, zorder=3), autolim=False)
-    if timeline.price is not None:
-        _draw_price(axes, timeline.price[cluster], bottom, window, per_unit)
+    _draw_price(axes, timeline.price_usd_hour[cluster], bottom, window, per_unit)
     for events, marker, colour in (
         (timeline.misses, "v", MISS_COLOUR),
         (timeline.interruptions, "x", "black"),
@@ -227,10 +211,8 @@ def _draw_band(
 
 
 def _draw_price(
-    axes: Axes, price: StepSeries | None, bottom: float, window: tuple[float, float], per_unit: float
+    axes: Axes, price: StepSeries, bottom: float, window: tuple[float, float], per_unit: float
 ) -> None:
-    if price is None:
-        return
     line = _line(price, *window)
     top = float(line[:, 1].max())
     if top <= 0.0:

@@ -1,17 +1,24 @@
-"""What happened in one episode, for pictures and reports: who ran where and when, capacity, price, misses."""
+"""What happened in an episode, for drawing: who ran where and when, on how much capacity, at what price."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from envs.simulation.series import StepSeries
 
 
-class Segment(NamedTuple):
-    """One execution (batch, attempt) of one job on one cluster, while it held executors.
+@dataclass(frozen=True)
+class Segment:
+    """One execution (or one stretch of work) of a job on a cluster, [start, end).
 
-    Times are in the world's unit. An execution that still runs ends at the moment of the picture.
+    Attributes:
+        job: job number.
+        cluster: 0-based cluster.
+        start: first time it held its executors.
+        end: when it released them (or now, if it still runs).
+        executors: how many.
+        category: `Category` of the job.
+        missed: whether it ended after its deadline.
     """
 
     job: int
@@ -19,43 +26,32 @@ class Segment(NamedTuple):
     start: float
     end: float
     executors: int
-    category: int  # envs.simulation.snapshot.Category
-    missed: bool  # whether this execution missed its deadline
-
-
-class Event(NamedTuple):
-    """Something that happened on a cluster at a time (unpacks as `time, cluster`)."""
-
-    time: float
-    cluster: int
+    category: int
+    missed: bool
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """One episode of a world, finished or not.
+    """An episode up to `end`. Times in `time_unit`.
 
     Attributes:
         cluster_names: C names.
-        time_unit: "slice" or "s", the unit of every time here.
-        segments: executions, in any order.
-        capacity: C series of executors in effect.
-        price: C entries, USD per executor-hour (None where the cluster costs nothing); None if nothing costs.
-        misses: when and where a deadline was missed.
-        interruptions: when and where a provider took capacity back.
-        cost_usd: money spent so far in the episode; None in worlds without money.
+        time_unit: "slice" or "s".
+        end: time up to which everything is known.
+        segments: by start.
+        capacity: per cluster, executors in effect over time.
+        used: per cluster, executors held over time.
+        price_usd_hour: per cluster, price per executor over time (constant 0 on owned clusters).
+        misses: (time, cluster) of each missed deadline.
+        interruptions: (time, cluster) of each interruption by the provider.
     """
 
     cluster_names: tuple[str, ...]
     time_unit: str
-    segments: list[Segment]
-    capacity: list[StepSeries]
-    price: list[StepSeries | None] | None
-    misses: list[Event]
-    interruptions: list[Event]
-    cost_usd: StepSeries | None = None
-
-    def __post_init__(self) -> None:
-        n_clusters = len(self.cluster_names)
-        for name, series in (("capacity", self.capacity), ("price", self.price)):
-            if series is not None and len(series) != n_clusters:
-                raise ValueError(f"timeline.{name} has {len(series)} series, expected {n_clusters}")
+    end: float
+    segments: tuple[Segment, ...]
+    capacity: tuple[StepSeries, ...]
+    used: tuple[StepSeries, ...]
+    price_usd_hour: tuple[StepSeries, ...]
+    misses: tuple[tuple[float, int], ...] = field(default=())
+    interruptions: tuple[tuple[float, int], ...] = field(default=())

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-from envs.render import CATEGORY_COLOURS, MISS_COLOUR, PRICE_COLOUR, draw_gantt, executor_rows, occupation
+from envs.render import CATEGORY_COLOURS, MISS_COLOUR, PRICE_COLOUR, draw_gantt, executor_rows
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
-from envs.simulation.timeline import Event, Segment, Timeline
+from envs.simulation.timeline import Segment, Timeline
 
 
 def series(*points: tuple[int, float]) -> StepSeries:
@@ -33,15 +33,15 @@ def small_timeline() -> Timeline:
     return Timeline(
         cluster_names=("alpha", "beta"),
         time_unit="s",
-        segments=[
+        end=7200.0,
+        segments=(
             Segment(0, 0, 0, 1800, 4, Category.STREAMING, False),
             Segment(1, 0, 600, 3600, 3, Category.TIME_CRITICAL, False),
             Segment(2, 1, 0, 7200, 2, Category.GENERAL, False),
-        ],
-        capacity=[series((0, 10.0)), series((0, 5.0), (3600, 8.0))],
-        price=None,
-        misses=[],
-        interruptions=[],
+        ),
+        capacity=(series((0, 10.0)), series((0, 5.0), (3600, 8.0))),
+        used=(series((0, 4.0), (600, 7.0), (1800, 3.0), (3600, 0.0)), series((0, 2.0))),
+        price_usd_hour=(series((0, 0.0)), series((0, 0.0))),
     )
 
 
@@ -82,8 +82,6 @@ def test_every_executor_runs_one_job_at_a_time_and_no_more_rows_are_used_than_ne
         brute[int(s.start) : int(s.end)] += s.executors
     assert grid.sum() == brute.sum()
     assert max((high for _, _, high in pieces), default=0) == brute.max()
-    line = occupation(segments)
-    assert [line.at(t) for t in range(90)] == list(brute)
 
 
 def test_the_picture_has_the_asked_size_and_every_category_at_its_share() -> None:
@@ -99,21 +97,19 @@ def test_the_picture_has_the_asked_size_and_every_category_at_its_share() -> Non
 def test_misses_interruptions_and_prices_are_drawn_only_where_they_happened() -> None:
     plain = small_timeline()
     legend_only = pixels_of(draw_gantt(plain), MISS_COLOUR)
-    missed = replace(plain, misses=[Event(600, 0), Event(5000, 1)])
+    missed = replace(plain, misses=((600.0, 0), (5000.0, 1)))
     assert pixels_of(draw_gantt(missed), MISS_COLOUR) > 1.5 * legend_only
-    interrupted = replace(plain, interruptions=[Event(6500, 0)])
+    interrupted = replace(plain, interruptions=((6500.0, 0),))
     assert (draw_gantt(interrupted) != draw_gantt(plain)).any()
     assert pixels_of(draw_gantt(plain), PRICE_COLOUR) == 0
-    free = replace(plain, price=[None, series((0, 0.0))])
-    assert pixels_of(draw_gantt(free), PRICE_COLOUR) == 0
-    priced = replace(plain, price=[None, series((0, 0.5), (3600, 1.0))])
+    priced = replace(plain, price_usd_hour=(series((0, 0.0)), series((0, 0.5), (3600, 1.0))))
     assert pixels_of(draw_gantt(priced), PRICE_COLOUR) > 50
 
 
 def test_a_window_cuts_everything_outside() -> None:
     image = draw_gantt(small_timeline(), window=(4000, 7000))
     legend = pixels_of(
-        draw_gantt(replace(small_timeline(), segments=[])), CATEGORY_COLOURS[Category.STREAMING]
+        draw_gantt(replace(small_timeline(), segments=())), CATEGORY_COLOURS[Category.STREAMING]
     )
     assert pixels_of(image, CATEGORY_COLOURS[Category.STREAMING]) == legend
     with pytest.raises(ValueError, match="the window to draw is empty: from 5 to 5"):
@@ -121,17 +117,12 @@ def test_a_window_cuts_everything_outside() -> None:
 
 
 def test_an_episode_that_has_only_begun_is_drawn() -> None:
-    empty = replace(small_timeline(), segments=[])
+    empty = replace(small_timeline(), segments=())
     assert draw_gantt(empty).shape == (800, 1200, 3)
 
 
 def test_the_same_timeline_gives_the_same_picture() -> None:
     np.testing.assert_array_equal(draw_gantt(small_timeline()), draw_gantt(small_timeline()))
-
-
-def test_clusters_and_series_must_agree() -> None:
-    with pytest.raises(ValueError, match=r"timeline.capacity has 1 series, expected 2"):
-        replace(small_timeline(), capacity=[series((0, 1.0))])
 
 
 def test_drawing_leaves_matplotlibs_global_state_alone() -> None:
