@@ -1,0 +1,239 @@
+"""Everything about a slice world that can be chosen, with the values of Liu 2022 as defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from envs.simulation.arrivals import ArrivalConfig
+from envs.simulation.world import WorldError
+
+CHAPTER_5 = "chapter5"
+CHAPTER_4 = "chapter4"
+
+
+@dataclass
+class WorkloadConfig:
+    """How jobs are drawn. [a, b] are inclusive bounds of a uniform draw, independent per job.
+
+    The text gives no distributions; these were found by calibration: with them the rule MAF has the means
+    that Liu 2022 publishes in Tables 5.3 to 5.5 (within the noise of 50 episodes).
+
+    Attributes:
+        arrivals: arrival pattern.
+        general: probability of category GENERAL.
+        time_critical: probability of category TIME_CRITICAL.
+        streaming: probability of category STREAMING.
+        request: executors of general and time-critical jobs.
+        streaming_request: executors of streaming jobs.
+        request_spread: factor per job and cluster on the executors, then rounded.
+        standard: standard execution time of general and time-critical jobs, slices (real, then rounded).
+        streaming_standard: the same for one batch of a streaming job.
+        executions: batches of a streaming job.
+        period_factor: batch period / standard time of a streaming job, then rounded.
+        peak_probability: chance of each of the ten request slots to hold the peak request (streaming).
+        max_peaks: most slots that hold the peak request.
+        peak_factor: peak request / request, one factor per job.
+        expected_hetero: hetero factor that the standard time refers to.
+        sensitivity: heterogeneity sensitivity `sen` of Liu 2022, section 5.3.
+        zeta: the range of that sensitivity is expected_hetero +- sensitivity * zeta.
+        slack: share of the standard time that a deadline allows on top, per job.
+        overhead: largest share of the standard time that transfer takes off a deadline, per job and cluster.
+    """
+
+    arrivals: ArrivalConfig = field(default_factory=ArrivalConfig)
+    general: float = 0.5
+    time_critical: float = 0.25
+    streaming: float = 0.25
+    request: list[int] = field(default_factory=lambda: [30, 165])
+    streaming_request: list[int] = field(default_factory=lambda: [30, 140])
+    request_spread: list[float] = field(default_factory=lambda: [0.9, 1.1])
+    standard: list[float] = field(default_factory=lambda: [35.0, 140.0])
+    streaming_standard: list[float] = field(default_factory=lambda: [20.0, 65.0])
+    executions: list[int] = field(default_factory=lambda: [10, 34])
+    period_factor: list[float] = field(default_factory=lambda: [1.5, 2.0])
+    peak_probability: float = 0.2
+    max_peaks: int = 4
+    peak_factor: list[float] = field(default_factory=lambda: [1.2, 2.0])
+    expected_hetero: list[int] = field(default_factory=lambda: [61, 93])
+    sensitivity: list[int] = field(default_factory=lambda: [1, 5])
+    zeta: float = 10.0
+    slack: list[float] = field(default_factory=lambda: [0.10, 0.42])
+    overhead: float = 0.01
+
+    def validate(self) -> None:
+        """Check every parameter.
+
+        Raises:
+            WorldError: one line naming the parameter, its value and what is expected.
+        """
+        self.arrivals.validate()
+        probabilities = (self.general, self.time_critical, self.streaming)
+        if min(probabilities) < 0 or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-9):
+            raise WorldError(
+                "workload.general, time_critical and streaming are probabilities that sum to 1, got "
+                f"{self.general}, {self.time_critical}, {self.streaming}"
+            )
+        lows: tuple[tuple[str, Sequence[float], float], ...] = (
+            ("request", self.request, 1),
+            ("streaming_request", self.streaming_request, 1),
+            ("request_spread", self.request_spread, 0),
+            ("standard", self.standard, 1),
+            ("streaming_standard", self.streaming_standard, 1),
+            ("executions", self.executions, 1),
+            ("period_factor", self.period_factor, 0),
+            ("peak_factor", self.peak_factor, 1),
+            ("expected_hetero", self.expected_hetero, 1),
+            ("sensitivity", self.sensitivity, 0),
+            ("slack", self.slack, 0),
+        )
+        for name, bounds, lowest in lows:
+            if len(bounds) != 2 or not lowest <= bounds[0] <= bounds[1] < math.inf:
+                raise WorldError(
+                    f"workload.{name} needs two bounds [a, b] with {lowest} <= a <= b, got {list(bounds)}"
+                )
+        if not 0.0 <= self.peak_probability <= 1.0:
+            raise WorldError(f"workload.peak_probability must lie in [0, 1], got {self.peak_probability}")
+        if not 0 <= self.max_peaks <= 4:
+            raise WorldError(
+                f"workload.max_peaks must lie in 0..4 (of 10 slots, so that the peak is not the mode), "
+                f"got {self.max_peaks}"
+            )
+        if not 0.0 <= self.overhead <= 1.0 + self.slack[0]:
+            raise WorldError(f"workload.overhead must lie in [0, 1 + lowest slack], got {self.overhead}")
+        if not self.zeta >= 0.0:
+            raise WorldError(f"workload.zeta must be >= 0, got {self.zeta}")
+
+    def largest_request(self) -> int:
+        """Upper bound of the executors one execution can ask for."""
+        spread = self.request_spread[1]
+        one_shot = max(1, round(self.request[1] * spread))
+        streaming = math.ceil(max(1, round(self.streaming_request[1] * spread)) * self.peak_factor[1])
+        return max(one_shot if self.streaming < 1.0 else 1, streaming if self.streaming > 0.0 else 1)
+
+
+@dataclass
+class ValueConfig:
+    """How the value of a decision is computed when its job ends.
+
+    Attributes:
+        kind: "chapter5" (section 5.3, components v1, v2, v3) or "chapter4" (eq. 4.1, 4.2).
+        beta: decay per job deployed to the cluster later (chapter 5).
+        p_m: penalty factor of the misses for an event IH or IC (eq. 5.1).
+        p_psi: penalty factor of the delay for an event IH or IC (eq. 5.1).
+        lam: lambda of eq. 4.1, per own miss.
+        gamma: of eq. 4.1, per miss anywhere while the job lives.
+        eta: of eq. 4.1, per unit of the mean running time ratio.
+    """
+
+    kind: str = CHAPTER_5
+    beta: float = 0.95
+    p_m: float = 1.5
+    p_psi: float = 1.5
+    lam: float = 1.0
+    gamma: float = 0.02
+    eta: float = 0.1
+
+    def validate(self) -> None:
+        """Check every parameter.
+
+        Raises:
+            WorldError: one line naming the parameter, its value and what is expected.
+        """
+        if self.kind not in (CHAPTER_5, CHAPTER_4):
+            raise WorldError(f"unknown value.kind {self.kind!r}: expected {CHAPTER_5} or {CHAPTER_4}")
+        if not 0.0 <= self.beta <= 1.0:
+            raise WorldError(f"value.beta must lie in [0, 1], got {self.beta}")
+        if not (1.0 <= self.p_m < math.inf and 1.0 <= self.p_psi < math.inf):
+            raise WorldError(
+                f"value.p_m and value.p_psi must be >= 1 (eq. 5.1), got {self.p_m} and {self.p_psi}"
+            )
+
+
+@dataclass
+class SliceWorldConfig:
+    """Clusters, workload and value of a slice world. The defaults are chapter 5 of Liu 2022.
+
+    Attributes:
+        capacities: executors of each cluster without extension.
+        hetero_factors: relative speed of each cluster's executors.
+        elastic: which clusters can be extended.
+        elastic_step: executors added or given back at once.
+        elastic_max: most executors added.
+        elastic_window: slices looked back by the elasticity controller.
+        elastic_threshold: occupation ratio that calls for extension.
+        n_jobs: jobs of an episode.
+        window: jobs shown in an observation.
+        allow_none: whether a decision may let the slice pass without deploying a job.
+        strict_fifo: local queues: nothing overtakes a waiting execution that does not fit.
+        workload: how jobs are drawn.
+        value: how decisions are valued.
+    """
+
+    capacities: list[int] = field(default_factory=lambda: [800, 1200, 1500, 1800, 2300])
+    hetero_factors: list[float] = field(default_factory=lambda: [70.0, 60.0, 100.0, 80.0, 90.0])
+    elastic: list[bool] = field(default_factory=lambda: [False, False, True, False, True])
+    elastic_step: int = 100
+    elastic_max: int = 200
+    elastic_window: int = 100
+    elastic_threshold: float = 0.95
+    n_jobs: int = 1000
+    window: int = 16
+    allow_none: bool = False
+    strict_fifo: bool = False
+    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
+    value: ValueConfig = field(default_factory=ValueConfig)
+
+    def validate(self) -> None:
+        """Check every parameter, and that every execution fits on every cluster.
+
+        Raises:
+            WorldError: one line naming the parameter, its value and what is expected.
+        """
+        n = len(self.capacities)
+        if n < 1 or len(self.hetero_factors) != n or len(self.elastic) != n:
+            raise WorldError(
+                "capacities, hetero_factors and elastic need one entry per cluster, at least one: got "
+                f"{n}, {len(self.hetero_factors)} and {len(self.elastic)}"
+            )
+        if min(self.capacities) < 1 or not all(0 < factor < math.inf for factor in self.hetero_factors):
+            raise WorldError(
+                "capacities must be >= 1 and hetero_factors > 0, got "
+                f"{list(self.capacities)} and {list(self.hetero_factors)}"
+            )
+        if self.elastic_step < 1 or self.elastic_max < 0 or self.elastic_window < 1:
+            raise WorldError(
+                "elasticity needs elastic_step >= 1, elastic_max >= 0 and elastic_window >= 1, got "
+                f"{self.elastic_step}, {self.elastic_max} and {self.elastic_window}"
+            )
+        if not self.elastic_threshold > 0.0:
+            raise WorldError(f"elastic_threshold must be > 0, got {self.elastic_threshold}")
+        if self.n_jobs < 1:
+            raise WorldError(f"the workload is empty: n_jobs must be >= 1, got {self.n_jobs}")
+        if self.window < 1:
+            raise WorldError(f"window must be >= 1, got {self.window}")
+        self.workload.validate()
+        self.value.validate()
+        if self.workload.largest_request() > min(self.capacities):
+            raise WorldError(
+                f"an execution may ask for {self.workload.largest_request()} executors and never fit on a "
+                f"cluster of {min(self.capacities)}: lower the requests or raise the capacity"
+            )
+
+
+def chapter4() -> SliceWorldConfig:
+    """The world of Liu 2022, chapter 4: equal executors, nothing elastic, 500 jobs, Uniform [1, 39].
+
+    With one hetero factor everywhere a job takes its standard time on every cluster. The distributions of
+    job parameters are those of chapter 5 until they are calibrated for chapter 4.
+    """
+    capacities = [500, 800, 1200, 1300, 1900]
+    return SliceWorldConfig(
+        capacities=capacities,
+        hetero_factors=[100.0] * len(capacities),
+        elastic=[False] * len(capacities),
+        n_jobs=500,
+        workload=WorkloadConfig(arrivals=ArrivalConfig(b=39), expected_hetero=[100, 100], overhead=0.0),
+        value=ValueConfig(kind=CHAPTER_4),
+    )

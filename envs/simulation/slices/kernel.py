@@ -1,0 +1,458 @@
+"""One lane of the slice world, compiled: the order of events in a slice, and nothing else.
+
+A slice, in order (Liu 2022, section 5.4, "Local intra-cluster scheduler" and "Elasticity controller"; where
+the text is open this is our choice):
+
+1. executions that end release their executors and count their misses; a job whose last execution ends is
+   valued and leaves;
+2. batches due in this slice join their local queue, by job arrival;
+3. the elasticity controller of each elastic cluster acts;
+4. arriving jobs enter the global buffer;
+5. if the buffer is not empty, one decision is taken; the job joins the local queue behind what is there;
+6. each local scheduler passes over its queue in order and starts whatever fits (strict_fifo: until something
+   does not fit);
+7. the occupation ratio of each cluster is recorded.
+
+AR = wait inside the cluster + execution; the time in the global buffer does not count. A job's next batch is
+requested at max(deployment + k * period, end of the batch before).
+
+Every job has at most one pending event, so a time wheel of linked lists holds them all; a local queue is
+looked at only when something changed that may let an execution start.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from envs.simulation.slices.state import (
+    NOBODY,
+    ClusterState,
+    JobData,
+    JobState,
+    Lanes,
+    LaneState,
+    PairData,
+    Phase,
+    Rules,
+    Tables,
+)
+from envs.simulation.slices.values import finish_values
+from envs.simulation.snapshot import HISTORY_STEPS
+
+# Plain integers for the compiled code below.
+_ARRIVAL = int(JobData.ARRIVAL)
+_STANDARD = int(JobData.STANDARD)
+_EXECUTIONS = int(JobData.EXECUTIONS)
+_PERIOD = int(JobData.PERIOD)
+_REQUEST = int(PairData.REQUEST)
+_PEAK_REQUEST = int(PairData.PEAK_REQUEST)
+_EXECUTION = int(PairData.EXECUTION)
+_DEADLINE = int(PairData.DEADLINE)
+
+_L_TIME = int(LaneState.TIME)
+_L_ARRIVED = int(LaneState.ARRIVED)
+_L_BUFFERED = int(LaneState.BUFFERED)
+_L_ACTIVE = int(LaneState.ACTIVE)
+_L_ENDED = int(LaneState.ENDED)
+_L_MISSED = int(LaneState.MISSED)
+_L_DONE = int(LaneState.DONE)
+_L_DECIDED = int(LaneState.DECIDED)
+_L_LIMIT = int(LaneState.LIMIT)
+
+_C_USED = int(ClusterState.USED)
+_C_HALTED = int(ClusterState.HALTED)
+_C_EXTENSION = int(ClusterState.EXTENSION)
+_C_HIGH_AT = int(ClusterState.HIGH_AT)
+_C_DEPLOYED = int(ClusterState.DEPLOYED)
+_C_MISSED = int(ClusterState.MISSED)
+_C_LATE_NOW = int(ClusterState.LATE_NOW)
+_C_HEAD = int(ClusterState.HEAD)
+_C_TAIL = int(ClusterState.TAIL)
+_C_DIRTY = int(ClusterState.DIRTY)
+
+_J_PHASE = int(JobState.PHASE)
+_J_CLUSTER = int(JobState.CLUSTER)
+_J_DEPLOYED_AT = int(JobState.DEPLOYED_AT)
+_J_REQUESTED_AT = int(JobState.REQUESTED_AT)
+_J_WAITED = int(JobState.WAITED)
+_J_INITIAL_WAIT = int(JobState.INITIAL_WAIT)
+_J_DONE = int(JobState.DONE)
+_J_ACTUAL = int(JobState.ACTUAL)
+_J_MISSED_UNQUEUED = int(JobState.MISSED_UNQUEUED)
+_J_MISSED_QUEUED = int(JobState.MISSED_QUEUED)
+_J_DEPLOYED_BEFORE = int(JobState.DEPLOYED_BEFORE)
+_J_MISSED_BEFORE = int(JobState.MISSED_BEFORE)
+_J_POSITION = int(JobState.POSITION)
+_J_LINK = int(JobState.LINK)
+_J_ENDED_AT = int(JobState.ENDED_AT)
+
+_BUFFERED = int(Phase.BUFFERED)
+_BETWEEN = int(Phase.BETWEEN)
+_QUEUED = int(Phase.QUEUED)
+_RUNNING = int(Phase.RUNNING)
+_ENDED = int(Phase.ENDED)
+
+LONG_AGO = -(2**40)
+"""`ClusterState.HIGH_AT` before any slice was that full."""
+
+REWARD_SCALE = 5000.0
+"""Weight of the mean running time ratio in S = -TMDL + 50 (100 - AJER) = -TMDL + 5000 (1 - mean ratio)."""
+
+
+@njit(cache=True, error_model="numpy")
+def begin_lane(lanes: Lanes, i: int) -> None:
+    """Put lane i before slice 0 of the episode in its slot."""
+    lanes.lane[i, :] = 0
+    lanes.lane[i, _L_DECIDED] = NOBODY
+    lanes.lane[i, _L_LIMIT] = lanes.job.shape[1]
+    lanes.cluster[i, :, :] = 0
+    lanes.cluster[i, :, _C_HIGH_AT] = LONG_AGO
+    lanes.cluster[i, :, _C_HEAD] = NOBODY
+    lanes.cluster[i, :, _C_TAIL] = NOBODY
+    lanes.job[i, :, :] = 0
+    lanes.decayed[i, :, :] = 0.0
+    lanes.values[i, :, :] = 0.0
+    lanes.wheel[i, :] = NOBODY
+    lanes.occupation[i, :, :] = 0.0
+    lanes.starts[i, :, :] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def next_extension(
+    extension: int, extension_max: int, step: int, used: int, normal: int, slices_since_high: int, window: int
+) -> int:
+    """The elasticity controller: extension in effect from this slice on.
+
+    It acts every slice: up by one step while the latest slice at or above the threshold lies within the
+    window, else down by one step if those executors are unused (section 5.4; the text does not say how often
+    it acts, nor what happens to used executors).
+    """
+    if slices_since_high <= window:
+        return min(extension + step, extension_max)
+    if extension > 0:
+        lower = max(extension - step, 0)
+        if used <= normal + lower:
+            return lower
+    return extension
+
+
+@njit(cache=True, error_model="numpy")
+def request_now(lanes: Lanes, tables: Tables, i: int, j: int) -> int:
+    """Executors that the current execution of a deployed job asks for."""
+    s = lanes.slot[i]
+    c = lanes.job[i, j, _J_CLUSTER]
+    if tables.uses_peak[s, j, lanes.job[i, j, _J_DONE]]:
+        return int(tables.pair[s, j, c, _PEAK_REQUEST])
+    return int(tables.pair[s, j, c, _REQUEST])
+
+
+@njit(cache=True, error_model="numpy")
+def _plan(lanes: Lanes, i: int, j: int, time: int) -> None:
+    """Put job j's one pending event on the wheel."""
+    slot = time % lanes.wheel.shape[1]
+    lanes.job[i, j, _J_LINK] = lanes.wheel[i, slot]
+    lanes.wheel[i, slot] = j
+
+
+@njit(cache=True, error_model="numpy")
+def _take_due(lanes: Lanes, i: int) -> int:
+    """Move the jobs with an event in this slice to `due`, by arrival; how many."""
+    slot = lanes.lane[i, _L_TIME] % lanes.wheel.shape[1]
+    due = lanes.due[i]
+    n = 0
+    j = lanes.wheel[i, slot]
+    lanes.wheel[i, slot] = NOBODY
+    while j != NOBODY:
+        k = n
+        while k > 0 and due[k - 1] > j:
+            due[k] = due[k - 1]
+            k -= 1
+        due[k] = j
+        n += 1
+        j = lanes.job[i, j, _J_LINK]
+    return n
+
+
+@njit(cache=True, error_model="numpy")
+def _enqueue(lanes: Lanes, tables: Tables, i: int, j: int) -> None:
+    """Request job j's current execution now: join the local queue."""
+    job = lanes.job[i, j]
+    cluster = lanes.cluster[i, job[_J_CLUSTER]]
+    job[_J_PHASE] = _QUEUED
+    job[_J_REQUESTED_AT] = lanes.lane[i, _L_TIME]
+    job[_J_LINK] = NOBODY
+    if cluster[_C_HEAD] == NOBODY:
+        cluster[_C_HEAD] = j
+    else:
+        lanes.job[i, cluster[_C_TAIL], _J_LINK] = j
+    cluster[_C_TAIL] = j
+    cluster[_C_HALTED] += request_now(lanes, tables, i, j)
+    cluster[_C_DIRTY] = 1
+
+
+@njit(cache=True, error_model="numpy")
+def _end_execution(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> float:
+    """Release executors and count a miss: the reward, -1 for a miss."""
+    s = lanes.slot[i]
+    job = lanes.job[i, j]
+    c = job[_J_CLUSTER]
+    cluster = lanes.cluster[i, c]
+    cluster[_C_USED] -= request_now(lanes, tables, i, j)
+    cluster[_C_DIRTY] = 1
+    actual = lanes.lane[i, _L_TIME] - job[_J_REQUESTED_AT]
+    job[_J_DONE] += 1
+    job[_J_ACTUAL] += actual
+    deadline = tables.pair[s, j, c, _DEADLINE]
+    if deadline == 0 or actual <= deadline:
+        return 0.0
+    cluster[_C_MISSED] += 1
+    lanes.lane[i, _L_MISSED] += 1
+    if job[_J_WAITED] == 1:
+        job[_J_MISSED_QUEUED] += 1
+        cluster[_C_LATE_NOW] += 1
+        lanes.decayed[i, j, 0] += rules.decay[cluster[_C_DEPLOYED] - job[_J_DEPLOYED_BEFORE]]
+    else:
+        job[_J_MISSED_UNQUEUED] += 1
+    return -1.0
+
+
+@njit(cache=True, error_model="numpy")
+def _spread_misses(lanes: Lanes, rules: Rules, i: int) -> None:
+    """Add this slice's misses after a wait to every job of the cluster (W_cl of section 5.3)."""
+    for k in range(lanes.lane[i, _L_ACTIVE]):
+        j = lanes.active[i, k]
+        cluster = lanes.cluster[i, lanes.job[i, j, _J_CLUSTER]]
+        late = cluster[_C_LATE_NOW]
+        if late > 0:
+            later = cluster[_C_DEPLOYED] - lanes.job[i, j, _J_DEPLOYED_BEFORE]
+            lanes.decayed[i, j, 1] += rules.decay[later] * late
+    lanes.cluster[i, :, _C_LATE_NOW] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def _end_job(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> float:
+    """Value the job's decision and let it go: the reward, 5000 / n * (1 - mean AR / SR)."""
+    job = lanes.job[i, j]
+    data = tables.job[lanes.slot[i], j]
+    job[_J_PHASE] = _ENDED
+    job[_J_ENDED_AT] = lanes.lane[i, _L_TIME]
+    lanes.lane[i, _L_ENDED] += 1
+    last = lanes.lane[i, _L_ACTIVE] - 1
+    moved = lanes.active[i, last]
+    lanes.active[i, job[_J_POSITION]] = moved
+    lanes.job[i, moved, _J_POSITION] = job[_J_POSITION]
+    lanes.lane[i, _L_ACTIVE] = last
+    ratio = job[_J_ACTUAL] / (data[_STANDARD] * data[_EXECUTIONS])
+    finish_values(lanes, tables, rules, i, j, ratio)
+    return float(REWARD_SCALE / tables.job.shape[1] * (1.0 - ratio))
+
+
+@njit(cache=True, error_model="numpy")
+def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
+    """Steps 1 and 2 of a slice: the reward of what ended."""
+    n_due = _take_due(lanes, i)
+    if n_due == 0:
+        return 0.0
+    reward = 0.0
+    time = lanes.lane[i, _L_TIME]
+    for k in range(n_due):
+        j = lanes.due[i, k]
+        if lanes.job[i, j, _J_PHASE] == _RUNNING:
+            reward += _end_execution(lanes, tables, rules, i, j)
+    if reward < 0.0:
+        _spread_misses(lanes, rules, i)
+    for k in range(n_due):
+        j = lanes.due[i, k]
+        job = lanes.job[i, j]
+        if job[_J_PHASE] == _RUNNING:
+            data = tables.job[lanes.slot[i], j]
+            if job[_J_DONE] == data[_EXECUTIONS]:
+                reward += _end_job(lanes, tables, rules, i, j)
+                continue
+            job[_J_PHASE] = _BETWEEN
+            request_at = job[_J_DEPLOYED_AT] + job[_J_DONE] * data[_PERIOD]
+            if request_at > time:
+                _plan(lanes, i, j, request_at)
+                continue
+        _enqueue(lanes, tables, i, j)
+    return reward
+
+
+@njit(cache=True, error_model="numpy")
+def _extend(lanes: Lanes, rules: Rules, i: int) -> None:
+    """Step 3 of a slice: the elasticity controllers."""
+    time = lanes.lane[i, _L_TIME]
+    for c in range(rules.normal.shape[0]):
+        if rules.extension_max[c] > 0:
+            cluster = lanes.cluster[i, c]
+            extension = next_extension(
+                cluster[_C_EXTENSION],
+                rules.extension_max[c],
+                rules.elastic_step,
+                cluster[_C_USED],
+                rules.normal[c],
+                time - cluster[_C_HIGH_AT],
+                rules.elastic_window,
+            )
+            if extension != cluster[_C_EXTENSION]:
+                cluster[_C_EXTENSION] = extension
+                cluster[_C_DIRTY] = 1
+
+
+@njit(cache=True, error_model="numpy")
+def _arrive(lanes: Lanes, tables: Tables, i: int) -> None:
+    """Step 4 of a slice: jobs enter the global buffer."""
+    lane = lanes.lane[i]
+    s = lanes.slot[i]
+    while lane[_L_ARRIVED] < lane[_L_LIMIT]:
+        j = lane[_L_ARRIVED]
+        if tables.job[s, j, _ARRIVAL] > lane[_L_TIME]:
+            break
+        lanes.job[i, j, _J_PHASE] = _BUFFERED
+        lanes.buffer[i, lane[_L_BUFFERED]] = j
+        lane[_L_BUFFERED] += 1
+        lane[_L_ARRIVED] += 1
+
+
+@njit(cache=True, error_model="numpy")
+def _deploy(lanes: Lanes, tables: Tables, i: int, position: int, c: int) -> None:
+    """Step 5 of a slice: the job at `position` of the buffer goes to cluster c."""
+    lane = lanes.lane[i]
+    j = lanes.buffer[i, position]
+    lane[_L_BUFFERED] -= 1
+    for k in range(position, lane[_L_BUFFERED]):
+        lanes.buffer[i, k] = lanes.buffer[i, k + 1]
+    cluster = lanes.cluster[i, c]
+    cluster[_C_DEPLOYED] += 1
+    job = lanes.job[i, j]
+    job[_J_CLUSTER] = c
+    job[_J_DEPLOYED_AT] = lane[_L_TIME]
+    job[_J_DEPLOYED_BEFORE] = cluster[_C_DEPLOYED]
+    job[_J_MISSED_BEFORE] = lane[_L_MISSED]
+    job[_J_POSITION] = lane[_L_ACTIVE]
+    lanes.active[i, lane[_L_ACTIVE]] = j
+    lane[_L_ACTIVE] += 1
+    lane[_L_DECIDED] = j
+    _enqueue(lanes, tables, i, j)
+
+
+@njit(cache=True, error_model="numpy")
+def _start(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> None:
+    """Job j's current execution begins to run now."""
+    time = lanes.lane[i, _L_TIME]
+    job = lanes.job[i, j]
+    job[_J_PHASE] = _RUNNING
+    job[_J_WAITED] = 1 if time > job[_J_REQUESTED_AT] else 0
+    if job[_J_DONE] == 0:
+        job[_J_INITIAL_WAIT] = job[_J_WAITED]
+    if rules.record:
+        lanes.starts[i, j, job[_J_DONE]] = time
+    _plan(lanes, i, j, time + tables.pair[lanes.slot[i], j, job[_J_CLUSTER], _EXECUTION])
+
+
+@njit(cache=True, error_model="numpy")
+def _schedule(lanes: Lanes, tables: Tables, rules: Rules, i: int, c: int) -> None:
+    """Step 6 of a slice on one cluster."""
+    cluster = lanes.cluster[i, c]
+    cluster[_C_DIRTY] = 0
+    free = rules.normal[c] + cluster[_C_EXTENSION] - cluster[_C_USED]
+    before = NOBODY
+    j = cluster[_C_HEAD]
+    while j != NOBODY:
+        after = lanes.job[i, j, _J_LINK]
+        request = request_now(lanes, tables, i, j)
+        if request <= free:
+            free -= request
+            cluster[_C_USED] += request
+            cluster[_C_HALTED] -= request
+            if before == NOBODY:
+                cluster[_C_HEAD] = after
+            else:
+                lanes.job[i, before, _J_LINK] = after
+            if after == NOBODY:
+                cluster[_C_TAIL] = before
+            _start(lanes, tables, rules, i, j)
+        elif rules.strict_fifo:
+            break
+        else:
+            before = j
+        j = after
+
+
+@njit(cache=True, error_model="numpy")
+def _close_slice(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> None:
+    """Steps 6 and 7 of a slice; the clock moves on."""
+    time = lanes.lane[i, _L_TIME]
+    place = time % HISTORY_STEPS
+    for c in range(rules.normal.shape[0]):
+        cluster = lanes.cluster[i, c]
+        if cluster[_C_DIRTY] == 1:
+            _schedule(lanes, tables, rules, i, c)
+        ratio = cluster[_C_USED] / (rules.normal[c] + cluster[_C_EXTENSION])
+        lanes.occupation[i, c, place] = ratio
+        if ratio >= rules.elastic_threshold:
+            cluster[_C_HIGH_AT] = time
+    lanes.lane[i, _L_TIME] = time + 1
+
+
+@njit(cache=True, error_model="numpy")
+def advance_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
+    """Run lane i to its next decision, or to the end of the last job: the reward of what ended.
+
+    A slice in which a decision is due stops after its step 4; `step_lane` takes it from there.
+    """
+    lane = lanes.lane[i]
+    reward = 0.0
+    while True:
+        reward += _events(lanes, tables, rules, i)
+        if lane[_L_ENDED] == lane[_L_LIMIT]:
+            lane[_L_DONE] = 1
+            return reward
+        _extend(lanes, rules, i)
+        _arrive(lanes, tables, i)
+        if lane[_L_BUFFERED] > 0:
+            return reward
+        _close_slice(lanes, tables, rules, i)
+
+
+@njit(cache=True, error_model="numpy")
+def step_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -> float:
+    """Take the decision that lane i awaits and run it to the next one: the reward.
+
+    `action` is position * (C + 1) + cluster; cluster C deploys nothing. It must be valid (see `is_valid`) and
+    the lane not done (`LaneState.DONE`). `LaneState.DECIDED` tells which job it deployed.
+    """
+    n_clusters = rules.normal.shape[0]
+    c = action % (n_clusters + 1)
+    if c < n_clusters:
+        _deploy(lanes, tables, i, action // (n_clusters + 1), c)
+    else:
+        lanes.lane[i, _L_DECIDED] = NOBODY
+    _close_slice(lanes, tables, rules, i)
+    return advance_lane(lanes, tables, rules, i)
+
+
+@njit(cache=True, error_model="numpy")
+def is_valid(lanes: Lanes, rules: Rules, i: int, window: int, action: int) -> bool:
+    """Whether lane i, not done, may take this action while `window` jobs of its buffer are shown."""
+    n_clusters = rules.normal.shape[0]
+    position = action // (n_clusters + 1)
+    if action < 0 or position >= min(lanes.lane[i, _L_BUFFERED], window):
+        return False
+    return rules.allow_none or action % (n_clusters + 1) < n_clusters
+
+
+@njit(cache=True, error_model="numpy")
+def copy_lane(lanes: Lanes, source: int, target: int) -> None:
+    """Make lane `target` a clone of lane `source` (it plays the same episode slot)."""
+    lanes.slot[target] = lanes.slot[source]
+    lanes.lane[target] = lanes.lane[source]
+    lanes.cluster[target] = lanes.cluster[source]
+    lanes.job[target] = lanes.job[source]
+    lanes.decayed[target] = lanes.decayed[source]
+    lanes.values[target] = lanes.values[source]
+    lanes.buffer[target] = lanes.buffer[source]
+    lanes.active[target] = lanes.active[source]
+    lanes.wheel[target] = lanes.wheel[source]
+    lanes.occupation[target] = lanes.occupation[source]
+    lanes.starts[target] = lanes.starts[source]

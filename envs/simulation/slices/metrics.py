@@ -1,0 +1,74 @@
+"""Metrics of a finished episode of the slice world (Liu 2022, sections 4.3 and 5.4)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from envs.simulation.slices.state import JobData, JobState, Lanes, LaneState, Tables
+
+METRICS = (
+    "s",
+    "tmdl",
+    "ajer",
+    "s_log",
+    "ajdr",
+    "eval_app",
+    "job_ratio_p95",
+    "job_ratio_p99",
+    "misses_unqueued",
+    "misses_queued",
+    "makespan",
+)
+HIGHER_IS_BETTER = (True, False, False, True, False, True, False, False, False, False, False)
+
+
+def episode_metrics(lanes: Lanes, tables: Tables, lane: int) -> dict[str, float]:
+    """Metrics of the episode that ended in a lane.
+
+    - s: S = -tmdl + 50 (100 - ajer), the objective of section 5.4.
+    - tmdl: missed deadlines.
+    - ajer: 100 * mean over jobs of the mean AR / SR.
+    - s_log: sign(S) log10(max(|S|, 1)).
+    - ajdr: eq. 4.8 with the standard execution time as OR.
+    - eval_app: eq. 4.9, 1 / (0.02 tmdl + ajdr). Meant for chapter 4, where ajdr >= 0: on faster executors
+      than expected the denominator can be negative (and infinite at exactly 0).
+    - job_ratio_p95, job_ratio_p99: percentiles over jobs of the mean AR / SR.
+    - misses_unqueued: misses whose execution started when requested (M of section 5.3).
+    - misses_queued: misses whose execution had waited (W).
+    - makespan: slice in which the last job ended.
+    """
+    n_jobs = int(lanes.lane[lane, LaneState.LIMIT])
+    job = lanes.job[lane, :n_jobs].astype(np.int64)
+    data = tables.job[lanes.slot[lane], :n_jobs].astype(np.int64)
+    ratios = job[:, JobState.ACTUAL] / (data[:, JobData.STANDARD] * data[:, JobData.EXECUTIONS])
+    unqueued = int(job[:, JobState.MISSED_UNQUEUED].sum())
+    queued = int(job[:, JobState.MISSED_QUEUED].sum())
+    mean_ratio = math.fsum(ratios.tolist()) / len(ratios)
+    return summarise(ratios.tolist(), mean_ratio, unqueued, queued, int(lanes.lane[lane, LaneState.TIME]))
+
+
+def summarise(
+    ratios: list[float], mean_ratio: float, unqueued: int, queued: int, makespan: int
+) -> dict[str, float]:
+    """The metrics by name, from each job's mean AR / SR, the misses of both kinds and the makespan."""
+    tmdl = unqueued + queued
+    ajer = 100.0 * mean_ratio
+    ajdr = ajer - 100.0
+    score = -tmdl + 50.0 * (100.0 - ajer)
+    denominator = 0.02 * tmdl + ajdr
+    p95, p99 = np.percentile(ratios, [95, 99])
+    return {
+        "s": score,
+        "tmdl": float(tmdl),
+        "ajer": ajer,
+        "s_log": math.copysign(math.log10(max(abs(score), 1.0)), score),
+        "ajdr": ajdr,
+        "eval_app": 1.0 / denominator if denominator else math.inf,
+        "job_ratio_p95": float(p95),
+        "job_ratio_p99": float(p99),
+        "misses_unqueued": float(unqueued),
+        "misses_queued": float(queued),
+        "makespan": float(makespan),
+    }

@@ -1,0 +1,100 @@
+"""The value of a decision, computed when its job ends (Liu 2022, eq. 4.1, 4.2 and section 5.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from envs.simulation.slices.state import JobData, JobState, Lanes, LaneState, PairData, Phase, Rules, Tables
+
+COMPONENTS = ("own_misses", "mutual_misses", "delay")
+
+_STANDARD = int(JobData.STANDARD)
+_EXECUTIONS = int(JobData.EXECUTIONS)
+_HETERO = int(JobData.EXPECTED_HETERO)
+_EXECUTION = int(PairData.EXECUTION)
+_DEADLINE = int(PairData.DEADLINE)
+_L_MISSED = int(LaneState.MISSED)
+_J_PHASE = int(JobState.PHASE)
+_J_ACTUAL = int(JobState.ACTUAL)
+_J_CLUSTER = int(JobState.CLUSTER)
+_J_INITIAL_WAIT = int(JobState.INITIAL_WAIT)
+_J_MISSED_UNQUEUED = int(JobState.MISSED_UNQUEUED)
+_J_MISSED_QUEUED = int(JobState.MISSED_QUEUED)
+_J_MISSED_BEFORE = int(JobState.MISSED_BEFORE)
+_ENDED = int(Phase.ENDED)
+
+
+@njit(cache=True, error_model="numpy")
+def finish_values(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int, ratio: float) -> None:
+    """Fill the three value components of job j, whose last execution just ended.
+
+    Chapter 5, the decomposition at the end of section 5.3: v1 own misses, v2 misses of the cluster after a
+    wait, v3 delay, with R_j = ratio - 1. Improper heterogeneity (IH): the execution time alone exceeds the
+    deadline there. Initial competition (IC): the first execution waited.
+
+    Chapter 4, eq. 4.1 (and 4.2, where a general job never misses): -lambda * own misses, -gamma * misses of
+    all jobs anywhere from the deployment through the slice of the job's end, its own included, and
+    -eta * the mean running time ratio.
+
+    Args:
+        lanes: state; `decayed` holds the sums of section 5.3.
+        tables: workloads.
+        rules: the world's constants.
+        i: lane.
+        j: job.
+        ratio: mean AR / SR of the job.
+    """
+    job = lanes.job[i, j]
+    values = lanes.values[i, j]
+    unqueued = float(job[_J_MISSED_UNQUEUED])
+    if rules.chapter4:
+        values[0] = -rules.lam * (unqueued + job[_J_MISSED_QUEUED])
+        values[1] = -rules.gamma * (lanes.lane[i, _L_MISSED] - job[_J_MISSED_BEFORE])
+        values[2] = -rules.eta * ratio
+        return
+    s = lanes.slot[i]
+    c = job[_J_CLUSTER]
+    pair = tables.pair[s, j, c]
+    improper = pair[_DEADLINE] > 0 and pair[_EXECUTION] > pair[_DEADLINE]
+    competed = job[_J_INITIAL_WAIT] == 1
+    delay = ratio - 1.0
+    m = 1.0
+    psi = 1.0
+    scale = rules.p_psi if delay > 0.0 else 1.0 / rules.p_psi
+    if improper:
+        m *= rules.p_m
+        psi *= scale
+    if competed:
+        m *= rules.p_m
+        psi *= scale
+    weight = rules.factor[c] * m / tables.job[s, j, _HETERO]
+    values[0] = -weight * (unqueued + lanes.decayed[i, j, 0])
+    values[1] = -weight * lanes.decayed[i, j, 1]
+    values[2] = -psi * delay
+
+
+@njit(cache=True, error_model="numpy")
+def system_outcome(
+    lanes: Lanes,
+    tables: Tables,
+    which: NDArray[np.int64],
+    jobs: NDArray[np.int64],
+    outcome: NDArray[np.float64],
+) -> None:
+    """Fill `outcome` (n, 3): minus own misses of jobs[k], other misses and summed delay in lane which[k]."""
+    for k in range(which.shape[0]):
+        i = which[k]
+        s = lanes.slot[i]
+        delay = 0.0
+        for j in range(lanes.job.shape[1]):
+            job = lanes.job[i, j]
+            if job[_J_PHASE] == _ENDED:
+                delay += job[_J_ACTUAL] / (tables.job[s, j, _STANDARD] * tables.job[s, j, _EXECUTIONS]) - 1.0
+        own = 0
+        if jobs[k] >= 0:
+            own = lanes.job[i, jobs[k], _J_MISSED_UNQUEUED] + lanes.job[i, jobs[k], _J_MISSED_QUEUED]
+        outcome[k, 0] = -own
+        outcome[k, 1] = -(lanes.lane[i, _L_MISSED] - own)
+        outcome[k, 2] = -delay
