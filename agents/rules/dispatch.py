@@ -1,7 +1,7 @@
 """One compiled entry to every rule, so that compiled rollouts can call a rule by its number.
 
-numba caches a kernel by the time stamp of ITS file: after editing a rule, touch this file (or clear
-`__pycache__`), or the cached dispatch keeps the old rule.
+numba's cache looks only at the text of the file a kernel stands in: after editing a rule or a shared kernel,
+delete `agents/rules/__pycache__`, or the cached dispatch goes on calling the old rule.
 """
 
 from __future__ import annotations

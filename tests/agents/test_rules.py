@@ -1,0 +1,244 @@
+"""The rules on hand-made observations: every expected choice is computed by hand in the comments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from agents.rules import make_rule
+from envs.simulation.snapshot import (
+    Category,
+    ClusterField,
+    JobField,
+    Observation,
+    PairField,
+    derive_into,
+    empty_observation,
+)
+
+Row = Mapping[str, float]
+
+OWNED: Row = {"CAPACITY_NOW": 1000, "AVAILABLE": 1, "QUEUES": 1}
+GENERAL: Row = {"CATEGORY": Category.GENERAL, "STANDARD_S": 100, "EXECUTIONS": 1}
+CRITICAL: Row = {"CATEGORY": Category.TIME_CRITICAL, "STANDARD_S": 100, "EXECUTIONS": 1, "HAS_DEADLINE": 1}
+ASK: Row = {"REQUEST": 100, "PEAK_REQUEST": 100, "EXECUTION_S": 100, "DEADLINE_S": 150}
+
+
+def observe(
+    clusters: Sequence[Row], jobs: Sequence[Row], pairs: Sequence[Sequence[Row]], allow_none: bool = False
+) -> Observation:
+    """An observation with a spare job row, from columns by name; derived columns are derived."""
+    observation = empty_observation(len(jobs) + 1, len(clusters))
+    for c, cluster in enumerate(clusters):
+        row = {"SEQUENCE": c + 1, **cluster}
+        row.setdefault("CAPACITY_NORMAL", row.get("CAPACITY_NOW", 0.0))
+        row.setdefault("CAPACITY_MAX", row.get("CAPACITY_NOW", 0.0))
+        for name, value in row.items():
+            observation["clusters"][c, ClusterField[name]] = value
+    for j, job in enumerate(jobs):
+        for name, value in {"PRESENT": 1, **job}.items():
+            observation["jobs"][j, JobField[name]] = value
+        for c, pair in enumerate(pairs[j]):
+            for name, value in pair.items():
+                observation["pairs"][j, c, PairField[name]] = value
+    derive_into(
+        observation["clusters"],
+        observation["jobs"],
+        observation["pairs"],
+        allow_none,
+        observation["action_mask"],
+    )
+    return observation
+
+
+def pick(
+    name: str, observation: Observation, parameters: Mapping[str, float] | None = None
+) -> tuple[int, int]:
+    """(job, cluster) that the rule chooses; the cluster number C means none."""
+    n_clusters = len(observation["clusters"])
+    rule = make_rule(name, parameters)
+    rule.begin(0, 7)
+    action = rule.act(observation)
+    assert observation["action_mask"][action] == 1
+    return divmod(action, n_clusters + 1)
+
+
+def three_clusters() -> list[dict[str, float]]:
+    # On average free: (1 - .5) * 1000 = 500, (1 - .4) * 500 = 300, (1 - .6) * 2000 = 800.
+    return [
+        {**OWNED, "CAPACITY_NOW": 1000, "MEAN_OCCUPATION": 0.5},
+        {**OWNED, "CAPACITY_NOW": 500, "MEAN_OCCUPATION": 0.4},
+        {**OWNED, "CAPACITY_NOW": 2000, "MEAN_OCCUPATION": 0.6},
+    ]
+
+
+def two_jobs() -> Observation:
+    # Mean requests: job 0: (100 + 100 + 190) / 3 = 130, job 1: (90 + 100 + 80) / 3 = 90.
+    return observe(
+        three_clusters(),
+        [GENERAL, GENERAL],
+        [
+            [{**ASK, "REQUEST": r} for r in (100, 100, 190)],
+            [{**ASK, "REQUEST": r} for r in (90, 100, 80)],
+        ],
+    )
+
+
+def test_sf_p_takes_the_smallest_job_to_the_least_utilised_cluster() -> None:
+    assert pick("sf_p", two_jobs()) == (1, 1)
+
+
+def test_lf_p_takes_the_largest_job_to_the_least_utilised_cluster() -> None:
+    assert pick("lf_p", two_jobs()) == (0, 1)
+
+
+def test_sf_e_takes_the_smallest_job_to_the_most_available_executors() -> None:
+    assert pick("sf_e", two_jobs()) == (1, 2)
+
+
+def test_lf_e_takes_the_largest_job_to_the_most_available_executors() -> None:
+    assert pick("lf_e", two_jobs()) == (0, 2)
+
+
+def test_maf_divides_the_available_executors_by_the_request() -> None:
+    # Job 0 alone: 500 / 100 = 5, 300 / 100 = 3, 800 / 190 = 4.2 -> cluster 0, where SF-E would take 2.
+    pairs = [[{**ASK, "REQUEST": r} for r in (100, 100, 190)]]
+    assert pick("maf", observe(three_clusters(), [GENERAL], pairs)) == (0, 0)
+    # Job 1 of the two: 500 / 90 = 5.6, 300 / 100 = 3, 800 / 80 = 10.
+    assert pick("maf", two_jobs()) == (1, 2)
+
+
+def test_the_first_to_arrive_wins_a_tie_between_jobs() -> None:
+    observation = observe(three_clusters(), [GENERAL, GENERAL], [[ASK] * 3, [ASK] * 3])
+    for name in ("maf", "sf_p", "lf_p", "sf_e", "lf_e", "eft", "tuned", "ih_filter", "deadline_safe", "rr"):
+        assert pick(name, observation)[0] == 0
+
+
+def test_eft_weighs_finish_against_waiting_and_load() -> None:
+    # Cluster 0: 80/100 + 3 * [100 > 50 free] + .2 * .95 = 3.99; cluster 1: 1.1 + .2 * .5 = 1.2;
+    # cluster 2: 1.15 + .2 * 0.1 = 1.17.
+    clusters = [
+        {**OWNED, "USED": 950},
+        {**OWNED, "MEAN_OCCUPATION": 0.5},
+        {**OWNED, "USED": 100},
+    ]
+    pairs = [[{**ASK, "EXECUTION_S": s} for s in (80, 110, 115)]]
+    observation = observe(clusters, [GENERAL], pairs)
+    assert pick("eft", observation) == (0, 2)
+    # Without load: 3.8, 1.1, 1.15. Without either: .8 is smallest.
+    assert pick("eft", observation, {"load": 0.0}) == (0, 1)
+    assert pick("eft", observation, {"load": 0.0, "no_fit": 0.0}) == (0, 0)
+
+
+def test_eft_counts_launch_and_transfer() -> None:
+    # Finish ratio: (100 + 60 s launch) / 100 = 1.6 against 150 / 100 = 1.5.
+    clusters = [{**OWNED, "LAUNCH_S": 60}, OWNED]
+    observation = observe(clusters, [GENERAL], [[ASK, {**ASK, "EXECUTION_S": 150}]])
+    assert pick("eft", observation) == (0, 1)
+
+
+def test_deadline_safe_avoids_missing_and_waiting_before_load() -> None:
+    # Cluster 0 idle but IH (200 > 150); cluster 1 nearly idle but full at once; cluster 2 loaded and safe.
+    clusters = [OWNED, {**OWNED, "CAPACITY_NOW": 100, "USED": 1}, {**OWNED, "USED": 700}]
+    pairs = [[{**ASK, "EXECUTION_S": 200}, ASK, ASK]]
+    observation = observe(clusters, [CRITICAL], pairs)
+    assert pick("deadline_safe", observation) == (0, 2)
+    # Without barriers the idle cluster wins.
+    assert pick("deadline_safe", observation, {"improper": 0.0, "no_fit": 0.0}) == (0, 0)
+    # A general job has no deadline to miss.
+    assert pick("deadline_safe", observe(clusters, [GENERAL], pairs)) == (0, 0)
+
+
+def test_tuned_rule_reproduces_its_cost_by_hand() -> None:
+    # A: exec ratio 1.3, free 1000: 6.5 + .12 * 0 = 6.5.
+    # B: ratio 0.9, free 300, load .7: 4.5 + .084 + 5 * (.7 - .631) * tc = 4.929 (tc 1), 4.6875 (tc .3).
+    # C: ratio 0.8, free 80 < .89 * 100, load .92: 4 + .1104 + tc * (34.4 + 5 * .289) = 39.96 / 14.86.
+    clusters = [OWNED, {**OWNED, "USED": 400, "HALTED": 300}, {**OWNED, "USED": 920}]
+    pairs = [[{**ASK, "EXECUTION_S": s} for s in (130, 90, 80)]]
+    critical = observe(clusters, [CRITICAL], pairs)
+    assert pick("tuned", critical) == (0, 1)
+    # Halved peaks: C's 80 free cover .89 * 50. C costs 4 + .1104 + 5 * .289 = 5.5554, still above B.
+    half = [[{**pair, "PEAK_REQUEST": 50} for pair in pairs[0]]]
+    assert pick("tuned", observe(clusters, [CRITICAL], half)) == (0, 1)
+    # For a general job C costs 4 + .1104 + .3 * 1.445 = 4.5439, below B's 4.6875.
+    assert pick("tuned", observe(clusters, [GENERAL], half)) == (0, 2)
+
+
+def test_tuned_rule_counts_improper_heterogeneity_per_execution() -> None:
+    # IH on cluster 0 (deadline 80 < 90): 4.5 + .24 * n against 5.2: 4.98 for n = 2, 5.22 for n = 3.
+    pairs = [[{**ASK, "EXECUTION_S": 90, "DEADLINE_S": 80}, {**ASK, "EXECUTION_S": 104}]]
+    for executions, cluster in ((2, 0), (3, 1)):
+        job = {**CRITICAL, "CATEGORY": Category.STREAMING, "EXECUTIONS": executions}
+        assert pick("tuned", observe([OWNED, OWNED], [job], pairs)) == (0, cluster)
+
+
+def test_ih_filter_takes_most_free_executors_among_proper_clusters() -> None:
+    # Free: 900, 400, 600; cluster 0 is improper.
+    clusters = [{**OWNED, "USED": 100}, {**OWNED, "USED": 300, "HALTED": 300}, {**OWNED, "USED": 400}]
+    pairs = [[{**ASK, "EXECUTION_S": 200}, ASK, ASK]]
+    assert pick("ih_filter", observe(clusters, [CRITICAL], pairs)) == (0, 2)
+    improper = [[{**ASK, "EXECUTION_S": 200}] * 3]
+    assert pick("ih_filter", observe(clusters, [CRITICAL], improper)) == (0, 0)
+
+
+def test_round_robin_goes_on_from_its_random_start_and_skips_masked_clusters() -> None:
+    clusters = [OWNED, OWNED, {**OWNED, "AVAILABLE": 0}, OWNED]
+    observation = observe(clusters, [GENERAL], [[ASK] * 4])
+    rule = make_rule("rr")
+    rule.begin(0, 7)
+    first = rule.act(observation)
+    order = [0, 1, 3]
+    start = order.index(first)
+    expected = [order[(start + k) % 3] for k in range(1, 7)]
+    assert [rule.act(observation) for _ in range(6)] == expected
+
+
+def test_round_robin_starts_anywhere() -> None:
+    observation = observe([OWNED] * 4, [GENERAL], [[ASK] * 4])
+    rule = make_rule("rr")
+    starts = []
+    for seed in range(40):
+        rule.begin(0, seed)
+        starts.append(rule.act(observation))
+    assert set(starts) == {0, 1, 2, 3}
+
+
+def test_random_is_uniform_over_jobs_and_clusters() -> None:
+    observation = observe([OWNED] * 3, [GENERAL, GENERAL], [[ASK] * 3, [ASK] * 3])
+    rule = make_rule("random")
+    rule.begin(0, 1)
+    n = 6000
+    counts = np.bincount([rule.act(observation) for _ in range(n)], minlength=12)
+    valid = observation["action_mask"] == 1
+    assert counts[~valid].sum() == 0
+    # Six actions of probability 1/6: the standard deviation of a count is sqrt(n * 5 / 36) = 28.9.
+    assert np.abs(counts[valid] - n / 6).max() < 4 * 28.9
+
+
+@pytest.mark.parametrize(
+    "name", ["maf", "sf_p", "eft", "tuned", "rr", "random", "ih_filter", "cheapest", "on_demand"]
+)
+def test_a_running_job_is_left_where_it_is(name: str) -> None:
+    job = {**GENERAL, "RUNNING": 1}
+    here = {**ASK, "HERE": 1}
+    assert pick(name, observe([OWNED, OWNED], [job], [[here, ASK]], allow_none=True)) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["maf", "sf_e", "eft", "tuned", "rr", "random", "ih_filter", "deadline_safe"]
+)
+def test_rules_for_owned_clusters_never_wait_while_a_cluster_is_valid(name: str) -> None:
+    clusters = [{**OWNED, "AVAILABLE": 0}, {**OWNED, "USED": 1000}]
+    assert pick(name, observe(clusters, [GENERAL], [[ASK, ASK]], allow_none=True)) == (0, 1)
+    clusters[1]["AVAILABLE"] = 0
+    assert pick(name, observe(clusters, [GENERAL], [[ASK, ASK]], allow_none=True)) == (0, 2)
+
+
+def test_an_observation_without_jobs_is_an_error() -> None:
+    observation = observe([OWNED], [], [])
+    with pytest.raises(
+        ValueError, match=r"^rule maf: the observation offers no valid action, expected a job$"
+    ):
+        make_rule("maf").act(observation)

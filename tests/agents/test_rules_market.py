@@ -1,0 +1,266 @@
+"""The market rules on hand-made offers: every expected choice is computed by hand in the comments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from agents.rules.dispatch import choose_by_id
+from agents.rules.expected_cost import ExpectedCostParameters, down_time, expected_usd, poisson_tail
+from envs.simulation.snapshot import Category, Observation
+from tests.agents.test_rules import Row, observe, pick
+
+SPOT: Row = {
+    "CAPACITY_NOW": 8,
+    "PRICE_USD_HOUR": 1.0,
+    "ON_DEMAND_USD_HOUR": 3.0,
+    "IS_SPOT": 1,
+    "AVAILABLE": 1,
+    "UP_RATIO": 0.8,
+    "MEAN_UP_S": 14400,
+    "SPELL_S": 14400,
+    "LAUNCH_S": 100,
+    "PROVIDER": 1,
+}
+ON_DEMAND: Row = {
+    "CAPACITY_NOW": 8,
+    "PRICE_USD_HOUR": 3.0,
+    "ON_DEMAND_USD_HOUR": 3.0,
+    "AVAILABLE": 1,
+    "UP_RATIO": 1,
+    "LAUNCH_S": 100,
+    "PROVIDER": 1,
+}
+OWNED: Row = {"CAPACITY_NOW": 4, "AVAILABLE": 1, "UP_RATIO": 1, "QUEUES": 1}
+# 3600 s of work after 100 s of launch and 100 s of transfer: finish 3800 s, changeover d = 200 s.
+ASK: Row = {"REQUEST": 2, "PEAK_REQUEST": 2, "EXECUTION_S": 3600, "DEADLINE_S": 10000, "TRANSFER_S": 100}
+JOB: Row = {
+    "CATEGORY": Category.TIME_CRITICAL,
+    "STANDARD_S": 3600,
+    "EXECUTIONS": 1,
+    "HAS_DEADLINE": 1,
+    "SLACK_S": 10000,
+    "DURATION_S": 3600,
+}
+NONE = 3
+
+
+def market(
+    job: Row, spot: Row | None = None, owned: Row | None = None, ask: Row | None = None
+) -> Observation:
+    """Offers: 0 spot, 1 on demand, 2 owned (full unless said otherwise)."""
+    clusters = [{**SPOT, **(spot or {})}, ON_DEMAND, {**OWNED, "USED": 4, **(owned or {})}]
+    pair = {**ASK, **(ask or {})}
+    return observe(clusters, [{**JOB, **job}], [[pair, pair, pair]], allow_none=True)
+
+
+DOWN: Row = {"AVAILABLE": 0}
+
+
+def test_on_demand_only_takes_safe_capacity() -> None:
+    assert pick("on_demand", market({})) == (0, 1)
+    # An owned cluster with room is safe and costs nothing.
+    assert pick("on_demand", market({}, owned={"USED": 0})) == (0, 2)
+
+
+def test_cheapest_takes_the_smallest_cost_among_what_fits() -> None:
+    # 2 * 3800 s: spot 2.11 USD, on demand 6.33 USD; the owned cluster is free of charge but full.
+    assert pick("cheapest", market({})) == (0, 0)
+    assert pick("cheapest", market({}, spot={"PRICE_USD_HOUR": 3.1})) == (0, 1)
+    assert pick("cheapest", market({}, owned={"USED": 0})) == (0, 2)
+    # It knows no risk: even with no time to lose it takes spot.
+    assert pick("cheapest", market({"SLACK_S": 3900})) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity", "uniform_progress"])
+def test_the_safety_net_opens_at_two_changeover_delays(name: str) -> None:
+    # Needed: 3600 + 2 * 200 = 4000 s.
+    assert pick(name, market({"SLACK_S": 4001})) == (0, 0)
+    assert pick(name, market({"SLACK_S": 3999})) == (0, 1)
+    # A checkpoint interval of 600 s may be lost as well: 4600 s.
+    assert pick(name, market({"SLACK_S": 4599, "CHECKPOINT_INTERVAL_S": 600})) == (0, 1)
+    # Nothing can save the deadline any more (3800 s to finish on demand): money decides.
+    assert pick(name, market({"SLACK_S": 3700})) == (0, 0)
+    assert pick(name, market({"SLACK_S": 4100}), {"changeovers": 3.0}) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity"])
+def test_greedy_spot_waits_while_no_spot_is_available(name: str) -> None:
+    assert pick(name, market({"SLACK_S": 5000}, spot=DOWN)) == (0, NONE)
+    assert pick(name, market({"SLACK_S": 3900}, spot=DOWN)) == (0, 1)
+    assert pick(name, market({"SLACK_S": 5000}, spot=DOWN, owned={"USED": 0})) == (0, 2)
+
+
+def test_greedy_spot_moves_a_running_job_to_safety_in_time() -> None:
+    clusters = [SPOT, ON_DEMAND]
+    pairs = [[{**ASK, "HERE": 1}, ASK]]
+    for slack, chosen in ((4001, 2), (3999, 1), (3700, 2)):
+        job = {**JOB, "RUNNING": 1, "SLACK_S": slack}
+        assert pick("spot_fallback", observe(clusters, [job], pairs, allow_none=True)) == (0, chosen)
+
+
+def test_price_capacity_pays_a_little_for_depth_but_not_more() -> None:
+    shallow = {**SPOT, "UP_RATIO": 0.3}
+    deep = {**SPOT, "UP_RATIO": 0.9, "PRICE_USD_HOUR": 1.2}
+    pairs = [[ASK, ASK, ASK]]
+    assert pick("price_capacity", observe([shallow, deep, ON_DEMAND], [JOB], pairs, allow_none=True)) == (
+        0,
+        1,
+    )
+    dear = {**deep, "PRICE_USD_HOUR": 1.3}
+    assert pick("price_capacity", observe([shallow, dear, ON_DEMAND], [JOB], pairs, allow_none=True)) == (
+        0,
+        0,
+    )
+    # Equal but for the room: 8 executors leave more than 2.
+    small = {**SPOT, "CAPACITY_NOW": 2}
+    assert pick("price_capacity", observe([small, SPOT, ON_DEMAND], [JOB], pairs, allow_none=True)) == (0, 1)
+
+
+def test_uniform_progress_buys_on_demand_only_when_behind() -> None:
+    # Arrived 2000 s ago, 8000 s to go: expected progress .2.
+    late = {"AGE_S": 2000, "SLACK_S": 8000}
+    assert pick("uniform_progress", market({**late, "PROGRESS": 0.19}, spot=DOWN)) == (0, 1)
+    assert pick("uniform_progress", market({**late, "PROGRESS": 0.21}, spot=DOWN)) == (0, NONE)
+    # Taking risks: spot whenever there is some, even when behind.
+    assert pick("uniform_progress", market({**late, "PROGRESS": 0.0})) == (0, 0)
+    # Without a deadline a job is never behind.
+    assert pick("uniform_progress", market({**late, "HAS_DEADLINE": 0}, spot=DOWN)) == (0, NONE)
+
+
+def test_uniform_progress_stays_on_spot_and_leaves_on_demand_with_hysteresis() -> None:
+    clusters = [SPOT, ON_DEMAND]
+    on_demand = [[ASK, {**ASK, "HERE": 1}]]
+    # ep(2000 + 2 * 200) = 2400 / 10000 = .24.
+    for progress, chosen in ((0.23, 2), (0.25, 0)):
+        job = {**JOB, "RUNNING": 1, "AGE_S": 2000, "SLACK_S": 8000, "PROGRESS": progress}
+        assert pick("uniform_progress", observe(clusters, [job], on_demand, allow_none=True)) == (0, chosen)
+    on_spot = [[{**ASK, "HERE": 1}, ASK]]
+    job = {**JOB, "RUNNING": 1, "AGE_S": 9000, "SLACK_S": 3900}
+    assert pick("uniform_progress", observe(clusters, [job], on_spot, allow_none=True)) == (0, 2)
+
+
+def test_uniform_progress_treats_a_backlog_as_behind() -> None:
+    stream = {"CATEGORY": Category.STREAMING, "SLACK_S": 8000, "PERIOD_S": 9000, "EXECUTIONS": 5}
+    assert pick("uniform_progress", market({**stream, "BACKLOG": 1}, spot=DOWN)) == (0, 1)
+    assert pick("uniform_progress", market({**stream, "BACKLOG": 0}, spot=DOWN)) == (0, NONE)
+
+
+def test_market_rules_take_the_most_urgent_job_first() -> None:
+    jobs = [{**JOB, "HAS_DEADLINE": 0}, {**JOB, "SLACK_S": 9000}, {**JOB, "SLACK_S": 8000}]
+    observation = observe([SPOT, ON_DEMAND], jobs, [[ASK, ASK]] * 3, allow_none=True)
+    for name in (
+        "cheapest",
+        "on_demand",
+        "spot_fallback",
+        "uniform_progress",
+        "price_capacity",
+        "expected_cost",
+    ):
+        assert pick(name, observation)[0] == 2
+
+
+def test_poisson_tail() -> None:
+    assert poisson_tail(0.5, -1.0) == 1.0
+    assert poisson_tail(0.0, 0.0) == 0.0
+    assert poisson_tail(0.5, 0.0) == pytest.approx(1 - math.exp(-0.5))
+    assert poisson_tail(0.5, 2.0) == pytest.approx(1 - math.exp(-0.5) * (1 + 0.5 + 0.125))
+
+
+# What the sums below were worked out with.
+PLAIN = {
+    "miss_usd": 25.0,
+    "batch_miss_usd": 5.0,
+    "delay_usd_hour": 0.36,
+    "owned_usd_hour": 0.5,
+    "hazard": 1.0,
+    "spell_memory": 0.0,
+    "safety_s": 0.0,
+    "patience": 1.0,
+    "queue_s": 7200.0,
+    "move_margin": 0.1,
+    "move_usd": 0.2,
+}
+
+
+def usd(observation: Observation, cluster: int, wait_s: float = 0.0) -> float:
+    """Expected cost of job 0 with the parameters above."""
+    vector = ExpectedCostParameters().changed(PLAIN).vector()
+    arrays = (observation["clusters"], observation["jobs"], observation["pairs"])
+    return expected_usd(0, cluster, wait_s, *arrays, vector)
+
+
+def test_expected_cost_on_demand_by_hand() -> None:
+    # Paid 3800 s * 2 * 3 USD / 3600 = 6.3333, delay 3800 s * .36 / 3600 = .38.
+    assert usd(market({}), 1) == pytest.approx(6.3333333 + 0.38, rel=1e-6)
+    # It ends 100 s late: one miss.
+    assert usd(market({"SLACK_S": 3700}), 1) == pytest.approx(6.3333333 + 0.38 + 25, rel=1e-6)
+
+
+def test_expected_cost_on_spot_by_hand() -> None:
+    # Interruptions 3600 / 14400 = .25, each loses 1800 s (half the work) + 100 + 100: rework 500 s.
+    # Paid (3800 + 500) * 2 * 1 / 3600 = 2.3889, egress .4 * 1.25 = .5, delay 4300 * .0001 = .43.
+    observation = market({}, ask={"EGRESS_USD": 0.4})
+    # Margin 10000 - 3800 = 6200 s: 3 interruptions of 2000 s can be borne.
+    tail = 1 - math.exp(-0.25) * (1 + 0.25 + 0.25**2 / 2 + 0.25**3 / 6)
+    assert usd(observation, 0) == pytest.approx(2.3888889 + 0.5 + 0.43 + 25 * tail, rel=1e-6)
+    # Margin 1200 s: none can.
+    tight = market({"SLACK_S": 5000}, ask={"EGRESS_USD": 0.4})
+    assert usd(tight, 0) == pytest.approx(2.3888889 + 0.5 + 0.43 + 25 * (1 - math.exp(-0.25)), rel=1e-6)
+
+
+def test_expected_cost_of_queueing_on_an_owned_cluster_by_hand() -> None:
+    # 2 executors of 4 are missing: 7200 * 2 / 4 = 3600 s of wait; start 3700 s, work 3600 s.
+    # Executors at .5: 2 * .5 * 7300 / 3600 = 2.0278; delay 7300 * .0001 = .73; 10000 s are enough.
+    assert usd(market({}), 2) == pytest.approx(2.0277778 + 0.73, rel=1e-6)
+
+
+def test_expected_cost_of_a_streaming_job_by_hand() -> None:
+    # 5 batches of 300 s every 600 s, the next one due to be done in 250 s; on demand it starts after 200 s
+    # and ends 250 s late: 1 + 250 / (600 - 300) misses. Executors 3200 s * 6 / 3600 = 5.3333; delay 200 s.
+    stream = {
+        "CATEGORY": Category.STREAMING,
+        "PERIOD_S": 600,
+        "EXECUTIONS": 5,
+        "DURATION_S": 3000,
+        "SLACK_S": 250,
+    }
+    observation = market(stream, ask={"EXECUTION_S": 300, "DEADLINE_S": 600})
+    assert usd(observation, 1) == pytest.approx(5.3333333 + 0.02 + 5 * (1 + 250 / 300), rel=1e-6)
+    # Too slow for its deadline: every batch is missed.
+    slow = market(stream, ask={"EXECUTION_S": 700, "DEADLINE_S": 600})
+    assert usd(slow, 1) == pytest.approx(5.3333333 + 0.02 + 5 * 5, rel=1e-6)
+
+
+def test_expected_down_time_follows_from_the_up_ratio() -> None:
+    vector = ExpectedCostParameters().vector()
+    clusters = market({})["clusters"]
+    # 14400 s up at a ratio of .8: 3600 s down.
+    assert down_time(0, clusters, vector) == pytest.approx(3600.0, rel=1e-6)
+
+
+def test_expected_cost_waits_for_spot_only_while_the_slack_permits() -> None:
+    # Spot returns in about 3600 s. 12 h of slack leave time for that, and spot saves about 4 USD.
+    assert pick("expected_cost", market({"SLACK_S": 43200}, spot=DOWN, owned=DOWN), PLAIN) == (0, NONE)
+    # 6000 s do not: 3600 + 3800 is late.
+    assert pick("expected_cost", market({"SLACK_S": 6000}, spot=DOWN, owned=DOWN), PLAIN) == (0, 1)
+    # Available spot: with plenty of slack yes, with 5000 s the risk of 22 % costs 5.5 USD.
+    assert pick("expected_cost", market({"SLACK_S": 43200}, owned=DOWN), PLAIN) == (0, 0)
+    assert pick("expected_cost", market({"SLACK_S": 5000}, owned=DOWN), PLAIN) == (0, 1)
+
+
+def test_expected_cost_moves_a_running_job_only_for_a_margin() -> None:
+    clusters = [SPOT, ON_DEMAND]
+    # Staying costs 6.36 (3600 s on demand); spot costs about 2.8: it moves, unless the margin is 60 %.
+    job = {**JOB, "RUNNING": 1, "SLACK_S": 43200}
+    observation = observe(clusters, [job], [[ASK, {**ASK, "HERE": 1}]], allow_none=True)
+    assert pick("expected_cost", observation, PLAIN) == (0, 0)
+    assert pick("expected_cost", observation, {**PLAIN, "move_margin": 0.6}) == (0, 2)
+
+
+def test_an_unknown_rule_number_chooses_nothing() -> None:
+    o = market({})
+    arrays = (o["clusters"], o["occupation"], o["jobs"], o["pairs"], o["action_mask"])
+    assert choose_by_id(-5, *arrays, np.zeros(2), np.zeros(0)) == -1

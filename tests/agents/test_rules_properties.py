@@ -1,0 +1,209 @@
+"""What holds for every rule, whatever it sees: valid choices, batch equals single, same seed same choices."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.policy import Policy
+from agents.rules import RULES, make_rule
+from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
+from envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    ClusterField,
+    JobField,
+    Observation,
+    PairField,
+    derive_into,
+    empty_observation,
+)
+
+_FLAGS = {
+    "clusters": (ClusterField.IS_SPOT, ClusterField.AVAILABLE, ClusterField.QUEUES),
+    "jobs": (JobField.HAS_DEADLINE, JobField.RUNNING),
+    "pairs": (PairField.HERE,),
+}
+
+
+def random_observation(
+    seed: int, n_jobs: int, n_clusters: int, scale: float, derive: bool = True
+) -> Observation:
+    """Random columns (also zeros and negative slack); at least one job is there and one action is valid."""
+    rng = np.random.default_rng(seed)
+    observation = empty_observation(n_jobs, n_clusters)
+    observation["clusters"][:] = rng.exponential(scale, (n_clusters, N_CLUSTER_FIELDS))
+    observation["jobs"][:] = rng.exponential(scale, (n_jobs, N_JOB_FIELDS))
+    observation["pairs"][:] = rng.exponential(scale, (n_jobs, n_clusters, N_PAIR_FIELDS))
+    for name, columns in _FLAGS.items():
+        array = observation[cast(object, name)]  # type: ignore[literal-required]
+        for column in columns:
+            array[..., column] = rng.integers(0, 2, array.shape[:-1])
+    clusters, jobs, pairs = observation["clusters"], observation["jobs"], observation["pairs"]
+    clusters[:, ClusterField.UP_RATIO] = rng.random(n_clusters)
+    clusters[:, ClusterField.PROVIDER] = rng.integers(0, 4, n_clusters)
+    clusters[rng.random(n_clusters) < 0.2, ClusterField.CAPACITY_NOW] = 0
+    clusters[rng.random(n_clusters) < 0.3, ClusterField.MEAN_UP_S] = 0
+    jobs[:, JobField.CATEGORY] = rng.integers(1, 4, n_jobs)
+    jobs[:, JobField.SLACK_S] -= scale
+    jobs[:, JobField.PROGRESS] = rng.random(n_jobs)
+    jobs[:, JobField.PRESENT] = 0
+    jobs[: rng.integers(1, n_jobs + 1), JobField.PRESENT] = 1
+    pairs[rng.random((n_jobs, n_clusters)) < 0.2] = 0
+    mask = observation["action_mask"]
+    if derive:
+        derive_into(clusters, jobs, pairs, bool(rng.integers(0, 2)), mask)
+    else:
+        present = np.repeat(jobs[:, JobField.PRESENT] > 0, n_clusters + 1)
+        mask[:] = present & (rng.random(len(mask)) < 0.3)
+        mask[rng.integers(0, n_clusters + 1)] = 1
+    return observation
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_jobs=st.integers(1, 5),
+    n_clusters=st.integers(1, 7),
+    scale=st.sampled_from([0.1, 10.0, 1000.0, 1e6]),
+    derive=st.booleans(),
+)
+def test_every_choice_is_valid(
+    name: str, seed: int, n_jobs: int, n_clusters: int, scale: float, derive: bool
+) -> None:
+    observation = random_observation(seed, n_jobs, n_clusters, scale, derive)
+    rule = make_rule(name)
+    rule.begin(0, seed)
+    for _ in range(2):
+        action = rule.act(observation)
+        assert observation["action_mask"][action] == 1
+
+
+def stacked(observations: list[Observation]) -> Observation:
+    """Observations with a leading axis."""
+    return cast(
+        Observation,
+        {k: np.stack([cast(dict[str, np.ndarray], o)[k] for o in observations]) for k in observations[0]},
+    )
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_batch_equals_single(name: str) -> None:
+    observations = [random_observation(seed, 4, 5, 100.0) for seed in range(24)]
+    batched = make_rule(name)
+    lanes = np.array([5, 0, 3, 2, 7, 1], np.int64)
+    for lane in lanes:
+        batched.begin(int(lane), 1000 + int(lane))
+    actual = [batched.act_batch(stacked(observations[k : k + 6]), lanes) for k in range(0, 24, 6)]
+    for column, lane in enumerate(lanes):
+        single = make_rule(name)
+        single.begin(0, 1000 + int(lane))
+        expected = [single.act(observations[k + column]) for k in range(0, 24, 6)]
+        assert [int(row[column]) for row in actual] == expected
+
+
+def test_act_is_the_batch_of_one_of_the_base_class() -> None:
+    observation = random_observation(3, 4, 5, 100.0)
+    assert Policy.act(make_rule("tuned"), observation) == make_rule("tuned").act(observation)
+
+
+@pytest.mark.parametrize("name", ["random", "rr"])
+def test_same_seed_same_choices_and_begin_forgets(name: str) -> None:
+    observation = empty_observation(3, 7)
+    observation["clusters"][:, ClusterField.AVAILABLE] = 1
+    observation["clusters"][:, ClusterField.QUEUES] = 1
+    observation["jobs"][:, JobField.PRESENT] = 1
+    derive_into(
+        observation["clusters"],
+        observation["jobs"],
+        observation["pairs"],
+        False,
+        observation["action_mask"],
+    )
+    rule, other = make_rule(name), make_rule(name)
+    rule.begin(0, 11)
+    first = [rule.act(observation) for _ in range(50)]
+    rule.begin(0, 11)
+    other.begin(0, 11)
+    assert [rule.act(observation) for _ in range(50)] == first
+    assert [other.act(observation) for _ in range(50)] == first
+    sequences = set()
+    for seed in range(20):
+        rule.begin(0, seed)
+        sequences.add(tuple(rule.act(observation) for _ in range(10)))
+    assert len(sequences) == (20 if name == "random" else 7)
+
+
+def test_lanes_do_not_share_memory() -> None:
+    memory = np.empty((2, MEMORY_SIZE))
+    begin_memory(memory[0], 5)
+    begin_memory(memory[1], 6)
+    before = memory[1].copy()
+    draw(memory[0])
+    np.testing.assert_array_equal(memory[1], before)
+
+
+def test_the_random_stream_is_lehmers() -> None:
+    # The Lehmer generator with multiplier 48271 started at 1 gives 399268537 as its 10,000th number: ISO C++
+    # prescribes this value for minstd_rand.
+    memory = np.array([1.0, 0.0])
+    for _ in range(10_000):
+        value = draw(memory)
+    assert memory[0] == 399268537.0
+    assert value == pytest.approx(399268537 / 2147483647)
+
+
+def test_draws_are_uniform_over_neighbouring_seeds() -> None:
+    memory = np.empty(MEMORY_SIZE)
+    values = []
+    for seed in range(4000):
+        begin_memory(memory, seed)
+        values.append(draw(memory))
+    counts = np.histogram(values, 10, (0.0, 1.0))[0]
+    # Chi-squared with 9 degrees of freedom: 27.9 is exceeded with probability .001.
+    assert ((counts - 400) ** 2 / 400).sum() < 27.9
+
+
+def test_unknown_rule_lists_the_names_and_the_closest() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"^unknown rule 'expectd_cost' \(did you mean 'expected_cost'\?\): expected one of random, rr",
+    ):
+        make_rule("expectd_cost")
+    with pytest.raises(ValueError, match=r"^unknown rule '' *: expected one of random"):
+        make_rule("")
+
+
+def test_wrong_parameters_are_named() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"^rule eft: unknown rule parameter 'lod' \(did you mean 'load'\?\): expected no_fit, load$",
+    ):
+        make_rule("eft", {"lod": 1.0})
+    with pytest.raises(
+        ValueError, match=r"^rule maf: unknown rule parameter 'x': expected none: this rule has no"
+    ):
+        make_rule("maf", {"x": 1.0})
+    with pytest.raises(ValueError, match=r"^rule eft: rule parameter load=nan must be a finite number$"):
+        make_rule("eft", {"load": float("nan")})
+
+
+def test_lanes_must_match_the_observations() -> None:
+    batch = stacked([random_observation(1, 2, 2, 10.0)])
+    with pytest.raises(ValueError, match=r"got 1 observations and lanes of shape \(2,\), expected \(1,\)"):
+        make_rule("maf").act_batch(batch, np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match="lanes must be >= 0, got -1"):
+        make_rule("maf").act_batch(batch, np.array([-1]))
+    with pytest.raises(ValueError, match="lane must be >= 0, got -2"):
+        make_rule("maf").begin(-2, 0)
+
+
+def test_rule_numbers_are_distinct() -> None:
+    assert len({spec.rule_id for spec in RULES.values()}) == len(RULES)
+    assert all(name == spec.name for name, spec in RULES.items())
