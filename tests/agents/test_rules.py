@@ -139,16 +139,19 @@ def test_eft_counts_launch_and_transfer() -> None:
     assert pick("eft", observation) == (0, 1)
 
 
-def test_deadline_safe_avoids_missing_and_waiting_before_load() -> None:
-    # Cluster 0 idle but IH (200 > 150); cluster 1 nearly idle but full at once; cluster 2 loaded and safe.
+def test_deadline_safe_avoids_missing_and_waiting_before_anything_else() -> None:
+    # Cluster 0: IH (200 > 150), idle: 10 + 2 * 2 + 0; 1, no room: 10 + 2 * 1 + .01; 2: 2 + .7.
     clusters = [OWNED, {**OWNED, "CAPACITY_NOW": 100, "USED": 1}, {**OWNED, "USED": 700}]
     pairs = [[{**ASK, "EXECUTION_S": 200}, ASK, ASK]]
     observation = observe(clusters, [CRITICAL], pairs)
     assert pick("deadline_safe", observation) == (0, 2)
-    # Without barriers the idle cluster wins.
-    assert pick("deadline_safe", observation, {"improper": 0.0, "no_fit": 0.0}) == (0, 0)
-    # A general job has no deadline to miss.
-    assert pick("deadline_safe", observe(clusters, [GENERAL], pairs)) == (0, 0)
+    # Without barriers: 4, 2.01, 2.7; without the ratio as well: 0, .01, .7.
+    open_gates = {"improper": 0.0, "no_fit": 0.0}
+    assert pick("deadline_safe", observation, open_gates) == (0, 1)
+    assert pick("deadline_safe", observation, {**open_gates, "ratio": 0.0}) == (0, 0)
+    # A general job has no deadline to miss: 4, 12.01, 2.7; with half the weight on the ratio 1, 10.51, 1.2.
+    assert pick("deadline_safe", observe(clusters, [GENERAL], pairs)) == (0, 2)
+    assert pick("deadline_safe", observe(clusters, [GENERAL], pairs), {"ratio": 0.5}) == (0, 0)
 
 
 def test_tuned_rule_reproduces_its_cost_by_hand() -> None:
