@@ -56,7 +56,8 @@ class ValuePolicy(Policy):
         values = torch.tensor(list(weights), dtype=torch.float32)
         if len(values) != self.network.n_outputs:
             raise ValueError(
-                f"{len(values)} value weights given, but the policy has {self.network.n_outputs} value components"
+                f"{len(values)} value weights given, but the policy has "
+                f"{self.network.n_outputs} value components"
             )
         if not bool(torch.isfinite(values).all()):
             raise ValueError(f"value weights must be finite numbers, got {list(weights)}")

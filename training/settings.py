@@ -8,6 +8,7 @@ from typing import Literal
 from envs.simulation.world import WorldError
 
 AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave"]
+Learning = Literal["monte_carlo", "counterfactual"]
 
 
 @dataclass
@@ -16,8 +17,9 @@ class AgentSettings:
 
     Attributes:
         name: shown in tables and written into checkpoints.
-        kind: network and learning method: "rl_lsfc" and "rl_fc" regress Monte-Carlo values of single
-            decisions, "spotweave" regresses counterfactual advantages with the pairwise network.
+        kind: the network: "rl_lsfc" and "rl_fc" of Liu 2022, or "spotweave", the pairwise network.
+        learning: "monte_carlo" regresses what each decision of an episode turned out to be worth,
+            "counterfactual" tries the choices of a decision in copies of the world.
         features: "table_5_1" (the thesis's state) or "all" (every column); for rl_lsfc and rl_fc.
         weights: scalarisation weights of the value components; empty: the world's defaults.
         scales: magnitudes by which targets are divided; empty: the world's defaults.
@@ -31,6 +33,7 @@ class AgentSettings:
 
     name: str = "rl_lsfc"
     kind: AgentKind = "rl_lsfc"
+    learning: Learning = "monte_carlo"
     features: Literal["table_5_1", "all"] = "table_5_1"
     weights: list[float] = field(default_factory=list)
     scales: list[float] = field(default_factory=list)
@@ -62,7 +65,7 @@ class ScheduleSettings:
 
 @dataclass
 class CounterfactualSettings:
-    """How counterfactual labels are made (agent kind "spotweave").
+    """How counterfactual labels are made (agent.learning "counterfactual").
 
     Attributes:
         states_per_episode: decisions labelled in each behaviour episode.
@@ -101,7 +104,7 @@ class TrainerSettings:
         validation_episodes: episodes of the validation suite.
         test_episodes: episodes of the test suite for the table at the end; 0: no table.
         save_every_minutes: minutes between checkpoints of the whole training state.
-        counterfactual: settings of agent kind "spotweave".
+        counterfactual: settings of agent.learning "counterfactual".
     """
 
     episodes: int = 500

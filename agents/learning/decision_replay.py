@@ -29,8 +29,7 @@ class DecisionReplay:
     def __init__(self, capacity: int, n_clusters: int, n_components: int, rng: np.random.Generator) -> None:
         self.capacity = capacity
         self.rng = rng
-        self.size = 0
-        self._next = 0
+        self._added = 0
         self._columns: dict[str, NDArray[Any]] = {
             "clusters": np.zeros((capacity, n_clusters, N_CLUSTER_FIELDS), np.float32),
             "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
@@ -40,17 +39,28 @@ class DecisionReplay:
             "values": np.zeros((capacity, n_components), np.float32),
         }
 
-    def add(self, **columns: NDArray[Any]) -> None:
-        """Append n decisions (each column with a leading axis n), overwriting the oldest."""
+    def add(self, **columns: NDArray[Any]) -> NDArray[np.int64]:
+        """Append n decisions whose worth is not known yet; returns their ids (n,) for `fill`."""
         n = len(columns["targets"])
-        where = (self._next + np.arange(n)) % self.capacity
-        for name, array in self._columns.items():
-            array[where] = columns[name]
-        self._next = (self._next + n) % self.capacity
-        self.size = min(self.capacity, self.size + n)
+        ids = self._added + np.arange(n)
+        where = ids % self.capacity
+        for name, array in columns.items():
+            self._columns[name][where] = array
+        self._added += n
+        return ids
+
+    def fill(self, ids: NDArray[np.int64], values: NDArray[np.floating[Any]]) -> None:
+        """Supplement the values (n, K) of decisions added before; those overwritten since are skipped."""
+        kept = ids >= self._added - self.capacity
+        self._columns["values"][ids[kept] % self.capacity] = values[kept]
+
+    @property
+    def size(self) -> int:
+        """Decisions held."""
+        return min(self._added, self.capacity)
 
     def sample(self, n: int, device: torch.device) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
-        """n decisions drawn uniformly: inputs with J = 1, chosen clusters (n,), values (n, K)."""
+        """Uniformly drawn decisions: inputs with B = n and J = 1, chosen clusters (n,), values (n, K)."""
         return self.rows(self.rng.integers(0, self.size, n), device)
 
     def rows(
@@ -72,12 +82,11 @@ class DecisionReplay:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on bit for bit."""
         kept = {name: torch.from_numpy(array[: self.size].copy()) for name, array in self._columns.items()}
-        return {"columns": kept, "size": self.size, "next": self._next, "rng": self.rng.bit_generator.state}
+        return {"columns": kept, "added": self._added, "rng": self.rng.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self.size = int(state["size"])
-        self._next = int(state["next"])
+        self._added = int(state["added"])
         for name, array in self._columns.items():
             array[: self.size] = state["columns"][name].numpy()
         self.rng.bit_generator.state = state["rng"]

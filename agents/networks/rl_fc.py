@@ -41,4 +41,4 @@ class RLFC(ValueNetwork):
         clusters, job_part = self.columns(batch)
         cluster_part = self.first_clusters(torch.cat([clusters, batch.occupation], dim=-1).flatten(1))
         out: Tensor = self.rest(cluster_part[:, None] + self.first_job(job_part))
-        return out.unflatten(-1, (-1, self.n_outputs))
+        return out.reshape(*out.shape[:2], -1, self.n_outputs)

@@ -1,4 +1,4 @@
-"""RL-LSFC: LSTM over cluster occupation, a shared layer, one head per value component (Liu 2022, Fig. 5.3)."""
+"""RL-LSFC: LSTM over occupation, a shared layer, a head per value component (Liu 2022, Fig. 5.3)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class RLLSFC(ValueNetwork):
         super().__init__(output_scales)
         self.columns = StateColumns(n_clusters, features)
         self.lstm = nn.LSTM(SEGMENT_LENGTH, lstm_size, batch_first=True)
-        self.shared_clusters = nn.Linear(n_clusters * (self.columns.n_cluster_inputs + lstm_size), shared_size)
+        self.shared_clusters = nn.Linear(
+            n_clusters * (self.columns.n_cluster_inputs + lstm_size), shared_size
+        )
         self.shared_job = nn.Linear(self.columns.n_job_inputs, shared_size, bias=False)
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(shared_size, head_size), nn.ReLU(), nn.Linear(head_size, n_clusters + 1))

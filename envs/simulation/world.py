@@ -41,6 +41,7 @@ class WorldSpec:
         metrics: metric names in display order; the first is the objective.
         higher_is_better: for each metric.
         time_unit: "slice" or "s".
+        objective_weights: K weights with which `system_outcome` adds up to the objective (reward units).
     """
 
     name: str
@@ -53,6 +54,7 @@ class WorldSpec:
     metrics: tuple[str, ...]
     higher_is_better: tuple[bool, ...]
     time_unit: str
+    objective_weights: tuple[float, ...] = ()
 
     @property
     def n_actions(self) -> int:
@@ -97,3 +99,17 @@ class BatchWorld(Protocol):
 
     def fingerprint(self, key: EpisodeKey) -> str:
         """SHA-256 of everything random in an episode (workload, prices, availability): what suites hash."""
+
+    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Make lane targets[k] an exact copy of lane sources[k]: same past, same future."""
+
+    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+        """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended."""
+
+    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, K) what the whole system has cost so far, as seen from job jobs[k] in lane lanes[k].
+
+        Components are those of the spec, as negative costs: the first counts the job's own misses, the second
+        the misses of all other jobs, the rest (delay, money) are sums over all jobs. Weighted with
+        `spec.objective_weights` their differences between two copies of a lane are differences in return.
+        """

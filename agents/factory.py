@@ -1,0 +1,47 @@
+"""Builds networks and policies from plain settings; what a checkpoint stores is enough to call this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents.networks.base import ValueNetwork
+from agents.networks.pairwise import PairwiseNetwork
+from agents.networks.rl_fc import RLFC
+from agents.networks.rl_lsfc import RLLSFC
+
+CLUSTER_COUNT_INDEPENDENT = frozenset({"spotweave"})
+"""Agent kinds whose checkpoints serve any number of clusters."""
+
+
+def make_network(
+    settings: Mapping[str, Any], n_clusters: int, scales: Sequence[float], weights: Sequence[float]
+) -> ValueNetwork:
+    """A freshly initialised network for agent settings (see training.settings.AgentSettings).
+
+    Args:
+        settings: at least `kind` and the sizes that belong to it.
+        n_clusters: C.
+        scales: (K,) magnitudes of the value components.
+        weights: (K,) scalarisation weights; they set the scale of a network with one output.
+
+    Raises:
+        ValueError: for an unknown kind.
+    """
+    kind = settings["kind"]
+    if kind == "rl_lsfc":
+        return RLLSFC(
+            n_clusters,
+            tuple(scales),
+            settings["features"],
+            settings["lstm_size"],
+            settings["shared_size"],
+            settings["head_size"],
+        )
+    if kind == "rl_fc":
+        first, second = settings["hidden_sizes"]
+        combined = max(abs(w) * s for w, s in zip(weights, scales, strict=True))
+        return RLFC(n_clusters, (combined,), settings["features"], (first, second))
+    if kind == "spotweave":
+        return PairwiseNetwork(tuple(scales), settings["embedding_size"], settings["pair_size"])
+    raise ValueError(f"unknown agent kind {kind!r}: expected rl_lsfc, rl_fc or spotweave")

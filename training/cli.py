@@ -1,0 +1,132 @@
+"""The `spotweave` command: what there is, and the three commands train, evaluate and compare."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version as installed_version
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    name="spotweave",
+    help="Deep-RL schedulers for multi-cluster and spot-market worlds.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+# Everything after the command's name belongs to Hydra, --help included.
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def first_line(documented: object) -> str:
+    """The first line of an object's docstring."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+def show(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print a table; where there is no terminal, as wide as it must be, so that it can be searched."""
+    console = Console()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, no_wrap=not console.is_terminal)
+    for row in rows:
+        table.add_row(*row)
+    if console.is_terminal:
+        console.print(table)
+    else:
+        Console(width=400).print(table)
+
+
+@app.command()
+def envs() -> None:
+    """List the registered environments."""
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+
+    from envs.registration import register
+    from training.worlds import WORLDS
+
+    register()
+    rows = []
+    for spec in gymnasium.registry.values():
+        if spec.namespace != "spotweave" or spec.entry_point is None:
+            continue
+        creator = (
+            load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+        )
+        option = f"+env={spec.name.lower()}" if spec.name.lower() in WORLDS else ""
+        rows.append((spec.id, option, first_line(creator)))
+    show(("environment", "commands", "what it is"), rows)
+
+
+@app.command()
+def policies() -> None:
+    """List every rule and every agent with its source."""
+    from agents.networks.pairwise import PairwiseNetwork
+    from agents.networks.rl_fc import RLFC
+    from agents.networks.rl_lsfc import RLLSFC
+    from agents.rules import RULES
+
+    rows = [
+        (rule.name, "market rule" if rule.market else "rule", rule.title, rule.source)
+        for rule in RULES.values()
+    ]
+    sources = {
+        "rl_lsfc": (RLLSFC, "Liu 2022, chapter 5"),
+        "rl_fc": (RLFC, "Liu 2022, chapter 4"),
+        "spotweave": (PairwiseNetwork, "Spotweave"),
+    }
+    rows += [(name, "agent", first_line(kind), source) for name, (kind, source) in sources.items()]
+    show(("name", "kind", "title", "source"), rows)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(installed_version("spotweave"))
+
+
+def pass_on(command: str, overrides: list[str]) -> None:
+    """Run training/COMMAND.py in this process, as if it had been called with `overrides`.
+
+    Raises:
+        SystemExit: always, with the command's own exit code.
+    """
+    from training.config import run_command
+
+    module = importlib.import_module(f"training.{command}")
+    sys.argv = [f"training/{command}.py", *overrides]
+    run_command(command, module.main)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def train(context: typer.Context) -> None:
+    """Train a policy: spotweave train +env=multicloud [KEY=VALUE ...]."""
+    pass_on("train", context.args)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def evaluate(context: typer.Context) -> None:
+    """Measure one policy: spotweave evaluate +env=multicloud checkpoint=PATH [KEY=VALUE ...]."""
+    pass_on("evaluate", context.args)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def compare(context: typer.Context) -> None:
+    """Compare policies on the same episodes: spotweave compare +env=multicloud policies=[NAME,...]."""
+    pass_on("compare", context.args)
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The commands' configuration: Hydra composes it, dataclasses type it, one line says what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+
+from training.settings import AgentSettings, TrainerSettings
+from training.worlds import WORLDS
+
+CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
+INTERRUPTED = 130
+USER_ERROR = 2
+
+T = TypeVar("T")
+
+
+class UsageError(ValueError):
+    """A mistake on the command line or in a configuration file, told in one line."""
+
+
+def plain(value: object) -> Any:
+    """Dataclasses, enums and tuples as what YAML holds."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def register_schemas() -> None:
+    """Give Hydra every key with its default, so that a mistyped key is refused when it is composed."""
+    store = ConfigStore.instance()
+    store.store("agent_schema", plain(AgentSettings()), package="agent")
+    store.store("trainer_schema", plain(TrainerSettings()), package="trainer")
+    for name, entry in WORLDS.items():
+        node = {"name": name, **plain(entry.config_class())}
+        store.store(f"{name}_schema", node, group="env", package="env")
+
+
+def typed(kind: type[T], value: object, where: str) -> T:
+    """A dataclass of type `kind` from plain values, every field checked.
+
+    Raises:
+        UsageError: naming the key, what was given and what is expected.
+    """
+    _refuse_unknown(kind, value, where)
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([where, *map(str, first["loc"])])
+        if isinstance(cause := first.get("ctx", {}).get("error"), ValueError):
+            raise UsageError(f"{where}: {cause}") from error  # the dataclass's own check says it all
+        raise UsageError(f"{place} is {first['input']!r}: {first['msg'].lower()}") from error
+
+
+def _refuse_unknown(kind: Any, value: object, where: str) -> None:
+    if not dataclasses.is_dataclass(kind) or not isinstance(value, Mapping):
+        return
+    hints = {field.name: field for field in dataclasses.fields(kind)}
+    for key, item in value.items():
+        if key not in hints:
+            raise UsageError(unknown_key(f"{where}.{key}", key, list(hints)))
+        default = hints[key].default_factory
+        nested = default() if default is not dataclasses.MISSING else hints[key].default
+        if dataclasses.is_dataclass(nested):
+            _refuse_unknown(type(nested), item, f"{where}.{key}")
+
+
+def unknown_key(full: str, key: str, known: list[str]) -> str:
+    """One line about a key that does not exist."""
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
+    return f"unknown key {full}: {hint}"
+
+
+def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
+    """Compose the configuration from sys.argv, run `body`, and exit with its code.
+
+    A user's mistake is one line on standard error and exit code 2; Ctrl-C exits with 130.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+    register_schemas()
+    if config_name == "train":
+        sys.argv[1:] = _with_default_agent(sys.argv[1:])
+    overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    informs_only = any(argument.startswith("-") for argument in sys.argv[1:])
+    code = 0
+    failure: Exception | None = None
+
+    @hydra.main(version_base="1.3", config_path=CONFIG_DIRECTORY, config_name=config_name)
+    def entry(config: DictConfig) -> None:
+        nonlocal code, failure
+        try:
+            code = body(config)
+        except Exception as error:  # Hydra would print a traceback of it and exit by itself
+            failure = error
+
+    try:
+        if not informs_only:
+            _check_composition(config_name, overrides)
+        entry()
+        if failure is not None:
+            raise failure
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+        if os.environ.get("SPOTWEAVE_TRACEBACK"):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        code = USER_ERROR
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _with_default_agent(arguments: list[str]) -> list[str]:
+    """Each environment has its own default agent; agent= always wins."""
+    chosen = [argument.split("=", 1)[1] for argument in arguments if argument.startswith(("+env=", "env="))]
+    names = [name for name in chosen if name in WORLDS]
+    if any(argument.startswith("agent=") for argument in arguments) or not names:
+        return arguments
+    return [*arguments, f"agent={WORLDS[names[-1]].default_agent}"]
+
+
+def _check_composition(config_name: str, overrides: list[str]) -> None:
+    """Compose once ahead of Hydra's own run: its messages span many lines, ours one."""
+    for argument in overrides:
+        if "=" not in argument:
+            raise UsageError(f"cannot read {argument!r}: expected KEY=VALUE, e.g. +env=multicloud seed=1")
+    env_given = any(argument.startswith(("+env=", "env=", "++env=")) for argument in overrides)
+    resumes = any(argument.startswith(("resume=", "config=")) for argument in overrides)
+    if not env_given and not resumes:
+        listing = "\n".join(f"  +env={name:<14} {entry.title}" for name, entry in WORLDS.items())
+        print(f"Choose an environment:\n{listing}", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    try:
+        with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
+            hydra.compose(config_name, overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(_one_line(error)) from error
+
+
+def _one_line(error: Exception) -> str:
+    """The facts of Hydra's message: its first lines, without its advice on tracebacks."""
+    text = str(error)
+    cause: BaseException | None = error.__cause__
+    while cause is not None:
+        text += f" {cause}"
+        cause = cause.__cause__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = [
+        line
+        for line in lines
+        if not line.startswith(("full_key", "object_type", "Set the env", "Config search", "To append"))
+    ]
+    return " ".join(" ".join(kept).split())
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """The configuration as plain values with all interpolations resolved."""
+    container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def world_config(values: Mapping[str, Any]) -> Any:
+    """The typed world configuration of a resolved `env` group."""
+    name = values["name"]
+    if name not in WORLDS:
+        raise UsageError(f"env.name is {name!r}: expected one of {', '.join(WORLDS)}")
+    settings = {key: value for key, value in values.items() if key != "name"}
+    return typed(WORLDS[name].config_class, settings, "env")
+
+
+def provenance() -> dict[str, str]:
+    """Version and commit that a result is stored with; commit is "unknown" outside a git checkout."""
+    root = Path(__file__).resolve().parent.parent
+    git = ["git", "-C", str(root)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {"spotweave": version("spotweave"), "commit": "unknown"}
+    suffix = "+changes" if dirty.stdout.strip() else ""
+    return {"spotweave": version("spotweave"), "commit": commit.stdout.strip() + suffix}
+
+
+def to_yaml(values: Mapping[str, Any]) -> str:
+    """Readable YAML of plain values."""
+    return OmegaConf.to_yaml(OmegaConf.create(json.loads(json.dumps(values))))

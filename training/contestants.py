@@ -1,0 +1,90 @@
+"""From names and checkpoint paths to the policies that take part in a comparison."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from agents.policy import Policy
+from agents.rules import RULES, make_rule
+from envs.simulation.world import WorldSpec
+from training.checkpoint import load_policy
+from training.config import UsageError
+
+Checkpoints = str | Sequence[str] | Mapping[str, str] | None
+"""A path, several paths, or paths by the name that tables shall print."""
+
+
+def load_checkpoints(
+    checkpoint: Checkpoints, spec: WorldSpec, weights: Sequence[float] | None, device: str
+) -> dict[str, tuple[Policy, str]]:
+    """Trained policies with their paths, by name: the mapping's, or else the agent's in the checkpoint.
+
+    Raises:
+        UsageError: if two checkpoints have one name, or a name that is a rule's.
+        CheckpointError: if one does not fit the world.
+    """
+    if checkpoint is None:
+        pairs: list[tuple[str | None, str]] = []
+    elif isinstance(checkpoint, str):
+        pairs = [(None, checkpoint)]
+    elif isinstance(checkpoint, Mapping):
+        pairs = [(str(name), path) for name, path in checkpoint.items()]
+    else:
+        pairs = [(None, path) for path in checkpoint]
+    loaded: dict[str, tuple[Policy, str]] = {}
+    for name, path in pairs:
+        policy = load_policy(Path(path), spec, weights, device)
+        if name is not None:
+            policy.name = name
+        if policy.name in loaded or policy.name in RULES:
+            taken = "another checkpoint" if policy.name in loaded else "a rule"
+            raise UsageError(
+                f"{path} holds {policy.name!r}, the name of {taken}: name it yourself, "
+                f"checkpoint={{my_{policy.name}: {path}}}"
+            )
+        loaded[policy.name] = (policy, path)
+    return loaded
+
+
+def contestants(
+    names: Sequence[str] | None, loaded: Mapping[str, tuple[Policy, str]], default_rules: Sequence[str]
+) -> list[Policy]:
+    """The policies in the order of `names`; without names: every checkpoint, then the world's rules.
+
+    Without names and checkpoints MAF comes first, as the reference that the literature uses.
+
+    Raises:
+        UsageError: for an unknown name, an agent without its checkpoint, or a checkpoint that no name uses.
+    """
+    if names is None:
+        rules = sorted(default_rules, key=lambda name: name != "maf") if not loaded else default_rules
+        return [policy for policy, _ in loaded.values()] + [make_rule(name) for name in rules]
+    for name, (_, path) in loaded.items():
+        if name not in names:
+            raise UsageError(f"checkpoint {path} holds {name!r}, which policies= does not name: add it there")
+    policies: list[Policy] = []
+    for name in names:
+        if name in loaded:
+            policies.append(loaded[name][0])
+        elif name in RULES:
+            policies.append(make_rule(name))
+        else:
+            near = get_close_matches(name, [*RULES, *loaded], 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise UsageError(
+                f"policy {name!r} is not a rule, so it needs a checkpoint of that name "
+                f"(checkpoint=PATH): {hint}rules are {', '.join(RULES)}"
+            )
+    return policies
+
+
+def checkpoint_facts(loaded: Mapping[str, tuple[Policy, str]]) -> dict[str, dict[str, str]]:
+    """Path and SHA-256 of each checkpoint, for the summary."""
+    facts = {}
+    for name, (_, path) in loaded.items():
+        file = Path(path) / "policy.pt" if Path(path).is_dir() else Path(path)
+        facts[name] = {"path": path, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    return facts

@@ -1,0 +1,233 @@
+"""Training by counterfactual rollouts: try every choice of a decision in copies of the same world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agents.learning.advantage_regression import AdvantageRegression
+from agents.learning.exploration import GuidedExploration, select_rows
+from agents.learning.labelled_replay import LabelledReplay
+from agents.networks.base import ValueNetwork
+from agents.policy import Policy
+from agents.value_policy import ValuePolicy
+from envs.simulation.streams import Streams
+from envs.simulation.world import BatchWorld, EpisodeKey
+from training.episodes import policy_seed
+from training.rounds import RoundReport, mean_metrics
+from training.settings import TrainerSettings
+
+LABELLED_JOBS = 4
+"""Window rows kept with a labelled decision: choices of jobs further back are not tried."""
+
+SCALER_ROWS = 1024
+FIRST_LABEL_CHANCE = 0.05
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A decision whose choices wait in copies: what was seen, the choices, their lanes."""
+
+    seen: dict[str, NDArray[Any]]
+    choices: NDArray[np.int64]
+    copies: NDArray[np.int64]
+
+
+class CounterfactualTrainer:
+    """Plays rounds of episodes; at sampled decisions it tries the choices in copies of the world.
+
+    A copy shares everything random with the original, takes one choice, then follows the rollout policy (the
+    guiding rule, later the learned policy itself) until the jobs of the near future have ended. What the
+    whole system came to, minus the mean over the choices, labels the decision: the expected label is the
+    advantage over the rollout policy, so acting greedily on it improves on that policy.
+
+    Args:
+        world: `lanes_needed(settings)` lanes of the training world: first those that play, then the copies.
+        network: the value network.
+        weights: (K,) weights of the objective.
+        settings: the trainer's settings.
+        guide: the guiding rule.
+        seed: root of all random streams of the run.
+        name: the policy's name.
+        device: where the network computes.
+    """
+
+    def __init__(
+        self,
+        world: BatchWorld,
+        network: ValueNetwork,
+        weights: tuple[float, ...],
+        settings: TrainerSettings,
+        guide: Policy,
+        seed: int,
+        name: str,
+        device: torch.device,
+    ) -> None:
+        streams = Streams(seed)
+        self.world = world
+        self.settings = settings
+        self.guide = guide
+        self.seed = seed
+        self.device = device
+        self.policy = ValuePolicy(network, weights, name, device)
+        self.regression = AdvantageRegression(
+            network, weights, settings.learning_rate.start, settings.target_clip
+        )
+        self.n_jobs = min(LABELLED_JOBS, world.spec.window)
+        self.replay = LabelledReplay(
+            settings.replay_capacity,
+            self.n_jobs,
+            world.spec.n_clusters,
+            settings.counterfactual.candidates,
+            len(world.spec.components),
+            streams.generator("replay"),
+        )
+        self.exploration = GuidedExploration(guide, streams.generator("exploration"))
+        self.episodes_done = 0
+        self.label_chance = FIRST_LABEL_CHANCE
+        self._pending: list[_Pending] = []
+        self._copies_used = 0
+
+    @staticmethod
+    def lanes_needed(settings: TrainerSettings) -> int:
+        """Lanes of the world: those that play and the copies."""
+        return settings.lanes + settings.counterfactual.copies
+
+    def round(self) -> RoundReport:
+        """Play the next `lanes` episodes, label some of their decisions, learn."""
+        progress = self.episodes_done / self.settings.episodes
+        first = self.replay.size == 0
+        epsilon_1 = 1.0 if first else self.settings.epsilon_1.at(progress)
+        decisions = self._play(epsilon_1, self.settings.epsilon_2.at(progress), progress)
+        metrics = mean_metrics(self.world, self.settings.lanes)
+        if first:
+            rows = self.replay.rng.integers(0, self.replay.size, SCALER_ROWS)
+            batch = self.replay.rows(rows, self.device)
+            self.policy.network.fit_scalers(batch.inputs)
+            self.regression.fit_scales(batch)
+        losses = self._learn(progress)
+        self.episodes_done += self.settings.lanes
+        wanted = self.settings.counterfactual.states_per_episode * self.settings.lanes
+        self.label_chance = min(1.0, wanted / decisions)
+        return RoundReport(
+            episodes=self.settings.lanes,
+            decisions=decisions,
+            metrics=metrics,
+            losses=dict(zip(self.world.spec.components, losses, strict=True)),
+            epsilon_1=epsilon_1,
+            learning_rate=self.settings.learning_rate.at(progress),
+        )
+
+    def _play(self, epsilon_1: float, epsilon_2: float, progress: float) -> int:
+        world, n_lanes = self.world, self.settings.lanes
+        keys = [EpisodeKey(self.seed, "train", self.episodes_done + lane) for lane in range(n_lanes)]
+        world.reset(keys, list(range(n_lanes)))
+        for lane, key in enumerate(keys):
+            self.guide.begin(lane, policy_seed(key))
+        active = np.zeros(world.n_lanes, np.bool_)
+        active[:n_lanes] = True
+        actions = np.zeros(world.n_lanes, np.int64)
+        decisions = 0
+        while active.any():
+            lanes = np.flatnonzero(active)
+            seen = select_rows(world.observation, lanes)
+            actions[lanes] = self.exploration.choose(self.policy, seen, lanes, epsilon_1, epsilon_2)
+            labelled = self.exploration.rng.random(len(lanes)) < self.label_chance
+            for lane in lanes[labelled].tolist():
+                self._branch(lane, int(actions[lane]))
+            if (
+                world.n_lanes - n_lanes - self._copies_used
+                < self.settings.counterfactual.candidates * n_lanes
+            ):
+                self._roll_out(progress)
+            _, done = world.step(actions, active)
+            decisions += len(lanes)
+            active &= ~done
+        self._roll_out(progress)
+        return decisions
+
+    def _branch(self, lane: int, taken: int) -> None:
+        """Copy a lane once for each choice that shall be tried; the one taken is among them."""
+        observation = self.world.observation
+        n_choices = self.n_jobs * (self.world.spec.n_clusters + 1)
+        valid = np.flatnonzero(observation["action_mask"][lane, :n_choices])
+        limit = self.settings.counterfactual.candidates
+        if len(valid) > limit:
+            valid = np.sort(self.exploration.rng.choice(valid, limit, replace=False))
+            if taken < n_choices and taken not in valid:
+                valid[0] = taken
+        if len(valid) < 2:
+            return
+        copies = self.settings.lanes + self._copies_used + np.arange(len(valid))
+        self._copies_used += len(valid)
+        self.world.copy_lanes(np.full(len(valid), lane), copies)
+        seen = {
+            "clusters": observation["clusters"][lane].copy(),
+            "occupation": observation["occupation"][lane].copy(),
+            "jobs": observation["jobs"][lane, : self.n_jobs].copy(),
+            "pairs": observation["pairs"][lane, : self.n_jobs].copy(),
+        }
+        self._pending.append(_Pending(seen, valid, copies))
+
+    def _roll_out(self, progress: float) -> None:
+        """Play all copies to their ends and label the decisions they came from."""
+        if not self._pending:
+            return
+        world, counterfactual = self.world, self.settings.counterfactual
+        lanes = np.concatenate([pending.copies for pending in self._pending])
+        actions = np.zeros(world.n_lanes, np.int64)
+        actions[lanes] = np.concatenate([pending.choices for pending in self._pending])
+        active = np.zeros(world.n_lanes, np.bool_)
+        active[lanes] = True
+        world.limit_arrivals(lanes, counterfactual.further_arrivals)
+        for lane in lanes.tolist():
+            self.guide.begin(lane, 0)
+        rollout = self.policy if progress >= counterfactual.self_play_share else self.guide
+        _, done = world.step(actions, active)
+        jobs = world.decided_jobs()[lanes].copy()
+        active &= ~done
+        while active.any():
+            rows = np.flatnonzero(active)
+            actions[rows] = rollout.act_batch(select_rows(world.observation, rows), rows)
+            _, done = world.step(actions, active)
+            active &= ~done
+        outcomes = world.system_outcome(lanes, jobs)
+        start = 0
+        for pending in self._pending:
+            end = start + len(pending.choices)
+            self.replay.add(**pending.seen, choices=pending.choices, outcomes=outcomes[start:end])
+            start = end
+        self._pending.clear()
+        self._copies_used = 0
+
+    def _learn(self, progress: float) -> list[float]:
+        self.regression.set_learning_rate(self.settings.learning_rate.at(progress))
+        steps = self.settings.gradient_steps * self.settings.lanes
+        total = torch.zeros(self.policy.network.n_outputs, device=self.device)
+        for _ in range(steps):
+            total += self.regression.step(self.replay.sample(self.settings.batch_size, self.device))
+        return [float(x) for x in (total / max(1, steps)).tolist()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on bit for bit after the latest round."""
+        return {
+            "regression": self.regression.state_dict(),
+            "replay": self.replay.state_dict(),
+            "exploration": self.exploration.rng.bit_generator.state,
+            "torch_rng": torch.get_rng_state(),
+            "episodes_done": self.episodes_done,
+            "label_chance": self.label_chance,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.regression.load_state_dict(state["regression"])
+        self.replay.load_state_dict(state["replay"])
+        self.exploration.rng.bit_generator.state = state["exploration"]
+        torch.set_rng_state(state["torch_rng"])
+        self.episodes_done = int(state["episodes_done"])
+        self.label_chance = float(state["label_chance"])

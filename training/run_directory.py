@@ -1,0 +1,82 @@
+"""The directory of one training run: what is written where, and what a resumed run reads back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from training.checkpoint import load_state, save_state
+from training.config import UsageError, provenance, to_yaml
+from training.files import prepare_directory, write_json, write_text
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Places within a run's directory.
+
+    `policy.pt` is the best policy on validation, `state.pt` the whole training state after the latest saved
+    round, `config.yaml` the resolved configuration, `provenance.json` version and commit.
+    """
+
+    path: Path
+
+    @property
+    def policy(self) -> Path:
+        """The best policy so far."""
+        return self.path / "policy.pt"
+
+    @property
+    def state(self) -> Path:
+        """The training state."""
+        return self.path / "state.pt"
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @classmethod
+    def create(cls, out: str | None, env: str, agent: str, seed: int, config: dict[str, Any]) -> RunDirectory:
+        """A fresh directory with its configuration, at `out` or under runs/.
+
+        Raises:
+            UsageError: if `out` already holds a run.
+            WriteError: if it cannot be written.
+        """
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        path = Path(out) if out else Path("runs") / env / f"{agent}-seed{seed}-{stamp}"
+        run = cls(prepare_directory(path))
+        if run.state.exists() or run.policy.exists():
+            raise UsageError(
+                f"{path} already holds a run: resume it with resume={path}, or give another out="
+            )
+        write_text(run.config, to_yaml(config))
+        write_json(path / "provenance.json", provenance())
+        return run
+
+    @classmethod
+    def reopen(cls, path: str) -> tuple[RunDirectory, dict[str, Any]]:
+        """An interrupted run and its configuration.
+
+        Raises:
+            UsageError: if there is nothing to resume.
+        """
+        run = cls(Path(path))
+        if not run.config.is_file():
+            raise UsageError(f"nothing to resume in {path}: it has no config.yaml")
+        prepare_directory(run.path)
+        container = OmegaConf.to_container(OmegaConf.load(run.config))
+        assert isinstance(container, dict)
+        return run, {str(key): value for key, value in container.items()}
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        """Write the training state atomically."""
+        save_state(self.state, {"format": 1, **state})
+
+    def load_state(self) -> dict[str, Any] | None:
+        """The saved training state, or None if the run stopped before its first save."""
+        return load_state(self.state) if self.state.exists() else None

@@ -1,0 +1,121 @@
+"""Train a policy: python training/train.py +env=NAME [agent=...] [trainer=...] [resume=DIR] [KEY=VALUE ...].
+
+Writes a run directory with the resolved configuration, TensorBoard curves, the best policy on validation
+(`policy.pt`), the whole training state (`state.pt`) and, at the end, a table against every rule on the test
+suite with a report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from agents.factory import make_network
+from agents.rules import make_rule
+from envs.simulation.streams import Streams
+from envs.simulation.world import BatchWorld
+from training.checkpoint import load_policy, save_policy
+from training.comparison import compare_after_training
+from training.config import INTERRUPTED, provenance, resolved, run_command, typed, world_config
+from training.counterfactual import CounterfactualTrainer
+from training.monte_carlo import MonteCarloTrainer
+from training.rounds import Trainer
+from training.run_directory import RunDirectory
+from training.session import InterruptedTraining, Session
+from training.settings import AgentSettings, TrainerSettings, check_trainer
+from training.worlds import WORLDS
+
+VALIDATION_LANES = 16
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that `device=auto|cpu|cuda` names.
+
+    Raises:
+        ValueError: if it is unknown or not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"device is {name!r}: expected auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda was asked for, but this machine offers no CUDA device: use device=auto")
+    return torch.device(name)
+
+
+def make_trainer(
+    world: BatchWorld, agent: AgentSettings, settings: TrainerSettings, seed: int, device: torch.device
+) -> tuple[Trainer, tuple[float, ...], tuple[float, ...]]:
+    """A trainer with a freshly initialised network; also the value scales and weights it uses."""
+    spec = world.spec
+    counterfactual = agent.learning == "counterfactual"
+    weights = tuple(agent.weights) or (spec.objective_weights if counterfactual else spec.weights)
+    scales = tuple(agent.scales) or spec.scales
+    for name, given in (("weights", weights), ("scales", scales)):
+        if len(given) != len(spec.components):
+            raise ValueError(
+                f"agent.{name} has {len(given)} numbers, expected one for each of "
+                f"{', '.join(spec.components)}"
+            )
+    torch.manual_seed(Streams(seed).key("network_weights") % 2**63)
+    network = make_network(dataclasses.asdict(agent), spec.n_clusters, scales, weights).to(device)
+    kind = CounterfactualTrainer if counterfactual else MonteCarloTrainer
+    guide = make_rule(settings.guide)
+    return kind(world, network, weights, settings, guide, seed, agent.name, device), scales, weights
+
+
+def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None) -> int:
+    """Run (or go on with) one training; returns the exit code."""
+    agent = typed(AgentSettings, values["agent"], "agent")
+    settings = typed(TrainerSettings, values["trainer"], "trainer")
+    check_trainer(settings)
+    device = choose_device(values["device"])
+    entry = WORLDS[values["env"]["name"]]
+    config = world_config(values["env"])
+    counterfactual = agent.learning == "counterfactual"
+    lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes
+    training_world = entry.build(config, lanes)
+    trainer, scales, weights = make_trainer(training_world, agent, settings, values["seed"], device)
+    world = entry.build(config, VALIDATION_LANES)
+
+    def save(facts: dict[str, Any]) -> None:
+        card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}
+        save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), world.spec, scales, weights, card)
+
+    session = Session(trainer, world, make_rule(settings.guide), settings, run, save)
+    if state is not None:
+        session.restore(state)
+    try:
+        session.run()
+    except InterruptedTraining:
+        print(f"interrupted; everything is saved. Go on with: python training/train.py resume={run.path}")
+        return INTERRUPTED
+    if settings.test_episodes:
+        policy = load_policy(run.policy, world.spec)
+        compare_after_training(
+            world, policy, [make_rule(name) for name in entry.rules], settings.test_episodes, run.path, values
+        )
+    print(f"policy: {run.policy}")
+    return 0
+
+
+def main(config: DictConfig) -> int:
+    """Start or resume."""
+    if config.get("resume"):
+        run, values = RunDirectory.reopen(config.resume)
+        return train(values, run, run.load_state())
+    values = resolved(config)
+    values["command"] = " ".join(["python", *sys.argv])
+    name, agent = values["env"]["name"], values["agent"]["name"]
+    typed(TrainerSettings, values["trainer"], "trainer")
+    world_config(values["env"])
+    run = RunDirectory.create(values.get("out"), name, agent, values["seed"], values)
+    return train(values, run, None)
+
+
+if __name__ == "__main__":
+    run_command("train", main)

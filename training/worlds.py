@@ -1,0 +1,71 @@
+"""The worlds that the commands know: settings, builder and defaults of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.multicloud import MarketWorldConfig, build_market
+
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from envs.simulation.world import BatchWorld
+
+
+@dataclass(frozen=True)
+class WorldEntry:
+    """One environment of the command line.
+
+    Attributes:
+        title: one line for people.
+        config_class: dataclass of its settings; the group `env` has its fields.
+        build: makes a world with the given number of lanes.
+        default_agent: what `training/train.py` trains unless agent= says otherwise.
+        rules: rules shown beside a policy by default, the strongest included.
+        build_recording: makes a world of one lane that keeps a `timeline` for pictures, or None.
+    """
+
+    title: str
+    config_class: type[Any]
+    build: Callable[[Any, int], BatchWorld]
+    default_agent: str
+    rules: Sequence[str]
+    build_recording: Callable[[Any], BatchWorld] | None = None
+
+
+def _build_slices(config: SliceWorldConfig, lanes: int) -> BatchWorld:
+    return SliceWorld(config, lanes)
+
+
+def _build_market(config: MarketWorldConfig, lanes: int) -> BatchWorld:
+    return build_market(config, lanes)
+
+
+CLUSTER_RULES = ("random", "rr", "maf", "sf_p", "lf_p", "sf_e", "lf_e", "eft", "deadline_safe", "tuned")
+MARKET_RULES = (
+    "on_demand",
+    "spot_fallback",
+    "uniform_progress",
+    "price_capacity",
+    "cheapest",
+    "expected_cost",
+)
+
+WORLDS: dict[str, WorldEntry] = {
+    "multicloud": WorldEntry(
+        "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
+        MarketWorldConfig,
+        _build_market,
+        "spotweave",
+        (*CLUSTER_RULES, *MARKET_RULES),
+    ),
+    "multicluster": WorldEntry(
+        "Liu 2022, chapter 5: heterogeneous, elastic clusters (chapter 4 by configuration)",
+        SliceWorldConfig,
+        _build_slices,
+        "rl_lsfc",
+        (*CLUSTER_RULES, "ih_filter"),
+        lambda config: SliceWorld(config, 1, record=True),
+    ),
+}
