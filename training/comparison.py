@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -73,9 +74,15 @@ def command_values(config: DictConfig) -> dict[str, Any]:
     """`env` and the keys of ComparisonSettings, from the command line or from the file that config= names.
 
     Raises:
-        UsageError: if both policy= and checkpoint= name what to evaluate, or the file is no configuration.
+        UsageError: if both policy= and checkpoint= name what to evaluate, the file is no configuration, or
+            it is given together with settings that it holds itself.
     """
     if config.config is not None:
+        for override in HydraConfig.get().overrides.task:
+            if not override.startswith(("config=", "out=")):
+                raise UsageError(
+                    f"{override} was given with config=: only out= may be; or edit a copy of the file"
+                )
         return read_config(str(config.config))
     values = resolved(config)
     for name in ("config", "out"):

@@ -137,7 +137,7 @@ def _metric_parts(comparison: Comparison) -> Iterable[str]:
 
 def _episode_parts(comparison: Comparison, timelines: Mapping[str, Timeline]) -> Iterable[str]:
     if not timelines:
-        yield _note("This world records no timeline of an episode.")
+        yield _note("This world keeps no timeline of an episode.")
         return
     reference = comparison.reference.name
     key = comparison.suite.episode_keys()[0]

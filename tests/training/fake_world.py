@@ -99,6 +99,15 @@ class FakeWorld:
     def fingerprint(self, key: EpisodeKey) -> str:
         return hashlib.sha256(self.draw(key).tobytes()).hexdigest()
 
+    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        raise NotImplementedError("evaluation copies no lanes")
+
+    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+        raise NotImplementedError("evaluation limits no arrivals")
+
+    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        raise NotImplementedError("evaluation asks for no outcome")
+
 
 class Clairvoyant(Policy):
     name = "clairvoyant"
