@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from envs.traces.errors import TraceError
+from envs.traces.storage import write_file
 
 FORMAT_VERSION = 1
 CLOCK_START = pd.Timestamp("2023-02-15T22:08:16Z")
@@ -90,7 +92,7 @@ def build_bundle(source: Path, out: Path) -> None:
     }
     for name, table in tables.items():
         arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
-        pq.write_table(arrow, out / f"{name}.parquet", compression="zstd")
+        write_file(out / f"{name}.parquet", partial(pq.write_table, arrow, compression="zstd"))
     record_end_s = int(series.loc[series["quantity"] == "available", "time_s"].max()) + TICK_S
     meta: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
@@ -103,7 +105,8 @@ def build_bundle(source: Path, out: Path) -> None:
             name: {**facts, "sha256": _folder_hash(source / name)} for name, facts in _SOURCES.items()
         },
     }
-    (out / "bundle.json").write_text(json.dumps(meta, indent=2) + "\n")
+    text = json.dumps(meta, indent=2) + "\n"
+    write_file(out / "bundle.json", lambda path: path.write_text(text))
 
 
 def _last_tick_s(folder: Path) -> int:

@@ -126,6 +126,25 @@ class TraceBundle:
         Raises:
             TraceError: for an offer that the bundle lacks, or without availability where none is known.
         """
+        price = self.price(provider, region, zone, instance_type, market)
+        if availability is not None:
+            return OfferTrace(price, availability, synthetic_availability=True)
+        if market == "on_demand":
+            return OfferTrace(price, StepSeries(np.zeros(1, np.int64), np.ones(1)))
+        recorded = self._series.get((provider, region, zone, instance_type, market, "available"))
+        if recorded is None:
+            raise TraceError(
+                f"availability of {provider} spot {instance_type} in {region} was never recorded: "
+                "pass availability=, e.g. from generate_availability"
+            )
+        return OfferTrace(price, recorded)
+
+    def price(self, provider: str, region: str, zone: str, instance_type: str, market: str) -> StepSeries:
+        """Price in USD per hour of one offer; the arguments are those of `offer_trace`.
+
+        Raises:
+            TraceError: for an offer that the bundle lacks.
+        """
         if market not in ("spot", "on_demand"):
             raise TraceError(f"market {market!r}: expected 'spot' or 'on_demand'")
         zonal = (provider, market) == ("aws", "spot")
@@ -137,17 +156,7 @@ class TraceBundle:
                 f"the bundle has no {market} price of {provider} {instance_type} in "
                 f"{zone if zonal else region}: `python -m envs.traces show` lists what it has"
             )
-        if availability is not None:
-            return OfferTrace(price, availability, synthetic_availability=True)
-        if market == "on_demand":
-            return OfferTrace(price, StepSeries(np.zeros(1, np.int64), np.ones(1)))
-        recorded = self._series.get((*key, "available"))
-        if recorded is None:
-            raise TraceError(
-                f"availability of {provider} spot {instance_type} in {region} was never recorded: "
-                "pass availability=, e.g. from generate_availability"
-            )
-        return OfferTrace(price, recorded)
+        return price
 
     def on_demand_usd_hour(self, provider: str, region: str, instance_type: str) -> float:
         """The on-demand list price at time 0 of the bundle's clock.
@@ -155,7 +164,7 @@ class TraceBundle:
         Raises:
             TraceError: for a region or type that the bundle does not hold.
         """
-        return self.offer_trace(provider, region, "", instance_type, "on_demand").price_usd_hour.at(0)
+        return self.price(provider, region, "", instance_type, "on_demand").at(0)
 
     def instance(self, provider: str, instance_type: str) -> InstanceType:
         """The machine behind an instance type.

@@ -22,6 +22,7 @@ from envs.simulation.availability import (
 from envs.simulation.series import StepSeries
 from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
 from envs.traces.errors import TraceError
+from envs.traces.storage import write_file
 
 GANG_SIZES = (1, 2, 4, 8)
 DURATION_RANGE_S = (600.0, 86_400.0)
@@ -52,7 +53,8 @@ def fit(source: Path, out: Path) -> None:
         "launches": fit_launches(source / "aws_gpu_prices_2020" / "availability_events.csv", bundle),
         "availability": fit_availability(bundle),
     }
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    text = json.dumps(result, indent=1) + "\n"
+    write_file(out, lambda path: path.write_text(text))
 
 
 def fit_jobs(path: Path) -> dict[str, Any]:

@@ -1,0 +1,192 @@
+"""`python -m envs.traces`: build and fit what ships, import users' files, show what is there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from envs.traces.bundle import DATA_DIR, DAY_S, TraceBundle, load_bundle
+from envs.traces.errors import TraceError
+from envs.traces.fitted import FITTED_PATH
+from envs.traces.importers import (
+    ImportOptions,
+    import_csv,
+    import_ec2_price_history,
+    import_skypilot,
+    import_swf,
+)
+from envs.traces.jobs import FORMAT as JOB_FORMAT
+from envs.traces.jobs import job_files, load_jobs
+from envs.traces.market import MARKETS, MarketTrace, load_traces, trace_files
+from envs.traces.storage import read_json, write_directory
+
+_MARKET_IMPORTERS = {
+    "csv": import_csv,
+    "skypilot": import_skypilot,
+    "ec2-price-history": import_ec2_price_history,
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, or 1 after a mistake that was named in one line."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "build":
+            # Only these two need pandas and scipy, which take a second to import.
+            from envs.traces.build_bundle import build_bundle
+
+            build_bundle(options.source, options.out)
+        elif options.command == "fit":
+            from envs.traces.fit import fit
+
+            fit(options.source, options.out)
+        elif options.command == "import":
+            _import(options)
+        else:
+            print(_show(options.path))
+    except TraceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m envs.traces", description="Recorded markets and jobs (docs/traces.md).")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    build = commands.add_parser("build", help="build the shipped bundle from the raw collections")
+    build.add_argument("--source", type=Path, required=True, help="folder of the raw collections")
+    build.add_argument("--out", type=Path, default=DATA_DIR)
+    fit = commands.add_parser("fit", help="fit the shipped distributions to the raw collections")
+    fit.add_argument("--source", type=Path, required=True, help="folder of the raw collections")
+    fit.add_argument("--out", type=Path, default=FITTED_PATH)
+    take = commands.add_parser("import", help="turn a file into a trace")
+    take.add_argument("source_file", type=Path, metavar="SOURCE")
+    take.add_argument("--format", choices=[*_MARKET_IMPORTERS, "swf"], required=True)
+    take.add_argument("--out", type=Path, required=True, help="folder to create")
+    take.add_argument("--polarity", help="what a 1 means: available or unavailable")
+    take.add_argument("--provider", default="aws")
+    take.add_argument("--zone", default="", help="for files that do not name it")
+    take.add_argument("--instance-type", default="", help="for files that do not name it")
+    take.add_argument("--market", choices=MARKETS, default="spot")
+    take.add_argument("--start-utc", help="for files without absolute time, ISO 8601")
+    take.add_argument(
+        "--tick-s", type=_positive, help="seconds between two probes; leave out if rows are changes"
+    )
+    take.add_argument(
+        "--max-gap-s", type=_positive, help="rows further apart are an error (default: 2 ticks)"
+    )
+    take.add_argument("--source", default="", help="where the data come from (default: the file's name)")
+    take.add_argument("--licence", default="")
+    show = commands.add_parser("show", help="list what a trace, a folder of traces or the bundle holds")
+    show.add_argument("path", type=Path, nargs="?", help="default: the shipped bundle")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+def _import(options: argparse.Namespace) -> None:
+    details = ImportOptions(**{field.name: getattr(options, field.name) for field in fields(ImportOptions)})
+    if options.format == "swf":
+        jobs = import_swf(options.source_file, details)
+        write_directory(options.out, job_files(jobs))
+        print(f"{options.out}: {len(jobs.arrival_s)} jobs over {jobs.arrival_s[-1] / DAY_S:.1f} days")
+        return
+    traces = _MARKET_IMPORTERS[options.format](options.source_file, details)
+    if len(traces) == 1:
+        write_directory(options.out, trace_files(traces[0]))
+    else:
+        files = {
+            f"{_folder(trace)}/{name}": text for trace in traces for name, text in trace_files(trace).items()
+        }
+        write_directory(options.out, files)
+    print(_table(traces))
+
+
+def _folder(trace: MarketTrace) -> str:
+    parts = (part for part in (trace.meta.zone, trace.meta.instance_type) if part)
+    return "_".join(parts).replace("/", "-")
+
+
+def _show(path: Path | None) -> str:
+    if path is None:
+        return _bundle_table(load_bundle())
+    if (path / "bundle.json").is_file():
+        return _bundle_table(load_bundle(path))
+    if (path / "trace.json").is_file():
+        raw = read_json(path / "trace.json")
+        if isinstance(raw, dict) and raw.get("format") == JOB_FORMAT:
+            jobs = load_jobs(path)
+            return (
+                f"{len(jobs.arrival_s)} jobs over {jobs.arrival_s[-1] / DAY_S:.1f} days from {jobs.source}; "
+                f"median duration {np.median(jobs.duration_s):.0f} s, executors {jobs.executors.min()}"
+                f"-{jobs.executors.max()}"
+            )
+    return _table(load_traces(path))
+
+
+_HEADER = f"{'provider':9}{'zone or region':16}{'instance type':18}{'market':11}{'rows':>6}  {'days':>7}  "
+
+
+def _line(key: Sequence[str], rows: int, days: float, up: str, prices: str) -> str:
+    provider, region, zone, instance_type, market = key
+    name = f"{provider:9}{zone or region:16}{instance_type:18}{market:11}"
+    return f"{name}{rows:6}  {days:7.1f}  {up:>9}  {prices}"
+
+
+def _table(traces: Sequence[MarketTrace]) -> str:
+    lines = [f"{_HEADER}{'available':>9}  USD/h"]
+    for trace in traces:
+        available, prices = trace.available, trace.price_usd_hour
+        up = "-"
+        if available is not None:
+            # The last row holds for an unknown time, so it does not count.
+            lengths = np.diff(trace.times_s)
+            up = f"{np.average(available[:-1], weights=lengths) if len(lengths) else available[0]:.3f}"
+        span = "-" if prices is None else f"{prices.min():.4f}-{prices.max():.4f}"
+        days = float(trace.times_s[-1] - trace.times_s[0]) / DAY_S
+        lines.append(_line(trace.meta.offer, len(trace.times_s), days, up, span))
+    return "\n".join(lines)
+
+
+def _bundle_table(bundle: TraceBundle) -> str:
+    days = bundle.record_end_s / DAY_S
+    lines = [
+        f"clock starts {bundle.clock_start_utc}, availability ends after {days:.2f} days; "
+        f"GCP prices are moved back {bundle.gcp_shift_days} days",
+        *(f"{name}: {facts['source']}, {facts['licence']}" for name, facts in bundle.meta["sources"].items()),
+        f"{_HEADER}{'available':>9}  USD/h within the record",
+    ]
+    recorded = set(bundle.spot_zones())
+    for key in bundle.offers():
+        zone, market = key[2], key[4]
+        up = "1" if market == "on_demand" else "synthetic"
+        price = bundle.price(*key).window(0, bundle.record_end_s)
+        if zone in recorded and market == "spot":
+            states = bundle.offer_trace(*key).availability.window(0, bundle.record_end_s)
+            lengths = np.diff(np.append(states.times_s, bundle.record_end_s))
+            up = f"{np.average(states.values, weights=lengths):.3f}"
+        span = f"{price.values.min():.4f}-{price.values.max():.4f}"
+        lines.append(_line(key, len(price.times_s), days, up, span))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
