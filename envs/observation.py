@@ -1,0 +1,107 @@
+"""Gymnasium spaces of every world: the observation of `envs.simulation.snapshot` and masked actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.simulation.snapshot import (
+    HISTORY_STEPS,
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    Category,
+    ClusterField,
+    JobField,
+    PairField,
+)
+from envs.simulation.world import WorldSpec
+
+LARGEST = 1e9
+"""Bound of every quantity that has no natural one (seconds, executors, USD): 30 years in seconds."""
+
+_CLUSTER_HIGHS = {
+    ClusterField.IS_SPOT: 1.0,
+    ClusterField.AVAILABLE: 1.0,
+    ClusterField.UP_RATIO: 1.0,
+    ClusterField.QUEUES: 1.0,
+}
+_JOB_HIGHS = {
+    JobField.PRESENT: 1.0,
+    JobField.CATEGORY: float(max(Category)),
+    JobField.PEAK_SLOTS: 10.0,
+    JobField.HAS_DEADLINE: 1.0,
+    JobField.PROGRESS: 1.0,
+    JobField.RUNNING: 1.0,
+}
+_PAIR_HIGHS = {PairField.HERE: 1.0, PairField.FITS: 1.0, PairField.IMPROPER: 1.0}
+_SIGNED = {JobField.SLACK_S: -LARGEST}
+_SIGNED_PAIRS = {PairField.FREE: -LARGEST, PairField.DEADLINE_S: -LARGEST}
+
+
+def observation_space(spec: WorldSpec) -> spaces.Dict:
+    """Space of one observation, with finite bounds (see `envs.simulation.snapshot` for the columns)."""
+    rows, clusters = spec.window, spec.n_clusters
+    return spaces.Dict(
+        {
+            "clusters": _columns((clusters,), N_CLUSTER_FIELDS, _CLUSTER_HIGHS, {}),
+            "occupation": spaces.Box(0.0, 1.0, (clusters, HISTORY_STEPS), np.float32),
+            "jobs": _columns((rows,), N_JOB_FIELDS, _JOB_HIGHS, _SIGNED),
+            "pairs": _columns((rows, clusters), N_PAIR_FIELDS, _PAIR_HIGHS, _SIGNED_PAIRS),
+            "action_mask": spaces.Box(0, 1, (spec.n_actions,), np.int8),
+        }
+    )
+
+
+def _columns(
+    leading: tuple[int, ...], n_columns: int, highs: dict[Any, float], lows: dict[Any, float]
+) -> spaces.Box:
+    """A Box whose last axis are columns: [0, LARGEST] unless named otherwise."""
+    low = np.zeros((*leading, n_columns), np.float32)
+    high = np.full((*leading, n_columns), LARGEST, np.float32)
+    for column, value in lows.items():
+        low[..., int(column)] = value
+    for column, value in highs.items():
+        high[..., int(column)] = value
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+class MaskedDiscrete(spaces.Discrete[np.int64]):
+    """Discrete actions whose `sample()` draws among those that are valid now.
+
+    The space itself never changes (it contains 0..n-1); only what `sample` returns follows the decision at
+    hand, so that the loop `env.step(env.action_space.sample())` runs.
+    """
+
+    def __init__(self, mask: NDArray[np.int8], seed: int | np.random.Generator | None = None) -> None:
+        """Args: mask: (n,) live view of the current action mask; seed: of the samples."""
+        super().__init__(len(mask), seed=seed)
+        self._mask = mask
+
+    def sample(self, mask: Any = None, probability: Any = None) -> np.int64:
+        """A random valid action (or one allowed by the `mask` or `probability` given)."""
+        if mask is None and probability is None and self._mask.any():
+            mask = self._mask
+        return np.int64(super().sample(mask=mask, probability=probability))
+
+
+class MaskedMultiDiscrete(spaces.MultiDiscrete):
+    """One masked discrete action per lane (see `MaskedDiscrete`)."""
+
+    def __init__(self, masks: NDArray[np.int8], seed: int | np.random.Generator | None = None) -> None:
+        """Args: masks: (N, n) live view of the current action masks; seed: of the samples."""
+        super().__init__(np.full(masks.shape[0], masks.shape[1], np.int64), seed=seed)
+        self._masks = masks
+
+    def sample(self, mask: Any = None, probability: Any = None) -> NDArray[np.integer[Any]]:
+        """A random valid action per lane (or as allowed by the `mask` or `probability` given)."""
+        if mask is None and probability is None:
+            return np.array([self._draw(row) for row in self._masks], self.dtype)
+        return super().sample(mask=mask, probability=probability)
+
+    def _draw(self, row: NDArray[np.int8]) -> int:
+        valid = np.flatnonzero(row)
+        return int(self.np_random.choice(valid)) if len(valid) else 0

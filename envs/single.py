@@ -1,0 +1,155 @@
+"""One copy of a world as a `gymnasium.Env`: what all registered environments share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.episodes import EpisodeCounter
+from envs.observation import MaskedDiscrete, observation_space
+from envs.simulation.snapshot import Observation
+from envs.simulation.timeline import Timeline
+from envs.simulation.world import BatchWorld
+
+
+@runtime_checkable
+class TruncatesEpisodes(Protocol):
+    """A world that may cut an episode short."""
+
+    def truncated(self, lane: int) -> bool:
+        """Whether the episode that is done in a lane was cut short (a limit), not finished."""
+
+
+@runtime_checkable
+class RecordsTimeline(Protocol):
+    """A world that remembers what happened."""
+
+    def timeline(self, lane: int = 0) -> Timeline:
+        """What happened in a lane so far."""
+
+
+def was_truncated(world: BatchWorld, lane: int) -> bool:
+    """Whether the done episode in a lane was cut short; worlds without limits never do so."""
+    return isinstance(world, TruncatesEpisodes) and bool(world.truncated(lane))
+
+
+class WorldEnv(gym.Env[Observation, np.int64]):
+    """One lane of a `BatchWorld` behind Gymnasium's interface.
+
+    Subclasses only make the world and write the page of documentation.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "human"], "render_fps": 2}  # type: ignore[misc]
+
+    def __init__(self, world: BatchWorld, render_mode: str | None = None) -> None:
+        """Wrap a world of one lane.
+
+        Args:
+            world: one lane; made to record its timeline if a render mode is given.
+            render_mode: None, "rgb_array" or "human".
+
+        Raises:
+            ValueError: for a world of several lanes or an unknown render mode.
+        """
+        if world.n_lanes != 1:
+            raise ValueError(f"a single environment needs a world of one lane, got {world.n_lanes}")
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(
+                f"unknown render_mode {render_mode!r}: expected one of "
+                f"{', '.join(self.metadata['render_modes'])}"
+            )
+        self.world = world
+        self.render_mode = render_mode
+        self.observation_space = cast("gym.Space[Observation]", observation_space(world.spec))
+        self.action_space = MaskedDiscrete(world.observation["action_mask"][0])
+        self._episodes = EpisodeCounter()
+        self._running = False
+        self._window: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode (see `EpisodeCounter` for seed and options)."""
+        super().reset(seed=seed)
+        key = self._episodes.next(seed, options, self.np_random)
+        self.world.reset([key])
+        self._running = True
+        info = {"action_mask": self._mask(), "seed": key.seed, "split": key.split, "index": key.index}
+        self._show()
+        return self._observation(), info
+
+    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Take the decision at hand and run to the next one.
+
+        Raises:
+            ValueError: for an invalid action (outside the mask); nothing changes.
+            gymnasium.error.ResetNeeded: before the first reset and after the end of an episode.
+        """
+        if not self._running:
+            raise gym.error.ResetNeeded("the episode has ended or not begun: call reset() before step()")
+        rewards, dones = self.world.step(np.array([action], np.int64))
+        done = bool(dones[0])
+        truncated = done and was_truncated(self.world, 0)
+        info: dict[str, Any] = {"action_mask": self._mask()}
+        if done:
+            self._running = False
+            info["metrics"] = dict(self.world.metrics(0))
+        self._show()
+        return self._observation(), float(rewards[0]), done and not truncated, truncated, info
+
+    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+        """The Gantt chart of the episode so far: an image, or in mode "human" a window."""
+        if self.render_mode is None:
+            gym.logger.warn("render() draws nothing without a render_mode: make the environment with one")
+            return None
+        if self.render_mode == "human":
+            self._show()
+            return None
+        return self._picture()
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._window is not None:
+            import matplotlib.pyplot as plt
+
+            plt.close(self._window.figure)
+            self._window = None
+
+    def _observation(self) -> Observation:
+        return cast(
+            Observation,
+            {name: np.array(cast(Any, array)[0]) for name, array in self.world.observation.items()},
+        )
+
+    def _mask(self) -> NDArray[np.int8]:
+        return np.array(self.world.observation["action_mask"][0])
+
+    def _picture(self) -> NDArray[np.uint8]:
+        # Drawing needs matplotlib, which takes a second to load: only those who draw pay for it.
+        from envs.render import draw_gantt
+
+        if not isinstance(self.world, RecordsTimeline):
+            raise ValueError(f"the world {self.world.spec.name!r} records no timeline to draw")
+        timeline = self.world.timeline(0)
+        return draw_gantt(timeline, window=(0.0, max(timeline.end, 1.0)))
+
+    def _show(self) -> None:
+        """In mode "human", bring the window up to date."""
+        if self.render_mode != "human":
+            return
+        import matplotlib.pyplot as plt
+
+        picture = self._picture()
+        if self._window is None:
+            figure = plt.figure(
+                self.world.spec.name, figsize=(picture.shape[1] / 100, picture.shape[0] / 100)
+            )
+            axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+            axes.set_axis_off()
+            self._window = axes.imshow(picture)
+        self._window.set_data(picture)
+        self._window.figure.canvas.draw_idle()
+        self._window.figure.canvas.flush_events()

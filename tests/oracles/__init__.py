@@ -1,0 +1,1 @@
+"""Plain-Python simulators that the compiled worlds must equal, bit for bit."""
