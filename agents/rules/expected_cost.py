@@ -30,17 +30,13 @@ from agents.rules.fields import (
     C_QUEUES,
     C_SPELL,
     C_UP_RATIO,
-    J_BACKLOG,
     J_CATEGORY,
     J_CHECKPOINT_INTERVAL,
     J_DURATION,
     J_EXECUTIONS,
     J_HAS_DEADLINE,
     J_PERIOD,
-    J_RESTART,
-    J_RUNNING,
     J_SLACK,
-    P_DEADLINE,
     P_EGRESS,
     P_EXECUTION,
     P_FITS,
@@ -145,6 +141,18 @@ def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64
 
 
 @njit(cache=True, error_model="numpy")
+def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
+    """Batches that miss their deadline when the next one ends `late_s` after its own, until caught up.
+
+    Batch i ends at start + (i + 1) executions and is allowed until slack + i periods, so each period makes
+    up for period - execution seconds. An execution longer than the period never catches up.
+    """
+    if late_s <= 0.0:
+        return 0.0
+    return 1.0 + late_s / max(1e-3, period_s - execution_s)
+
+
+@njit(cache=True, error_model="numpy")
 def expected_usd(
     job: int,
     cluster: int,
@@ -159,11 +167,11 @@ def expected_usd(
     Streaming jobs hold their executors until the last batch; what they can miss is every batch that an
     interruption, a late start or a slow cluster delays.
     """
-    running_here = pairs[job, cluster, P_HERE] != 0.0 and jobs[job, J_RUNNING] != 0.0
-    launch = float(clusters[cluster, C_LAUNCH])
-    start = wait_s if running_here else wait_s + launch + pairs[job, cluster, P_TRANSFER]
-    egress = 0.0 if pairs[job, cluster, P_HERE] != 0.0 else float(pairs[job, cluster, P_EGRESS])
-    if clusters[cluster, C_QUEUES] != 0.0 and not running_here and pairs[job, cluster, P_FITS] == 0.0:
+    here = pairs[job, cluster, P_HERE] != 0.0
+    recovery = float(clusters[cluster, C_LAUNCH] + pairs[job, cluster, P_TRANSFER])
+    start = wait_s if here else wait_s + recovery
+    egress = 0.0 if here else float(pairs[job, cluster, P_EGRESS])
+    if clusters[cluster, C_QUEUES] != 0.0 and not here and pairs[job, cluster, P_FITS] == 0.0:
         missing = pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]
         start += parameters[_QUEUE] * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
     execution = float(pairs[job, cluster, P_EXECUTION])
@@ -173,7 +181,6 @@ def expected_usd(
     undone = 0.5 * execution
     if jobs[job, J_CHECKPOINT_INTERVAL] > 0.0:
         undone = min(undone, 0.5 * jobs[job, J_CHECKPOINT_INTERVAL])
-    recovery = launch + jobs[job, J_RESTART] + pairs[job, cluster, P_TRANSFER]
     interruptions = rate * work
     rework = interruptions * (undone + recovery)
 
@@ -188,20 +195,12 @@ def expected_usd(
     if streaming:
         left = max(1.0, float(jobs[job, J_EXECUTIONS]))
         period = max(1.0, float(jobs[job, J_PERIOD]))
-        allowed = float(pairs[job, cluster, P_DEADLINE]) - parameters[_SAFETY]
         misses = 0.0
-        if has_deadline and execution > pairs[job, cluster, P_DEADLINE] > 0.0:
-            misses = left
-        elif has_deadline:
-            backlog = float(jobs[job, J_BACKLOG])
-            late = start + execution * max(1.0, backlog) - slack
-            if late > 0.0:
-                # A late start delays batch after batch until the spare time of each period has caught it up.
-                misses += 1.0 + late / max(1.0, period - min(execution, 0.9 * period))
-            lost = recovery + undone + execution - allowed
-            if lost > 0.0:
-                misses += interruptions * (1.0 + lost / period)
-            misses = min(misses, left)
+        if has_deadline:
+            misses = late_batches(start + execution - slack, execution, period)
+            # A batch has about one more period beyond its due time, and waits for the one before it.
+            lost = recovery + undone + execution - period
+            misses = min(left, misses + interruptions * late_batches(lost, execution, period))
         total += parameters[_BATCH_MISS] * misses + parameters[_DELAY] * (start + rework) / 3600.0
         return float(total)
     if has_deadline:

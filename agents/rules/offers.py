@@ -120,5 +120,6 @@ def is_pressed(job: int, safe: int, changeovers: float, jobs: FloatArray, pairs:
     slack = jobs[job, J_SLACK]
     if jobs[job, J_CATEGORY] != STREAMING and slack < pairs[job, safe, P_FINISH]:
         return False
-    needed = pairs[job, safe, P_EXECUTION] + changeovers * changeover_s(job, safe, pairs)
-    return bool(slack < needed + jobs[job, J_CHECKPOINT_INTERVAL])
+    execution = pairs[job, safe, P_EXECUTION]
+    undone = min(execution, jobs[job, J_CHECKPOINT_INTERVAL])
+    return bool(slack < execution + changeovers * changeover_s(job, safe, pairs) + undone)

@@ -58,7 +58,7 @@ def test_rules_land_on_the_prototypes_figures(name: str, tmdl: float, ajer: floa
 
 
 def test_deadline_safe_is_near_the_prototypes_figures() -> None:
-    # The prototype's rule is known by its figures only, 24.0 / 87.70: ours is a reading, with no band to claim.
+    # The prototype's rule is known by its figures only, 24.0 / 87.70: ours is a reading of its name.
     metrics = play("deadline_safe")
     assert metrics["tmdl"].mean() == pytest.approx(24.0, abs=10.0)
     assert metrics["ajer"].mean() == pytest.approx(87.70, abs=0.5)
