@@ -45,10 +45,15 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _stretch(axis: Axes, values: FloatVector, typical: float) -> None:
-    """Make an axis symmetric-logarithmic if a few policies are so bad that the rest would be one dot."""
+def _stretch(axis: Axes, values: FloatVector, typical: float) -> str:
+    """Make an axis symmetric-logarithmic if a few policies are so bad that the rest would be one dot.
+
+    Returns what the axis' label shall say of it.
+    """
     if typical > 0 and np.abs(values).max() > LOG_RATIO * typical:
         axis.set_xscale("symlog", linthresh=typical)
+        return ", logarithmic"
+    return ""
 
 
 def paired_forest(comparison: Comparison) -> bytes:
@@ -67,12 +72,12 @@ def paired_forest(comparison: Comparison) -> bytes:
         highs.append(paired.interval.high)
     axis.axvline(0.0, color="black", linewidth=0.8)
     ends = np.array(lows + highs)
-    _stretch(axis, ends, float(np.quantile(np.abs(ends), 0.25)))
+    scale = _stretch(axis, ends, float(np.quantile(np.abs(ends), 0.25)))
     axis.set_yticks(range(len(others)), others)
     axis.set_ylim(-0.7, len(others) - 0.3)
     good = "right" if comparison.spec.higher_is_better[0] else "left"
     axis.set_xlabel(
-        f"{objective}: {comparison.reference.name} − policy ({good} of 0: the reference is better)"
+        f"{objective}: {comparison.reference.name} − policy ({good} of 0: the reference is better){scale}"
     )
     return _png(figure)
 
@@ -124,12 +129,12 @@ def distributions(comparison: Comparison, metric: str) -> bytes:
             capprops={"color": colour},
             manage_ticks=False,
         )
-    _stretch(axis, np.concatenate(samples), float(np.median(np.abs(np.concatenate(samples)))))
+    scale = _stretch(axis, np.concatenate(samples), float(np.median(np.abs(np.concatenate(samples)))))
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(-0.7, len(names) - 0.3)
     index = comparison.spec.metrics.index(metric)
     better = "higher" if comparison.spec.higher_is_better[index] else "lower"
-    axis.set_xlabel(f"{metric} ({better} is better)")
+    axis.set_xlabel(f"{metric} ({better} is better){scale}")
     return _png(figure)
 
 
