@@ -1,0 +1,69 @@
+"""Random observations and a network whose values are written down, for the tests of what learns."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.networks.base import NetworkInput, ValueNetwork
+from envs.simulation.snapshot import JobField, Observation, empty_observation
+
+
+def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observation:
+    """n observations with random columns and masks; every job is there, every row has a valid choice."""
+    rng = np.random.default_rng(seed)
+    batch = empty_observation(n_jobs, n_clusters, (n,))
+    batch["clusters"][:] = rng.exponential(10.0, batch["clusters"].shape)
+    batch["occupation"][:] = rng.random(batch["occupation"].shape)
+    batch["jobs"][:] = rng.exponential(10.0, batch["jobs"].shape)
+    batch["pairs"][:] = rng.exponential(10.0, batch["pairs"].shape)
+    batch["jobs"][..., JobField.PRESENT] = 1
+    batch["jobs"][..., JobField.PEAK_SLOTS] = rng.integers(0, 5, (n, n_jobs))
+    batch["action_mask"][:] = rng.random(batch["action_mask"].shape) < 0.5
+    batch["action_mask"][np.arange(n), rng.integers(0, n_jobs * (n_clusters + 1), n)] = 1
+    return batch
+
+
+def as_input(batch: Observation) -> NetworkInput:
+    """The same as tensors, all window rows."""
+    return NetworkInput(
+        clusters=torch.from_numpy(batch["clusters"].copy()),
+        occupation=torch.from_numpy(batch["occupation"].copy()),
+        jobs=torch.from_numpy(batch["jobs"].copy()),
+        pairs=torch.from_numpy(batch["pairs"].copy()),
+    )
+
+
+def random_input(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> NetworkInput:
+    """n random decisions as tensors."""
+    return as_input(random_batch(n, n_jobs, n_clusters, seed))
+
+
+def on_disk(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as it comes back from a checkpoint."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    loaded: dict[str, Any] = torch.load(buffer, weights_only=True)
+    return loaded
+
+
+class TableNetwork(ValueNetwork):
+    """Ignores what it sees: its parameters are the values of every choice, the same for all decisions."""
+
+    def __init__(self, table: Tensor, output_scales: tuple[float, ...]) -> None:
+        """`table` is (J, C + 1, n_outputs)."""
+        super().__init__(output_scales)
+        self.table = torch.nn.Parameter(table.clone())
+
+    def fit_scalers(self, batch: NetworkInput) -> None:
+        """There is nothing to fit."""
+
+    def forward(self, batch: NetworkInput) -> Tensor:
+        """(B, J, C + 1, n_outputs): the table, for as many jobs as are shown."""
+        n, n_jobs = batch.jobs.shape[:2]
+        return self.table[:n_jobs].expand(n, -1, -1, -1)

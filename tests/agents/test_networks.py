@@ -1,0 +1,286 @@
+"""The value networks: shapes of the thesis, the occupation traverse, scaling, and what must not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.factory import make_network
+from agents.networks.base import (
+    CLUSTER_COLUMNS_TABLE_5_1,
+    NetworkInput,
+    ValueNetwork,
+    request_distribution,
+)
+from agents.networks.pairwise import PairwiseNetwork
+from agents.networks.rl_fc import RLFC
+from agents.networks.rl_lsfc import RLLSFC, StateColumns
+from agents.networks.scaler import FeatureScaler
+from envs.simulation.snapshot import HISTORY_STEPS, ClusterField, JobField, PairField
+from tests.agents.inputs import random_input
+
+C, J = 5, 3
+SCALES = (5.0, 20.0, 0.25)
+SIZES = {
+    "lstm_size": 6,
+    "shared_size": 16,
+    "head_size": 8,
+    "hidden_sizes": [16, 8],
+    "embedding_size": 8,
+    "pair_size": 8,
+}
+
+
+def network(kind: str, features: str = "table_5_1", n_clusters: int = C) -> ValueNetwork:
+    torch.manual_seed(1)
+    return make_network({"kind": kind, "features": features, **SIZES}, n_clusters, SCALES, (1.0, 0.05, 5.0))
+
+
+def lstm_input(model: RLLSFC, batch: NetworkInput) -> Tensor:
+    """What the LSTM receives."""
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(inputs[0])
+
+    handle = model.lstm.register_forward_pre_hook(keep)
+    model(batch)
+    handle.remove()
+    return seen[0]
+
+
+class TestStateOfTable51:
+    def test_the_state_has_839_dimensions_for_five_clusters(self) -> None:
+        model = RLLSFC(C, SCALES)
+        batch = random_input(2, J, C)
+        clusters, jobs = model.columns(batch)
+        segments = lstm_input(model, batch)
+        # Table 5.1: 5 x 155 for the clusters (150 of each are the traverse), 64 for the job.
+        per_cluster = clusters.shape[-1] + segments.shape[1] * segments.shape[2]
+        assert per_cluster == 155
+        assert jobs.shape == (2, J, 64)
+        assert C * per_cluster + jobs.shape[-1] == 839
+
+    def test_the_columns_are_those_of_the_table_in_its_order(self) -> None:
+        batch = random_input(1, 1, 2)
+        clusters, jobs = StateColumns(2, "table_5_1")(batch)
+        raw = batch.clusters[0, 1]
+        by_hand = [
+            raw[ClusterField.SEQUENCE],
+            raw[ClusterField.CAPACITY_NORMAL],
+            raw[ClusterField.CAPACITY_MAX],
+            raw[ClusterField.HETERO_FACTOR],
+            raw[ClusterField.MISSED],
+        ]
+        assert len(CLUSTER_COLUMNS_TABLE_5_1) == 5
+        assert clusters[0, 1].tolist() == torch.stack(by_hand).clamp(-6, 6).tolist()
+        job, pair = batch.jobs[0, 0], batch.pairs[0, 0]
+        expected = [
+            job[JobField.CATEGORY],
+            job[JobField.EXPECTED_HETERO],
+            job[JobField.SENSITIVITY],
+            job[JobField.DURATION_S],
+        ]
+        for cluster in range(2):
+            peaks = int(job[JobField.PEAK_SLOTS])
+            expected += [pair[cluster, PairField.REQUEST]] * (10 - peaks)
+            expected += [pair[cluster, PairField.PEAK_REQUEST]] * peaks
+            expected += [pair[cluster, PairField.EXECUTION_S], pair[cluster, PairField.DEADLINE_S]]
+        assert jobs[0, 0].tolist() == torch.stack(expected).clamp(-6, 6).tolist()
+
+    def test_the_defaults_are_the_layers_of_the_thesis(self) -> None:
+        model = RLLSFC(C, SCALES)
+        assert model.shared_job.out_features == model.shared_clusters.out_features == 800
+        assert [head[0].out_features for head in model.heads] == [200] * 3  # type: ignore[index]
+        assert [head[2].out_features for head in model.heads] == [C + 1] * 3  # type: ignore[index]
+        flat = RLFC(C, (1.0,))
+        inputs = flat.first_clusters.in_features + flat.first_job.in_features
+        # Without the traverse: 5 x (5 + 105) + 64.
+        assert inputs == 614
+        assert flat.first_job.out_features == 2000
+        assert flat.rest[1].out_features == 500
+
+    def test_all_columns_are_used_on_request(self) -> None:
+        batch = random_input(2, J, C)
+        clusters, jobs = StateColumns(C, "all")(batch)
+        n_c, n_j, n_p = batch.clusters.shape[-1], batch.jobs.shape[-1], batch.pairs.shape[-1]
+        assert clusters.shape == (2, C, 2 * n_c)  # each column and its logarithm
+        assert jobs.shape == (2, J, 2 * n_j + C * 2 * n_p)
+
+    def test_other_features_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"agent\.features is 'some': expected 'table_5_1' or 'all'"):
+            StateColumns(C, "some")
+
+
+class TestTraverse:
+    def test_segments_are_fifteen_long_and_start_ten_apart(self) -> None:
+        batch = random_input(2, 1, C)
+        history = torch.arange(2 * C * HISTORY_STEPS, dtype=torch.float32)
+        batch = replace(batch, occupation=history.reshape(2, C, HISTORY_STEPS))
+        segments = lstm_input(RLLSFC(C, SCALES), batch)
+        assert segments.shape == (2 * C, 10, 15)
+        # Row 7 is decision 1, cluster 2: its history starts at 7 * 105 (Fig. 5.4: 0-14, 10-24, ..., 90-104).
+        for number in range(10):
+            first = 7 * HISTORY_STEPS + 10 * number
+            assert segments[7, number].tolist() == list(range(first, first + 15))
+        assert segments[7, 9, -1] == 8 * HISTORY_STEPS - 1  # the latest step is in the last segment
+
+    def test_every_cluster_passes_the_same_lstm(self) -> None:
+        # Two clusters that differ in nothing but their place must give the same temporal code.
+        model = RLLSFC(2, SCALES, lstm_size=4, shared_size=8, head_size=4)
+        batch = random_input(1, 1, 2)
+        same = batch.occupation[:, :1].expand(-1, 2, -1)
+        _, (hidden, _) = model.lstm(same.reshape(2, -1).unfold(1, 15, 10))
+        assert torch.equal(hidden[-1][0], hidden[-1][1])
+
+
+class TestRequestDistribution:
+    def test_by_hand(self) -> None:
+        # The example of section 5.3.2: eight 30s and two 60s; the second cluster asks for more.
+        batch = random_input(1, 2, 2)
+        batch.jobs[0, 0, JobField.PEAK_SLOTS] = 2
+        batch.jobs[0, 1, JobField.PEAK_SLOTS] = 0
+        batch.pairs[0, :, :, PairField.REQUEST] = torch.tensor([[30.0, 31.0], [7.0, 8.0]])
+        batch.pairs[0, :, :, PairField.PEAK_REQUEST] = torch.tensor([[60.0, 62.0], [7.0, 8.0]])
+        slots = request_distribution(batch.jobs, batch.pairs)
+        assert slots.shape == (1, 2, 2, 10)
+        assert slots[0, 0, 0].tolist() == [30.0] * 8 + [60.0] * 2
+        assert slots[0, 0, 1].tolist() == [31.0] * 8 + [62.0] * 2
+        assert slots[0, 1, 1].tolist() == [8.0] * 10
+
+
+class TestFeatureScaler:
+    def test_statistics_by_hand(self) -> None:
+        scaler = FeatureScaler(2, with_log=False)
+        scaler.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0], [5.0, 5.0]]))
+        assert scaler.mean.tolist() == [3.0, 5.0]
+        # Population variance (4 + 0 + 4) / 3; the constant column is only centred.
+        assert scaler.std.tolist() == pytest.approx([(8 / 3) ** 0.5, 1.0])
+        assert scaler.fitted == 1.0
+        out = scaler(torch.tensor([[5.0, 7.5]]))
+        assert out.tolist()[0] == pytest.approx([2 / (8 / 3) ** 0.5, 2.5])
+
+    def test_the_second_half_are_signed_logarithms(self) -> None:
+        scaler = FeatureScaler(1, with_log=True)
+        rows = torch.tensor([[0.0], [np.e - 1], [-(np.e**2 - 1)]])  # signed logarithms 0, 1, -2
+        scaler.fit(rows)
+        assert scaler.n_outputs == 2
+        assert scaler.mean[1].item() == pytest.approx(-1 / 3)
+        assert scaler.std[1].item() == pytest.approx((14 / 9) ** 0.5)
+        logs = scaler(rows)[:, 1]
+        assert logs.tolist() == pytest.approx([x / (14 / 9) ** 0.5 for x in (1 / 3, 4 / 3, -5 / 3)])
+
+    def test_outliers_are_bounded_and_nothing_is_changed_before_the_fit(self) -> None:
+        scaler = FeatureScaler(1, with_log=False)
+        assert scaler(torch.tensor([[2.0], [1e9], [-1e9]])).flatten().tolist() == [2.0, 6.0, -6.0]
+
+    def test_leading_axes_are_rows(self) -> None:
+        rows = torch.rand(4, 3, 2, generator=torch.Generator().manual_seed(0))
+        flat, nested = FeatureScaler(2, with_log=True), FeatureScaler(2, with_log=True)
+        flat.fit(rows.reshape(12, 2))
+        nested.fit(rows)
+        assert torch.equal(flat.mean, nested.mean)
+        assert torch.equal(flat(rows.reshape(12, 2)), nested(rows).reshape(12, 4))
+
+    def test_large_columns_keep_their_spread(self) -> None:
+        # In single precision a sum of squares of numbers near 1e6 would lose a spread of 1.
+        scaler = FeatureScaler(1, with_log=False)
+        scaler.fit(torch.tensor([[1e6 - 1], [1e6 + 1]]))
+        assert scaler.std.item() == pytest.approx(1.0, rel=1e-6)
+
+    def test_statistics_travel_with_the_weights(self) -> None:
+        first, second = network("spotweave"), network("spotweave")
+        batch = random_input(8, J, C)
+        first.fit_scalers(batch)
+        assert not torch.equal(first(batch), second(batch))
+        second.load_state_dict(first.state_dict())
+        assert torch.equal(first(batch), second(batch))
+
+
+KINDS = ["rl_lsfc", "rl_fc", "spotweave"]
+
+
+class TestEveryNetwork:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_shape_and_physical_units(self, kind: str) -> None:
+        model = network(kind)
+        batch = random_input(4, J, C)
+        model.fit_scalers(batch)
+        out = model(batch)
+        # RL-FC learns one scalarised value; its scale is the largest weighted scale, 1.25 = 5 * 0.25 < 5 * 1.
+        scales = (5.0,) if kind == "rl_fc" else SCALES
+        assert out.shape == (4, J, C + 1, len(scales))
+        assert torch.allclose(model.values(batch), out * torch.tensor(scales))
+        assert bool(torch.isfinite(out).all())
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("features", ["table_5_1", "all"])
+    def test_jobs_are_scored_one_by_one(self, kind: str, features: str) -> None:
+        # Section 5.3.4, "multi-job selection": the model accepts one job at a time.
+        model = network(kind, features)
+        batch = random_input(2, J, C)
+        alone = replace(batch, jobs=batch.jobs[:, 1:2], pairs=batch.pairs[:, 1:2])
+        assert torch.allclose(model(batch)[:, 1], model(alone)[:, 0], atol=1e-6)
+
+    def test_an_unknown_kind_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="unknown agent kind 'dqn': expected rl_lsfc, rl_fc"):
+            network("dqn")
+
+    def test_heads_are_independent(self) -> None:
+        # The loss of one head must not move another head's own layers, only the shared ones.
+        model = network("rl_lsfc")
+        assert isinstance(model, RLLSFC)
+        torch.autograd.backward(model(random_input(4, J, C))[..., 1].square().sum())
+        for number, head in enumerate(model.heads):
+            gradients = [parameter.grad for parameter in head.parameters()]
+            if number == 1:
+                assert any(g is not None and bool((g != 0).any()) for g in gradients)
+            else:
+                assert all(g is None or not bool((g != 0).any()) for g in gradients)
+        assert model.shared_job.weight.grad is not None
+        assert bool((model.shared_job.weight.grad != 0).any())
+
+
+class TestPairwise:
+    def test_permuting_the_clusters_permutes_the_values(self) -> None:
+        model = network("spotweave").double()
+        batch = random_input(4, J, C)
+        model.fit_scalers(batch)
+        order = torch.tensor([3, 0, 4, 1, 2])
+        permuted = NetworkInput(
+            batch.clusters[:, order].double(),
+            batch.occupation[:, order].double(),
+            batch.jobs.double(),
+            batch.pairs[:, :, order].double(),
+        )
+        plain = NetworkInput(
+            batch.clusters.double(), batch.occupation.double(), batch.jobs.double(), batch.pairs.double()
+        )
+        values, others = model(plain), model(permuted)
+        assert torch.allclose(values[:, :, order], others[:, :, :C], atol=1e-12)
+        assert torch.allclose(values[:, :, C], others[:, :, C], atol=1e-12)
+        assert not torch.allclose(values[:, :, 0], values[:, :, 1])  # the test could fail
+
+    def test_names_of_clusters_do_not_matter(self) -> None:
+        model = network("spotweave")
+        batch = random_input(4, J, C)
+        renamed = replace(batch, clusters=batch.clusters.clone())
+        for field in (ClusterField.SEQUENCE, ClusterField.PROVIDER, ClusterField.REGION):
+            renamed.clusters[..., field] += 17.0
+        assert torch.equal(model(batch), model(renamed))
+
+    @pytest.mark.parametrize("n_clusters", [1, 2, 5, 40])
+    def test_one_network_serves_any_number_of_clusters(self, n_clusters: int) -> None:
+        model = network("spotweave", n_clusters=C)
+        assert model(random_input(2, J, n_clusters)).shape == (2, J, n_clusters + 1, 3)
+
+    def test_every_cluster_and_its_history_matter_to_every_choice(self) -> None:
+        model = PairwiseNetwork(SCALES)
+        batch = random_input(2, 1, 3)
+        before = model(batch)
+        batch.occupation[:, 2, -1] += 5.0  # the latest step of the last cluster only
+        assert bool((model(batch) != before).any(-1).all())

@@ -1,0 +1,173 @@
+"""The two replays: rings that forget the oldest, draw uniformly, and go on exactly where they were saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from agents.learning.decision_replay import DecisionReplay
+from agents.learning.labelled_replay import LabelledReplay
+from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
+from tests.agents.inputs import on_disk
+
+C, K, CAPACITY, WINDOW, CHOICES = 2, 2, 5, 3, 4
+CPU = torch.device("cpu")
+
+
+def decision_replay(seed: int = 0) -> DecisionReplay:
+    return DecisionReplay(CAPACITY, C, K, np.random.default_rng(seed))
+
+
+def add_numbered(replay: DecisionReplay, numbers: list[int]) -> NDArray[np.int64]:
+    """Decisions whose every column holds their number."""
+    value = np.array(numbers, np.float32)
+    return replay.add(
+        clusters=np.broadcast_to(value[:, None, None], (len(numbers), C, N_CLUSTER_FIELDS)),
+        occupation=np.broadcast_to(value[:, None, None] / 64, (len(numbers), C, HISTORY_STEPS)),
+        jobs=np.broadcast_to(value[:, None], (len(numbers), N_JOB_FIELDS)),
+        pairs=np.broadcast_to(value[:, None, None], (len(numbers), C, N_PAIR_FIELDS)),
+        targets=np.array(numbers) % (C + 1),
+    )
+
+
+def worth(numbers: list[int]) -> NDArray[np.float64]:
+    return np.array([[number, -number] for number in numbers], np.float64)
+
+
+def held(replay: DecisionReplay) -> dict[float, list[float]]:
+    """Number of each decision held -> its values; every column must agree on the number."""
+    inputs, targets, values = replay.rows(np.arange(replay.size), CPU)
+    numbers = inputs.jobs[:, 0, 0]
+    assert torch.equal(inputs.clusters[:, 0, 0], numbers)
+    assert torch.equal(inputs.pairs[:, 0, 1, -1], numbers)
+    assert torch.equal(inputs.occupation[:, 1, -1] * 64, numbers)
+    assert torch.equal(targets.double(), numbers.double() % (C + 1))
+    return dict(zip(numbers.tolist(), values.tolist(), strict=True))
+
+
+class TestDecisionReplay:
+    def test_shapes_of_a_batch(self) -> None:
+        replay = decision_replay()
+        replay.fill(add_numbered(replay, [1, 2, 3]), worth([1, 2, 3]))
+        inputs, targets, values = replay.sample(7, CPU)
+        assert inputs.clusters.shape == (7, C, N_CLUSTER_FIELDS)
+        assert inputs.occupation.shape == (7, C, HISTORY_STEPS)
+        assert inputs.occupation.dtype == torch.float32
+        assert inputs.jobs.shape == (7, 1, N_JOB_FIELDS)
+        assert inputs.pairs.shape == (7, 1, C, N_PAIR_FIELDS)
+        assert targets.shape == (7,)
+        assert values.shape == (7, K)
+
+    def test_the_oldest_are_overwritten(self) -> None:
+        replay = decision_replay()
+        replay.fill(add_numbered(replay, [1, 2, 3]), worth([1, 2, 3]))
+        assert replay.size == 3
+        replay.fill(add_numbered(replay, [4, 5, 6, 7]), worth([4, 5, 6, 7]))
+        assert replay.size == CAPACITY
+        assert held(replay) == {float(n): [float(n), float(-n)] for n in (3, 4, 5, 6, 7)}
+
+    def test_more_than_fits_at_once_keeps_the_latest(self) -> None:
+        replay = decision_replay()
+        replay.fill(add_numbered(replay, list(range(12))), worth(list(range(12))))
+        assert held(replay) == {float(n): [float(n), float(-n)] for n in range(7, 12)}
+
+    def test_values_arrive_late_and_skip_what_was_overwritten(self) -> None:
+        replay = decision_replay()
+        early = add_numbered(replay, [1, 2, 3, 4])
+        late = add_numbered(replay, [5, 6, 7])  # overwrites 1 and 2
+        replay.fill(early, worth([1, 2, 3, 4]))
+        replay.fill(late, worth([5, 6, 7]))
+        assert held(replay) == {float(n): [float(n), float(-n)] for n in (3, 4, 5, 6, 7)}
+
+    def test_values_may_come_in_any_order(self) -> None:
+        replay = decision_replay()
+        ids = add_numbered(replay, [1, 2, 3])
+        replay.fill(ids[[2, 0, 1]], worth([3, 1, 2]))
+        assert held(replay) == {1.0: [1.0, -1.0], 2.0: [2.0, -2.0], 3.0: [3.0, -3.0]}
+
+    def test_draws_are_uniform_over_what_is_held(self) -> None:
+        replay = decision_replay()
+        add_numbered(replay, [1, 2, 3])  # two places are still empty and must never be drawn
+        numbers = replay.sample(30_000, CPU)[0].jobs[:, 0, 0].numpy().astype(int)
+        counts = np.bincount(numbers, minlength=4)
+        assert counts[0] == 0
+        # Chi-squared with 2 degrees of freedom; 13.8 is exceeded once in a thousand seeds.
+        assert ((counts[1:] - 10_000) ** 2 / 10_000).sum() < 13.8
+
+    @pytest.mark.parametrize("added", [[1, 2, 3], list(range(1, 9))])
+    def test_saved_and_loaded_it_goes_on_exactly(self, added: list[int]) -> None:
+        first = decision_replay(seed=4)
+        first.fill(add_numbered(first, added), worth(added))
+        first.sample(3, CPU)
+        second = decision_replay(seed=99)
+        second.load_state_dict(on_disk(first.state_dict()))
+        assert held(first) == held(second)
+        for replay in (first, second):
+            replay.fill(add_numbered(replay, [20, 21]), worth([20, 21]))
+        assert held(first) == held(second)
+        assert torch.equal(first.sample(50, CPU)[2], second.sample(50, CPU)[2])
+
+
+def labelled_replay(seed: int = 0) -> LabelledReplay:
+    return LabelledReplay(CAPACITY, WINDOW, C, CHOICES, K, np.random.default_rng(seed))
+
+
+def add_labelled(replay: LabelledReplay, number: int, n_choices: int = CHOICES) -> None:
+    replay.add(
+        clusters=np.full((C, N_CLUSTER_FIELDS), number, np.float32),
+        occupation=np.full((C, HISTORY_STEPS), number / 64, np.float32),
+        jobs=np.full((WINDOW, N_JOB_FIELDS), number, np.float32),
+        pairs=np.full((WINDOW, C, N_PAIR_FIELDS), number, np.float32),
+        choices=np.arange(n_choices) + number,
+        outcomes=np.array([[number, choice] for choice in range(n_choices)], np.float64),
+    )
+
+
+class TestLabelledReplay:
+    def test_untried_choices_are_marked_and_harmless(self) -> None:
+        replay = labelled_replay()
+        add_labelled(replay, 1, n_choices=2)
+        batch = replay.rows(np.zeros(1, np.int64), CPU)
+        assert batch.tried.tolist() == [[True, True, False, False]]
+        assert batch.choices.tolist() == [[1, 2, 0, 0]]  # 0 can be gathered; `tried` says it means nothing
+        assert batch.outcomes.tolist() == [[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]]
+        assert batch.inputs.jobs.shape == (1, WINDOW, N_JOB_FIELDS)
+        assert batch.inputs.pairs.shape == (1, WINDOW, C, N_PAIR_FIELDS)
+
+    def test_the_oldest_are_overwritten_completely(self) -> None:
+        replay = labelled_replay()
+        for number in range(1, 6):
+            add_labelled(replay, number)
+        add_labelled(replay, 6, n_choices=1)  # fewer choices than the decision whose place it takes
+        assert replay.size == CAPACITY
+        batch = replay.rows(np.arange(CAPACITY), CPU)
+        assert sorted(batch.inputs.jobs[:, 0, 0].tolist()) == [2, 3, 4, 5, 6]
+        place = batch.inputs.jobs[:, 0, 0].tolist().index(6)
+        assert batch.tried[place].tolist() == [True, False, False, False]
+        assert batch.outcomes[place, 1:].abs().sum() == 0
+
+    def test_draws_are_uniform_over_what_is_held(self) -> None:
+        replay = labelled_replay()
+        for number in (1, 2, 3):
+            add_labelled(replay, number)
+        numbers = replay.sample(30_000, CPU).inputs.jobs[:, 0, 0].numpy().astype(int)
+        counts = np.bincount(numbers, minlength=4)
+        assert counts[0] == 0
+        assert ((counts[1:] - 10_000) ** 2 / 10_000).sum() < 13.8
+
+    @pytest.mark.parametrize("added", [2, 8])
+    def test_saved_and_loaded_it_goes_on_exactly(self, added: int) -> None:
+        first, second = labelled_replay(seed=4), labelled_replay(seed=99)
+        for number in range(added):
+            add_labelled(first, number, 1 + number % CHOICES)
+        first.sample(3, CPU)
+        second.load_state_dict(on_disk(first.state_dict()))
+        for replay in (first, second):
+            add_labelled(replay, 40, 3)
+        one, other = first.sample(50, CPU), second.sample(50, CPU)
+        assert torch.equal(one.choices, other.choices)
+        assert torch.equal(one.tried, other.tried)
+        assert torch.equal(one.outcomes, other.outcomes)
+        assert torch.equal(one.inputs.jobs, other.inputs.jobs)
