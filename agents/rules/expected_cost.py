@@ -2,8 +2,9 @@
 
 For a job and an offer, the expected total in USD is the price of the executors over launch, transfer, work
 and the rework after expected interruptions, egress, the risk of missing deadlines and the delay. Waiting
-("none") is compared as the cheapest offer that is not to be had now: one without capacity that should return
-after its mean down-time. A running job is moved only when that saves a margin.
+("none") is compared as the cheapest offer later on: one without capacity, that should return after its mean
+down-time, or one of now a little later, which pays for a stream that would idle. A running job is moved only
+when that saves a margin.
 
 The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4), with a Poisson hazard from the up-spells
 seen in the place of a fixed revocation rate; the constants were tuned on training episodes by
@@ -63,7 +64,9 @@ from envs.simulation.snapshot import FloatArray, MaskArray
     _SAFETY,
     _MARGIN,
     _MOVE,
-) = range(13)
+    _ALLOWED,
+    _POSTPONE,
+) = range(15)
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class ExpectedCostParameters(RuleParameters):
         safety_s: seconds taken off every deadline.
         move_margin: a running job moves only if this share of its remaining cost is saved.
         move_usd: and at least this much.
+        allowance: periods that a batch of a streaming job may take beyond its due time.
+        postpone_s: going to the same offer this much later is weighed as well (0: not weighed).
     """
 
     miss_usd: float = 25.0
@@ -99,6 +104,8 @@ class ExpectedCostParameters(RuleParameters):
     safety_s: float = 120.0
     move_margin: float = 0.3
     move_usd: float = 0.2
+    allowance: float = 1.25
+    postpone_s: float = 300.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -164,8 +171,8 @@ def expected_usd(
 ) -> float:
     """Expected total in USD of the job on the cluster if it gets there after `wait_s` seconds.
 
-    Streaming jobs hold their executors until the last batch; what they can miss is every batch that an
-    interruption, a late start or a slow cluster delays.
+    Streaming jobs hold their executors until the last batch, which is due at a time of its own; what they
+    can miss is every batch that an interruption, a late start or a slow cluster delays.
     """
     here = pairs[job, cluster, P_HERE] != 0.0
     recovery = float(clusters[cluster, C_LAUNCH] + pairs[job, cluster, P_TRANSFER])
@@ -176,7 +183,12 @@ def expected_usd(
         start += parameters[_QUEUE] * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
     execution = float(pairs[job, cluster, P_EXECUTION])
     streaming = jobs[job, J_CATEGORY] == STREAMING
-    work = float(jobs[job, J_DURATION]) if streaming else execution
+    slack = jobs[job, J_SLACK] - parameters[_SAFETY]
+    work = execution
+    if streaming:
+        # The last batch is complete at a time of its own: who starts later pays for less idle time.
+        ahead = jobs[job, J_SLACK] - parameters[_ALLOWED] * jobs[job, J_PERIOD] - start
+        work = max(execution, ahead + jobs[job, J_DURATION] - jobs[job, J_PERIOD] + execution)
     rate = interruption_rate(cluster, clusters, parameters)
     undone = 0.5 * execution
     if jobs[job, J_CHECKPOINT_INTERVAL] > 0.0:
@@ -190,7 +202,6 @@ def expected_usd(
     paid_s = start - wait_s + work + rework
     total = egress * (1.0 + interruptions) + price * pairs[job, cluster, P_REQUEST] * paid_s / 3600.0
 
-    slack = jobs[job, J_SLACK] - parameters[_SAFETY]
     has_deadline = jobs[job, J_HAS_DEADLINE] != 0.0
     if streaming:
         left = max(1.0, float(jobs[job, J_EXECUTIONS]))
@@ -198,10 +209,10 @@ def expected_usd(
         misses = 0.0
         if has_deadline:
             misses = late_batches(start + execution - slack, execution, period)
-            # A batch has about one more period beyond its due time, and waits for the one before it.
-            lost = recovery + undone + execution - period
+            lost = recovery + undone + execution - parameters[_ALLOWED] * period
             misses = min(left, misses + interruptions * late_batches(lost, execution, period))
-        total += parameters[_BATCH_MISS] * misses + parameters[_DELAY] * (start + rework) / 3600.0
+        total += parameters[_BATCH_MISS] * misses
+        total += parameters[_DELAY] * (start + rework) / (3600.0 * left)
         return float(total)
     if has_deadline:
         margin = slack - start - execution
@@ -236,6 +247,9 @@ def choose(
             if best < 0 or usd < best_usd:
                 best = cluster
                 best_usd = usd
+            if not running and parameters[_POSTPONE] > 0.0:
+                later = expected_usd(job, cluster, parameters[_POSTPONE], clusters, jobs, pairs, parameters)
+                waiting_usd = min(waiting_usd, later)
         elif running and pairs[job, cluster, P_HERE] != 0.0:
             here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
             waiting_usd = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)

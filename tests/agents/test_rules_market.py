@@ -218,8 +218,10 @@ def test_expected_cost_of_queueing_on_an_owned_cluster_by_hand() -> None:
 
 
 def test_expected_cost_of_a_streaming_job_by_hand() -> None:
-    # 5 batches of 300 s every 600 s, the next one due to be done in 250 s; on demand it starts after 200 s
-    # and ends 250 s late: 1 + 250 / (600 - 300) misses. Executors 3200 s * 6 / 3600 = 5.3333; delay 200 s.
+    # 5 batches of 300 s every 600 s, the next one to be done in 250 s. On demand it starts after 200 s and
+    # ends 250 s late: 1 + 250 / (600 - 300) misses. With an allowance of 1.25 periods that batch was due
+    # 500 s ago and the last one is due in 1900 s; it works until 2200 s, which is 2000 s of work.
+    # Executors (200 + 2000) s * 6 / 3600 = 3.6667; delay 200 s * .0001 / 5.
     stream = {
         "CATEGORY": Category.STREAMING,
         "PERIOD_S": 600,
@@ -228,10 +230,27 @@ def test_expected_cost_of_a_streaming_job_by_hand() -> None:
         "SLACK_S": 250,
     }
     observation = market(stream, ask={"EXECUTION_S": 300, "DEADLINE_S": 600})
-    assert usd(observation, 1) == pytest.approx(5.3333333 + 0.02 + 5 * (1 + 250 / 300), rel=1e-6)
-    # Too slow for its deadline: every batch is missed.
+    assert usd(observation, 1) == pytest.approx(3.6666667 + 0.004 + 5 * (1 + 250 / 300), rel=1e-6)
+    # Slower than its period it never catches up: every batch is missed, and it works until 2600 s.
     slow = market(stream, ask={"EXECUTION_S": 700, "DEADLINE_S": 600})
-    assert usd(slow, 1) == pytest.approx(5.3333333 + 0.02 + 5 * 5, rel=1e-6)
+    assert usd(slow, 1) == pytest.approx(4.3333333 + 0.004 + 5 * 5, rel=1e-6)
+
+
+def test_expected_cost_lets_a_stream_start_late_to_save_idle_time() -> None:
+    stream = {
+        "CATEGORY": Category.STREAMING,
+        "PERIOD_S": 1800,
+        "EXECUTIONS": 12,
+        "DURATION_S": 21600,
+        "SLACK_S": 4000,
+    }
+    dead = {**DOWN, "UP_RATIO": 0}
+    early = market(stream, ask={"EXECUTION_S": 600}, spot=dead, owned=DOWN)
+    # 200 s to start, 600 s of work: 3200 s in hand. Starting 300 s later saves 300 s * 6 USD / 3600 = .5 USD.
+    assert usd(early, 1) - usd(early, 1, 300.0) == pytest.approx(0.5 - 300 * 0.0001 / 12, rel=1e-4)
+    assert pick("expected_cost", early, PLAIN) == (0, NONE)
+    urgent = market({**stream, "SLACK_S": 1000}, ask={"EXECUTION_S": 600}, spot=dead, owned=DOWN)
+    assert pick("expected_cost", urgent, PLAIN) == (0, 1)
 
 
 def test_expected_down_time_follows_from_the_up_ratio() -> None:
