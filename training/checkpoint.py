@@ -12,6 +12,8 @@ import torch
 from agents.factory import CLUSTER_COUNT_INDEPENDENT, make_network
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldError, WorldSpec
+from training.adapters.flat_policy import FlatPolicy, load_flat_policy
+from training.adapters.settings import LIBRARY_KINDS
 from training.files import write_bytes
 
 FORMAT = 1
@@ -23,7 +25,7 @@ class CheckpointError(WorldError):
 
 def save_policy(
     path: Path,
-    policy: ValuePolicy,
+    policy: ValuePolicy | FlatPolicy,
     agent: dict[str, Any],
     spec: WorldSpec,
     scales: Sequence[float],
@@ -88,7 +90,7 @@ def load_state(path: Path) -> dict[str, Any]:
 
 def load_policy(
     path: Path, spec: WorldSpec, weights: Sequence[float] | None = None, device: str = "cpu"
-) -> ValuePolicy:
+) -> ValuePolicy | FlatPolicy:
     """The greedy policy of a checkpoint, ready for a world.
 
     Args:
@@ -116,6 +118,8 @@ def load_policy(
             f"{path} was trained for {trained['n_clusters']} clusters, this world has {spec.n_clusters}: "
             "train again, or use an agent whose network does not depend on their number (agent=spotweave)"
         )
+    if kind in LIBRARY_KINDS:
+        return load_flat_policy(state, spec, weights, device)
     network = make_network(state["agent"], trained["n_clusters"], state["scales"], state["weights"])
     network.load_state_dict(state["network"])
     chosen = list(weights) if weights else state["weights"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import BatchWorld
+from training.adapters.flat_policy import FlatPolicy
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,11 @@ class RoundReport:
 class Trainer(Protocol):
     """What the training command drives."""
 
-    policy: ValuePolicy
     episodes_done: int
+
+    @property
+    def policy(self) -> ValuePolicy | FlatPolicy:
+        """What is being trained, greedy."""
 
     def round(self) -> RoundReport:
         """Play and learn once."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envs.simulation.world import WorldError
+from training.adapters.settings import LibraryKind, LibrarySettings
 
-AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave"]
+AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave"] | LibraryKind
 Learning = Literal["monte_carlo", "counterfactual"]
 
 
@@ -29,6 +30,7 @@ class AgentSettings:
         hidden_sizes: the two hidden layers of rl_fc (2000 and 500 in chapter 4).
         embedding_size: width of cluster and job encodings (spotweave).
         pair_size: width of the pair layers (spotweave).
+        library: settings of the agents that libraries train.
     """
 
     name: str = "rl_lsfc"
@@ -43,6 +45,7 @@ class AgentSettings:
     hidden_sizes: list[int] = field(default_factory=lambda: [2000, 500])
     embedding_size: int = 64
     pair_size: int = 128
+    library: LibrarySettings = field(default_factory=LibrarySettings)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from agents.factory import make_network
 from agents.rules import make_rule
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld
+from training.adapters.build import make_library_trainer
+from training.adapters.settings import LIBRARY_KINDS, require_library
+from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, save_policy
 from training.comparison import compare_after_training
 from training.config import INTERRUPTED, provenance, resolved, run_command, typed, world_config
@@ -76,11 +80,19 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     device = choose_device(values["device"])
     entry = WORLDS[values["env"]["name"]]
     config = world_config(values["env"])
-    counterfactual = agent.learning == "counterfactual"
-    lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes
-    training_world = entry.build(config, lanes)
-    trainer, scales, weights = make_trainer(training_world, agent, settings, values["seed"], device)
     world = entry.build(config, VALIDATION_LANES)
+    trainer: Trainer
+    if agent.kind in LIBRARY_KINDS:
+        build = partial(entry.build, config, 1)
+        guide = make_rule(settings.guide)
+        task = LibraryTask(build, agent, settings, guide, values["seed"], device)
+        trainer = make_library_trainer(task)
+        scales, weights = world.spec.scales, world.spec.objective_weights
+    else:
+        counterfactual = agent.learning == "counterfactual"
+        lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes
+        training_world = entry.build(config, lanes)
+        trainer, scales, weights = make_trainer(training_world, agent, settings, values["seed"], device)
 
     def save(facts: dict[str, Any]) -> None:
         card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}
@@ -94,6 +106,9 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     except InterruptedTraining:
         print(f"interrupted; everything is saved. Go on with: python training/train.py resume={run.path}")
         return INTERRUPTED
+    finally:
+        if isinstance(trainer, LibraryTrainer):
+            trainer.close()
     if settings.test_episodes:
         policy = load_policy(run.policy, world.spec)
         compare_after_training(
@@ -112,6 +127,7 @@ def main(config: DictConfig) -> int:
     values["command"] = " ".join(["python", *sys.argv])
     name, agent = values["env"]["name"], values["agent"]["name"]
     typed(TrainerSettings, values["trainer"], "trainer")
+    require_library(values["agent"]["kind"])
     world_config(values["env"])
     run = RunDirectory.create(values.get("out"), name, agent, values["seed"], values)
     return train(values, run, None)

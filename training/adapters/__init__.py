@@ -1,0 +1,1 @@
+"""Comparators from libraries: Stable-Baselines3, sb3-contrib and RLlib behind the project's own commands."""

@@ -1,0 +1,127 @@
+"""A world as the plain Gymnasium environment that libraries expect: a vector in, a number out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.world import BatchWorld, EpisodeKey
+from training.adapters.flattening import CLIP, Flattening, n_features
+
+Info = dict[str, Any]
+
+
+def nearest_valid(action: int, mask: NDArray[np.bool_]) -> int:
+    """The action itself if it is valid, else the next valid one, counting on from it and round the end.
+
+    A fixed function of the observation, so that for an agent that knows no masks an invalid action is simply
+    a second name of a valid one: the world stays Markov and the values it learns stay right.
+
+    Raises:
+        ValueError: if nothing is valid, or the action is outside the mask.
+    """
+    if not 0 <= action < len(mask):
+        raise ValueError(f"action {action} is outside 0..{len(mask) - 1}")
+    if mask[action]:
+        return action
+    valid = np.flatnonzero(mask)
+    if not len(valid):
+        raise ValueError("no action is valid: the episode has ended, call reset")
+    later = valid[valid > action]
+    return int(later[0] if len(later) else valid[0])
+
+
+class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """One lane of a world with flat observations, and actions on the first jobs of the window.
+
+    ## Action Space
+    Discrete(J' * (C + 1)): the first so many of the world's own actions, J' jobs being shown. An invalid
+    action stands for the next valid one (`nearest_valid`); `action_masks()` tells which are valid.
+
+    ## Observation Space
+    Box(-6, 6, (D,)): see `Flattening`.
+
+    ## Rewards
+    The world's, times a constant.
+
+    ## Starting State
+    The next training episode of the seed: numbers first, first + stride, ...; `reset(seed=...)` starts anew
+    from `first` under another seed.
+
+    ## Episode End
+    Terminated with the world's episode; its metrics are in `info["metrics"]` and in `finished`.
+
+    Args:
+        build: makes a world with at least one lane; lane 0 is played.
+        flattening: how observations become vectors.
+        reward_scale: the constant.
+        seed: of the training episodes.
+        first: number of the first episode.
+        stride: what is added for the next one.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(
+        self,
+        build: Callable[[], BatchWorld],
+        flattening: Flattening,
+        reward_scale: float,
+        seed: int = 0,
+        first: int = 0,
+        stride: int = 1,
+    ) -> None:
+        self.world = build()
+        self.flattening = flattening
+        self.reward_scale = reward_scale
+        self.seed = seed
+        self.first = first
+        self.stride = stride
+        self.finished: list[dict[str, float]] = []
+        self._episode = first
+        size = n_features(flattening.n_jobs, flattening.n_clusters)
+        self.observation_space = gymnasium.spaces.Box(-CLIP, CLIP, (size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(flattening.n_actions)
+        self._actions = np.zeros(self.world.n_lanes, np.int64)
+        self._active = np.arange(self.world.n_lanes) == 0
+
+    def reset(
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[NDArray[np.float32], Info]:
+        """Start the next training episode, or with a seed the first one under that seed."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self.seed, self._episode = seed, self.first
+        self.world.reset([EpisodeKey(self.seed, "train", self._episode)], [0])
+        self._episode += self.stride
+        return self._features(), {}
+
+    def step(self, action: np.int64 | int) -> tuple[NDArray[np.float32], float, bool, bool, Info]:
+        """Take one decision."""
+        self._actions[0] = nearest_valid(int(action), self.action_masks())
+        rewards, dones = self.world.step(self._actions, self._active)
+        done = bool(dones[0])
+        info: Info = {}
+        if done:
+            metrics = {name: float(value) for name, value in self.world.metrics(0).items()}
+            self.finished.append(metrics)
+            info["metrics"] = metrics
+        return self._features(), float(rewards[0]) * self.reward_scale, done, False, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """(J' * (C + 1),) which actions are valid now (the name that sb3-contrib looks for)."""
+        valid: NDArray[np.bool_] = self.flattening.mask(self.world.observation)[0]
+        return valid
+
+    def go_on_from(self, episode: int) -> None:
+        """A resumed run: the next `reset`, whatever its seed, starts where `episode` episodes were played."""
+        self.first += episode
+        self._episode = self.first
+
+    def _features(self) -> NDArray[np.float32]:
+        features: NDArray[np.float32] = self.flattening.features(self.world.observation)[0]
+        return features

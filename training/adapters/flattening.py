@@ -1,0 +1,90 @@
+"""The one way from an observation to the flat vector that library agents see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    Observation,
+)
+
+CLIP = 6.0
+"""Standardised features are cut off here, as inside our own networks."""
+_SMALLEST_STD = 1e-6
+
+
+def n_features(n_jobs: int, n_clusters: int) -> int:
+    """D, the length of a flat vector for the first `n_jobs` jobs."""
+    per_job = N_JOB_FIELDS + n_clusters * N_PAIR_FIELDS + n_clusters + 1
+    return n_clusters * N_CLUSTER_FIELDS + n_jobs * per_job
+
+
+def signed_log_features(observations: Observation, n_jobs: int) -> NDArray[np.float32]:
+    """(n, D) sign(x) log(1 + |x|) of clusters, jobs, pairs and mask, for the first `n_jobs` jobs.
+
+    The occupation history is left out (its mean is a column of `clusters`): it would be most of the vector.
+
+    Args:
+        observations: with one leading axis n.
+        n_jobs: at most the window.
+    """
+    n_targets = observations["clusters"].shape[1] + 1
+    parts = (
+        observations["clusters"],
+        observations["jobs"][:, :n_jobs],
+        observations["pairs"][:, :n_jobs],
+        observations["action_mask"][:, : n_jobs * n_targets].astype(np.float32),
+    )
+    flat = np.concatenate([part.reshape(part.shape[0], -1) for part in parts], axis=1)
+    logs: NDArray[np.float32] = np.copysign(np.log1p(np.abs(flat)), flat)
+    return logs
+
+
+@dataclass(frozen=True)
+class Flattening:
+    """Observation -> (D,) float32 within [-CLIP, CLIP]: signed logarithms, standardised.
+
+    Attributes:
+        n_jobs: jobs shown.
+        n_clusters: C.
+        mean: (D,) means of the signed logarithms.
+        std: (D,) their standard deviations, 1 where a feature was constant.
+    """
+
+    n_jobs: int
+    n_clusters: int
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, features: NDArray[np.float32], n_jobs: int, n_clusters: int) -> Flattening:
+        """Statistics of `signed_log_features` rows (n, D)."""
+        std = features.std(axis=0, dtype=np.float64)
+        return cls(
+            n_jobs,
+            n_clusters,
+            features.mean(axis=0, dtype=np.float64).astype(np.float32),
+            np.where(std > _SMALLEST_STD, std, 1.0).astype(np.float32),
+        )
+
+    @property
+    def n_actions(self) -> int:
+        """Actions on the jobs shown: the first so many of the world's own numbers."""
+        return self.n_jobs * (self.n_clusters + 1)
+
+    def features(self, observations: Observation) -> NDArray[np.float32]:
+        """(n, D) for observations with one leading axis n."""
+        scaled = (signed_log_features(observations, self.n_jobs) - self.mean) / self.std
+        clipped: NDArray[np.float32] = np.clip(scaled, -CLIP, CLIP)
+        return clipped
+
+    def mask(self, observations: Observation) -> NDArray[np.bool_]:
+        """(n, n_actions) which actions are valid; the first job is there, so at least one is."""
+        valid: NDArray[np.bool_] = observations["action_mask"][:, : self.n_actions] != 0
+        return valid

@@ -1,0 +1,138 @@
+"""What all library trainers share: one round at a time, so that the training session drives them too."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from agents.policy import Policy
+from envs.simulation.streams import Streams
+from envs.simulation.world import BatchWorld, EpisodeKey
+from training.adapters.calibration import Calibration, calibrate
+from training.adapters.flat_env import FlatWorldEnv
+from training.adapters.flat_policy import FlatPolicy, Layers, new_policy
+from training.adapters.settings import LibrarySettings, check_library
+from training.rounds import RoundReport
+from training.settings import AgentSettings, TrainerSettings
+
+
+@dataclass(frozen=True)
+class LibraryTask:
+    """What a library shall learn, and with which settings.
+
+    Attributes:
+        build: makes a world with one lane.
+        agent: name, kind and the library's settings.
+        settings: the trainer's settings.
+        guide: plays the calibration episode.
+        seed: root of all random streams of the run.
+        device: where the library computes.
+    """
+
+    build: Callable[[], BatchWorld]
+    agent: AgentSettings
+    settings: TrainerSettings
+    guide: Policy
+    seed: int
+    device: torch.device
+
+    @property
+    def library(self) -> LibrarySettings:
+        """The library's settings."""
+        return self.agent.library
+
+    @property
+    def library_seed(self) -> int:
+        """A 31-bit seed for the library's own generators."""
+        return Streams(self.seed).key("exploration") % 2**31
+
+
+class LibraryTrainer(ABC):
+    """Lets a library play and learn until at least one more episode has ended, then copies its network.
+
+    Not bit-exact on resume: libraries keep neither the replay nor the random streams. A resumed run goes on
+    with the weights, the schedules and the episode numbers of the interrupted one.
+
+    Args:
+        task: what to learn.
+    """
+
+    def __init__(self, task: LibraryTask) -> None:
+        check_library(task.library)
+        self.task = task
+        self.settings = task.settings
+        self.calibration: Calibration = calibrate(
+            task.build(), task.guide, EpisodeKey(task.seed, "train", 0), task.library.jobs
+        )
+        torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
+        self.policy: FlatPolicy = new_policy(
+            self.calibration.flattening, task.library.hidden_sizes, task.agent.name, task.device
+        )
+        self.episodes_done = 0
+
+    @property
+    def progress(self) -> float:
+        """Share of the episodes that are done, for schedules."""
+        return self.episodes_done / self.settings.episodes
+
+    @property
+    @abstractmethod
+    def epsilon_1(self) -> float:
+        """Chance to explore now; 0 for an agent that samples its actions."""
+
+    @abstractmethod
+    def play_and_learn(self) -> tuple[int, dict[str, float]]:
+        """One call of the library: (decisions taken, losses by name, empty before the first update)."""
+
+    @abstractmethod
+    def environments(self) -> list[FlatWorldEnv]:
+        """The environments that the library plays in."""
+
+    @abstractmethod
+    def layers(self) -> Layers:
+        """The linear layers of the network that chooses actions."""
+
+    @abstractmethod
+    def library_state(self) -> dict[str, Any]:
+        """The library's part of `state_dict`: tensors and plain values."""
+
+    @abstractmethod
+    def load_library_state(self, state: dict[str, Any]) -> None:
+        """Restore what `library_state` gave."""
+
+    def close(self) -> None:  # noqa: B027 - most libraries leave nothing running
+        """End whatever the library started."""
+
+    def round(self) -> RoundReport:
+        """Play and learn until at least one more episode has ended."""
+        epsilon_1, rate = self.epsilon_1, self.settings.learning_rate.at(self.progress)
+        decisions = 0
+        losses: dict[str, float] = {}
+        finished: list[dict[str, float]] = []
+        while not finished:
+            taken, losses = self.play_and_learn()
+            decisions += taken
+            for env in self.environments():
+                finished += env.finished
+                env.finished.clear()
+        self.episodes_done += len(finished)
+        self.policy.network.take(self.layers())
+        metrics = {name: float(np.mean([row[name] for row in finished])) for name in finished[0]}
+        return RoundReport(len(finished), decisions, metrics, losses, epsilon_1, rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs."""
+        return {"library": self.library_state(), "episodes_done": self.episodes_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.load_library_state(state["library"])
+        self.episodes_done = int(state["episodes_done"])
+        self.policy.network.take(self.layers())
+        for env in self.environments():
+            env.go_on_from(self.episodes_done)
