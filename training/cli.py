@@ -23,6 +23,16 @@ app = typer.Typer(
 # Everything after the command's name belongs to Hydra, --help included.
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
+AGENTS = {
+    "rl_lsfc": ("LSTM over occupations, shared layer, one head per value component", "Liu 2022, chapter 5"),
+    "rl_fc": ("two hidden layers over the flat state, one scalarised value", "Liu 2022, chapter 4"),
+    "spotweave": ("one scorer shared by all pairs of job and cluster", "Spotweave, docs/training.md"),
+    "sb3_dqn": ("DQN", "Stable-Baselines3 (extra sb3)"),
+    "maskable_ppo": ("PPO with action masks", "sb3-contrib (extra sb3)"),
+    "rllib_dqn": ("DQN", "RLlib (extra rllib)"),
+}
+"""Title and source of each agent in configs/agent."""
+
 
 def first_line(documented: object) -> str:
     """The first line of an object's docstring."""
@@ -68,21 +78,13 @@ def envs() -> None:
 @app.command()
 def policies() -> None:
     """List every rule and every agent with its source."""
-    from agents.networks.pairwise import PairwiseNetwork
-    from agents.networks.rl_fc import RLFC
-    from agents.networks.rl_lsfc import RLLSFC
     from agents.rules import RULES
 
     rows = [
         (rule.name, "market rule" if rule.market else "rule", rule.title, rule.source)
         for rule in RULES.values()
     ]
-    sources = {
-        "rl_lsfc": (RLLSFC, "Liu 2022, chapter 5"),
-        "rl_fc": (RLFC, "Liu 2022, chapter 4"),
-        "spotweave": (PairwiseNetwork, "Spotweave"),
-    }
-    rows += [(name, "agent", first_line(kind), source) for name, (kind, source) in sources.items()]
+    rows += [(name, "agent", title, source) for name, (title, source) in AGENTS.items()]
     show(("name", "kind", "title", "source"), rows)
 
 

@@ -1,0 +1,105 @@
+"""Run the benchmarks: python -m benchmarks [--all] [--only NAME ...] [--out FILE]."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import inference, memory, paper_schedule, simulation, training
+from benchmarks.machine import describe
+from benchmarks.measurement import Benchmark, Measurement
+from training.config import provenance
+from training.files import prepare_directory, write_json
+
+LATEST = Path(__file__).resolve().parent / "latest.json"
+
+BENCHMARKS = (
+    Benchmark(
+        "multicluster",
+        "simulation of MultiCluster-v0",
+        partial(simulation.measure, "spotweave/MultiCluster-v0", "maf", 15_000, 80_000),
+    ),
+    Benchmark(
+        "multicloud",
+        "simulation of MultiCloud-v0",
+        partial(simulation.measure, "spotweave/MultiCloud-v0", "spot_fallback", 10_000, 50_000),
+    ),
+    Benchmark("training", "training throughput", training.measure),
+    Benchmark("inference", "decision latency", inference.measure),
+    Benchmark("memory", "memory of a training run", memory.measure),
+    Benchmark("paper_schedule", "the paper's whole training schedule", paper_schedule.measure, long=True),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for; print the table; write the file. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    parser.add_argument("--only", action="append", choices=names, help="run only this one (may be repeated)")
+    parser.add_argument("--all", action="store_true", help="also those that take minutes")
+    parser.add_argument("--out", type=Path, help="JSON file to write (default: benchmarks/latest.json)")
+    options = parser.parse_args(arguments)
+    chosen = [
+        benchmark
+        for benchmark in BENCHMARKS
+        if (benchmark.name in options.only if options.only else options.all or not benchmark.long)
+    ]
+    # Numbers of several runs must not be mixed in one file, so a part is written only where it is told to.
+    target = options.out or (None if options.only else LATEST)
+    if target is not None:
+        prepare_directory(target.parent)
+    measured: dict[str, list[Measurement]] = {}
+    for benchmark in chosen:
+        print(f"{benchmark.title} ...", file=sys.stderr, flush=True)
+        measured[benchmark.name] = list(benchmark.run())
+    print_table([row for rows in measured.values() for row in rows])
+    if target is not None:
+        write_json(target, report(measured))
+        print(f"written: {target}")
+    return 0
+
+
+def report(measured: dict[str, list[Measurement]]) -> dict[str, object]:
+    """The content of the JSON file."""
+    return {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": describe(),
+        **provenance(),
+        "benchmarks": {
+            name: [{**dataclasses.asdict(row), "ratio": row.ratio} for row in rows]
+            for name, rows in measured.items()
+        },
+    }
+
+
+def print_table(rows: Sequence[Measurement]) -> None:
+    """Every measurement beside its bar; a ratio below 1 misses it."""
+    table = Table(title="Benchmarks (a ratio of 1 or more meets the bar)", title_justify="left")
+    table.add_column("what")
+    for heading in ("measured", "bar", "ratio"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        bar = "" if row.bar is None else f"{'≥' if row.higher_is_better else '≤'} {row.bar:,.4g}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        style = "bold red" if row.ratio is not None and row.ratio < 1 else ""
+        table.add_row(row.name, f"{_readable(row.value)} {row.unit}", bar, ratio, style=style)
+    Console().print(table)
+
+
+def _readable(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ValueError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,29 @@
+"""Decision latency: one observation at a time, on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agents.rules import make_rule
+from benchmarks.machine import one_core
+from benchmarks.measurement import Measurement
+from benchmarks.training import untrained
+from envs.simulation.world import EpisodeKey
+from training.episodes import measure_latency
+from training.worlds import WORLDS
+
+DECISIONS = 1000
+
+
+def measure() -> Iterator[Measurement]:
+    """The default agent of each world and, beside it, a rule. Untrained weights take as long as trained."""
+    key = EpisodeKey(seed=0, split="validation", index=0)
+    for env, entry in WORLDS.items():
+        trainer = untrained(env, entry.default_agent)
+        for policy in (trainer.policy, make_rule("maf")):
+            with one_core():
+                latency = measure_latency(trainer.world, policy, key, decisions=DECISIONS)
+            name = f"{policy.name} on {env}: one decision"
+            note = f"batch 1, {latency.decisions} decisions"
+            yield Measurement(f"{name}, p50", latency.p50_ms, "ms", higher_is_better=False, note=note)
+            yield Measurement(f"{name}, p99", latency.p99_ms, "ms", higher_is_better=False, note=note)

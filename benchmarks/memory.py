@@ -1,0 +1,66 @@
+"""Peak memory of a training command, measured from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from benchmarks.measurement import Measurement
+
+ROOT = Path(__file__).resolve().parent.parent
+POLL_S = 0.05
+
+
+class CommandFailedError(ValueError):
+    """A command that is measured ended with an error."""
+
+
+def run_training(*overrides: str) -> tuple[float, float]:
+    """Run training/train.py in a scratch directory: (seconds, peak resident bytes of all its processes).
+
+    Raises:
+        CommandFailedError: if it exits with another code than 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as scratch:
+        command = [sys.executable, str(ROOT / "training" / "train.py"), *overrides, f"out={scratch}/run"]
+        log = Path(scratch) / "log.txt"
+        started = time.monotonic()
+        peak = 0
+        with log.open("wb") as output:
+            child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=scratch)
+            try:
+                while child.poll() is None:
+                    peak = max(peak, _resident_bytes(child.pid))
+                    time.sleep(POLL_S)
+            finally:
+                if child.poll() is None:
+                    child.terminate()
+                    child.wait()
+        seconds = time.monotonic() - started
+        if child.returncode != 0:
+            tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            raise CommandFailedError(f"{' '.join(command)} exited with {child.returncode}: {''.join(tail)}")
+    return seconds, float(peak)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Resident memory of a process and its children; 0 once it has gone."""
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        return sum(member.memory_info().rss for member in family)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def measure() -> Iterator[Measurement]:
+    """`make train ARGS=trainer=quick`, with its table at the end."""
+    _, peak = run_training("+env=multicloud", "trainer=quick")
+    note = "training/train.py +env=multicloud trainer=quick, all processes"
+    yield Measurement("memory of training", peak / 2**30, "GiB", bar=2.0, higher_is_better=False, note=note)

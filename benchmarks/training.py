@@ -1,0 +1,70 @@
+"""Training throughput: decisions and gradient steps per second of the default agents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import hydra
+import torch
+
+from benchmarks.measurement import Measurement
+from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed, world_config
+from training.counterfactual import CounterfactualTrainer
+from training.monte_carlo import MonteCarloTrainer
+from training.settings import AgentSettings, TrainerSettings
+from training.train import make_trainer
+from training.worlds import WORLDS
+
+ROUNDS = 3
+GRADIENT_STEPS = 40
+
+
+def settings_of(*overrides: str) -> dict[str, Any]:
+    """The configuration that `training/train.py` would compose from these overrides."""
+    register_schemas()
+    with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
+        return resolved(hydra.compose("train", list(overrides)))
+
+
+def untrained(
+    env: str, agent_name: str, trainer_name: str = "default"
+) -> MonteCarloTrainer | CounterfactualTrainer:
+    """A fresh trainer on the CPU, as the training command makes it."""
+    values = settings_of(f"+env={env}", f"agent={agent_name}", f"trainer={trainer_name}")
+    agent = typed(AgentSettings, values["agent"], "agent")
+    settings = typed(TrainerSettings, values["trainer"], "trainer")
+    counterfactual = agent.learning == "counterfactual"
+    lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes
+    world = WORLDS[env].build(world_config(values["env"]), lanes)
+    trainer, _, _ = make_trainer(world, agent, settings, values["seed"], torch.device("cpu"))
+    assert isinstance(trainer, MonteCarloTrainer | CounterfactualTrainer)
+    return trainer
+
+
+def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
+    """Sample a batch and learn from it once."""
+    size, device = trainer.settings.batch_size, trainer.device
+    if isinstance(trainer, MonteCarloTrainer):
+        trainer.regression.step(*trainer.replay.sample(size, device))
+    else:
+        trainer.regression.step(trainer.replay.sample(size, device))
+
+
+def measure() -> Iterator[Measurement]:
+    """Whole rounds (play, label, learn) of each world's default agent, by the clock, on all cores."""
+    for env, entry in WORLDS.items():
+        trainer = untrained(env, entry.default_agent)
+        trainer.round()  # compiles, fills the replay, fits the input normalisation
+        name = f"{entry.default_agent} on {env}"
+        started = time.perf_counter()
+        decisions = sum(trainer.round().decisions for _ in range(ROUNDS))
+        rate = decisions / (time.perf_counter() - started)
+        yield Measurement(f"{name}: training", rate, "decisions/s", note="rounds of play and learning")
+        started = time.perf_counter()
+        for _ in range(GRADIENT_STEPS):
+            gradient_step(trainer)
+        rate = GRADIENT_STEPS / (time.perf_counter() - started)
+        note = f"batches of {trainer.settings.batch_size}"
+        yield Measurement(f"{name}: learning", rate, "gradient steps/s", note=note)
