@@ -104,12 +104,14 @@ class CounterfactualTrainer:
         epsilon_1 = 1.0 if first else self.settings.epsilon_1.at(progress)
         decisions = self._play(epsilon_1, self.settings.epsilon_2.at(progress), progress)
         metrics = mean_metrics(self.world, self.settings.lanes)
-        if first:
-            rows = self.replay.rng.integers(0, self.replay.size, SCALER_ROWS)
-            batch = self.replay.rows(rows, self.device)
-            self.policy.network.fit_scalers(batch.inputs)
-            self.regression.fit_scales(batch)
-        losses = self._learn(progress)
+        losses: dict[str, float] = {}
+        if self.replay.size:  # short episodes may offer no choice to label in the first rounds
+            if first:
+                rows = self.replay.rng.integers(0, self.replay.size, SCALER_ROWS)
+                batch = self.replay.rows(rows, self.device)
+                self.policy.network.fit_scalers(batch.inputs)
+                self.regression.fit_scales(batch)
+            losses = dict(zip(self.world.spec.components, self._learn(progress), strict=True))
         self.episodes_done += self.settings.lanes
         wanted = self.settings.counterfactual.states_per_episode * self.settings.lanes
         self.label_chance = min(1.0, wanted / decisions)
@@ -117,7 +119,7 @@ class CounterfactualTrainer:
             episodes=self.settings.lanes,
             decisions=decisions,
             metrics=metrics,
-            losses=dict(zip(self.world.spec.components, losses, strict=True)),
+            losses=losses,
             epsilon_1=epsilon_1,
             learning_rate=self.settings.learning_rate.at(progress),
         )
@@ -138,12 +140,9 @@ class CounterfactualTrainer:
             actions[lanes] = self.exploration.choose(self.policy, seen, lanes, epsilon_1, epsilon_2)
             labelled = self.exploration.rng.random(len(lanes)) < self.label_chance
             for lane in lanes[labelled].tolist():
+                if world.n_lanes - n_lanes - self._copies_used < self.settings.counterfactual.candidates:
+                    self._roll_out(progress)
                 self._branch(lane, int(actions[lane]))
-            if (
-                world.n_lanes - n_lanes - self._copies_used
-                < self.settings.counterfactual.candidates * n_lanes
-            ):
-                self._roll_out(progress)
             _, done = world.step(actions, active)
             decisions += len(lanes)
             active &= ~done

@@ -1,0 +1,187 @@
+"""Counterfactual training: labels computed by hand, copies that leave play alone, a toy that is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from envs.simulation.snapshot import ClusterField, Observation, PairField
+from envs.simulation.world import EpisodeKey
+from tests.training.toy import Myopic, ToyWorld
+from tests.training.trainers import CPU, slice_trainer, toy_counterfactual, toy_regret
+from training.counterfactual import CounterfactualTrainer
+from training.settings import CounterfactualSettings, ScheduleSettings
+
+C = 3
+
+
+def labelling(**changes: int | float) -> CounterfactualSettings:
+    """No further arrivals: a copy ends once the two jobs at hand are placed."""
+    base = CounterfactualSettings(states_per_episode=4, further_arrivals=0, copies=120, candidates=6)
+    for name, value in changes.items():
+        setattr(base, name, value)
+    return base
+
+
+def centred_totals(trainer: CounterfactualTrainer, row: int) -> tuple[NDArray[np.float64], list[int]]:
+    """What the label says the tried choices of one decision came to, minus their mean; the choices."""
+    batch = trainer.replay.rows(np.array([row]), CPU)
+    tried = batch.tried[0]
+    totals = batch.outcomes[0, tried].double().sum(-1).numpy()
+    return totals - totals.mean(), batch.choices[0, tried].tolist()
+
+
+def test_labels_by_hand() -> None:
+    trainer = toy_counterfactual(gradient_steps=1, counterfactual=labelling())
+    trainer.round()
+    trainer.round()
+    assert trainer.replay.size > 40
+    batch = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
+    costs = batch.inputs.pairs[..., PairField.EXECUTION_S].double().numpy()
+    prices = batch.inputs.clusters[..., ClusterField.PRICE_USD_HOUR].double().numpy()
+    for row in range(trainer.replay.size):
+        both_shown = bool(costs[row, 1].any())
+        # The job not chosen is placed by the guide: on its own cheapest cluster, blind to prices.
+        guided = [costs[row, job].min() + prices[row, costs[row, job].argmin()] for job in (0, 1)]
+        got, choices = centred_totals(trainer, row)
+        expected = []
+        for job, cluster in (divmod(choice, C + 1) for choice in choices):
+            other = guided[1 - job] if both_shown else 0.0
+            expected.append(-(costs[row, job, cluster] + prices[row, cluster]) - other)
+        assert len(choices) == (6 if both_shown else 3)
+        assert got == pytest.approx(np.array(expected) - np.mean(expected), abs=1e-3)
+
+
+def test_the_own_component_is_the_decided_jobs() -> None:
+    trainer = toy_counterfactual(gradient_steps=1)
+    trainer.round()
+    batch = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
+    for row, column in zip(*np.nonzero(batch.tried.numpy()), strict=True):
+        job, cluster = divmod(int(batch.choices[row, column]), C + 1)
+        cost = batch.inputs.pairs[row, job, cluster, PairField.EXECUTION_S]
+        assert batch.outcomes[row, column, 0] == -cost
+
+
+def test_copies_leave_the_episodes_alone() -> None:
+    guided = ScheduleSettings(0.0, 0.0)
+    everything = labelling(states_per_episode=1000, further_arrivals=3)
+    trainer = toy_counterfactual(epsilon_1=guided, epsilon_2=guided, counterfactual=everything)
+    trainer.label_chance = 1.0
+    world = ToyWorld(20)
+    world.reset([EpisodeKey(0, "train", index) for index in range(20)])
+    while world.waiting(0):
+        world.step(Myopic().act_batch(world.observation, np.arange(20)))
+    expected = np.mean([world.metrics(lane)["objective"] for lane in range(20)])
+    report = trainer.round()
+    assert report.decisions == 160
+    assert trainer.replay.size == 160  # every decision had choices to try
+    assert report.metrics["objective"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("copies", [6, 7, 50])
+def test_few_copies_give_the_same_labels(copies: int) -> None:
+    # Copies are played to their ends when no further decision fits, whenever that is.
+    trainers = [
+        toy_counterfactual(gradient_steps=1, counterfactual=labelling(copies=count))
+        for count in (120, copies)
+    ]
+    for trainer in trainers:
+        trainer.label_chance = 1.0
+        trainer.round()
+    many, few = (trainer.replay.state_dict()["columns"] for trainer in trainers)
+    assert all(torch.equal(many[name], few[name]) for name in many)
+
+
+def test_candidates_are_limited_and_include_the_choice_taken() -> None:
+    trainer = toy_counterfactual(gradient_steps=1, counterfactual=labelling(candidates=2, copies=50))
+    taken_choices: list[int] = []
+    branch = trainer._branch
+
+    def record(lane: int, taken: int) -> None:
+        before = len(trainer._pending)
+        branch(lane, taken)
+        assert len(trainer._pending) == before + 1
+        pending = trainer._pending[-1]
+        assert len(set(pending.choices.tolist())) == 2
+        assert taken in pending.choices
+        taken_choices.append(taken)
+
+    trainer._branch = record  # type: ignore[method-assign]
+    trainer.label_chance = 1.0
+    trainer.round()
+    assert len(taken_choices) == 160
+
+
+def test_copies_follow_the_guide_first_and_the_policy_later() -> None:
+    trainer = toy_counterfactual(episodes=40, gradient_steps=1, counterfactual=labelling(self_play_share=0.5))
+    n_lanes = trainer.settings.lanes
+    asked: dict[str, int] = {"guide": 0, "policy": 0}
+
+    def count(name: str, act):  # type: ignore[no-untyped-def]
+        def wrapped(observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+            asked[name] += int((lanes >= n_lanes).sum())
+            chosen: NDArray[np.int64] = act(observations, lanes)
+            return chosen
+
+        return wrapped
+
+    trainer.guide.act_batch = count("guide", trainer.guide.act_batch)  # type: ignore[method-assign]
+    trainer.policy.act_batch = count("policy", trainer.policy.act_batch)  # type: ignore[method-assign]
+    trainer.round()
+    assert asked["guide"] > 0
+    assert asked["policy"] == 0
+    asked["guide"] = 0
+    trainer.round()
+    assert asked["guide"] == 0
+    assert asked["policy"] > 0
+
+
+def test_the_labelled_share_adapts_to_the_length_of_the_episodes() -> None:
+    trainer = toy_counterfactual(gradient_steps=1, counterfactual=labelling(states_per_episode=2))
+    trainer.round()
+    assert trainer.label_chance == pytest.approx(2 / 8)
+
+
+def test_a_first_round_without_labels_learns_later() -> None:
+    # One short episode: with the first chance of 5 % there is often nothing to label.
+    trainer = toy_counterfactual(lanes=1, episodes=30)
+    trainer.label_chance = 0.0
+    empty = trainer.round()
+    assert empty.losses == {}
+    assert (empty.epsilon_1, trainer.replay.size) == (1.0, 0)
+    for _ in range(10):
+        report = trainer.round()
+    assert set(report.losses) == {"own", "mutual"}
+    assert trainer.policy.network.state_dict()["pair_scaler.fitted"] == 1.0
+
+
+def test_it_learns_the_toy_world_far_better_than_its_guide() -> None:
+    trainer = toy_counterfactual()
+    before = toy_regret(Myopic())
+    while trainer.episodes_done < trainer.settings.episodes:
+        report = trainer.round()
+    assert before > 2.0
+    assert toy_regret(trainer.policy) < 0.15 * before
+    assert report.losses["own"] < 0.01
+
+
+def test_it_runs_on_the_slice_world() -> None:
+    trainer = slice_trainer("spotweave")
+    assert isinstance(trainer, CounterfactualTrainer)
+    for _ in range(3):
+        report = trainer.round()
+    assert report.decisions == 3 * 25
+    assert trainer.replay.size > 0
+    assert all(np.isfinite(loss) for loss in report.losses.values())
+
+
+def test_two_runs_with_one_seed_are_equal() -> None:
+    states = []
+    for _ in range(2):
+        trainer = slice_trainer("spotweave", seed=3)
+        trainer.round()
+        trainer.round()
+        states.append(trainer.policy.network.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -1,0 +1,168 @@
+"""A toy world with a known optimum, small enough that every trainer learns it within seconds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policy import Policy
+from envs.simulation.snapshot import (
+    Category,
+    ClusterField,
+    JobField,
+    Observation,
+    PairField,
+    empty_observation,
+)
+from envs.simulation.streams import Streams, episode_sequence
+from envs.simulation.world import EpisodeKey, WorldSpec
+
+WINDOW = 2
+
+
+class ToyWorld:
+    """Every job has a cost on each cluster, and using a cluster costs somebody else that cluster's price.
+
+    Two jobs are shown at a time; "none" is never valid. Value components are (-own cost, -price to others):
+    under weights (1, 1) the best choice minimises cost + price, under (1, 0) the cost alone. Costs stand in
+    `EXECUTION_S`, prices in `PRICE_USD_HOUR`. Each episode also has a luck that no choice can change.
+
+    Metrics: objective (mean of -(cost + price), higher is better) and regret (mean excess over the best
+    choice, 0 for the optimum).
+    """
+
+    def __init__(self, n_lanes: int, n_jobs: int = 8, n_clusters: int = 3) -> None:
+        self.n_lanes = n_lanes
+        self.n_jobs = n_jobs
+        self.spec = WorldSpec(
+            name="toy",
+            window=WINDOW,
+            n_clusters=n_clusters,
+            cluster_names=tuple(f"cluster-{c}" for c in range(n_clusters)),
+            components=("own", "mutual"),
+            weights=(1.0, 1.0),
+            scales=(10.0, 10.0),
+            metrics=("objective", "regret"),
+            higher_is_better=(True, False),
+            time_unit="s",
+            objective_weights=(1.0, 1.0),
+        )
+        self.observation: Observation = empty_observation(WINDOW, n_clusters, (n_lanes,))
+        self.costs = np.zeros((n_lanes, n_jobs, n_clusters))
+        self.prices = np.zeros((n_lanes, n_clusters))
+        self.luck = np.zeros(n_lanes)
+        self.chosen = np.full((n_lanes, n_jobs), -1, np.int64)
+        self.limit = np.full(n_lanes, n_jobs, np.int64)
+        self._decided = np.full(n_lanes, -1, np.int64)
+        self._marks = np.zeros((n_lanes, 1))
+
+    def draw(self, key: EpisodeKey) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Costs, prices and luck of an episode."""
+        streams = Streams(episode_sequence(key.seed, key.split, key.index))
+        n_clusters = self.spec.n_clusters
+        return (
+            streams.generator("job_sizes").uniform(0.0, 20.0, (self.n_jobs, n_clusters)),
+            streams.generator("prices").uniform(0.0, 20.0, n_clusters),
+            streams.generator("revocations").normal(0.0, 200.0, 1),
+        )
+
+    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+        for key, lane in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
+            self.costs[lane], self.prices[lane], luck = self.draw(key)
+            self.luck[lane] = luck[0]
+            self.chosen[lane] = -1
+            self.limit[lane] = self.n_jobs
+            self._decided[lane] = -1
+            self._show(lane)
+
+    def waiting(self, lane: int) -> list[int]:
+        """The jobs shown, by arrival."""
+        undecided = np.flatnonzero(self.chosen[lane, : self.limit[lane]] < 0)
+        return [int(job) for job in undecided[:WINDOW]]
+
+    def _show(self, lane: int) -> None:
+        shown, n_clusters = self.waiting(lane), self.spec.n_clusters
+        for array in self.observation.values():
+            array[lane] = 0  # type: ignore[index]
+        self.observation["clusters"][lane, :, ClusterField.PRICE_USD_HOUR] = self.prices[lane]
+        for row, job in enumerate(shown):
+            self.observation["jobs"][lane, row, JobField.PRESENT] = 1
+            self.observation["jobs"][lane, row, JobField.CATEGORY] = Category.GENERAL
+            self.observation["pairs"][lane, row, :, PairField.EXECUTION_S] = self.costs[lane, job]
+            first = row * (n_clusters + 1)
+            self.observation["action_mask"][lane, first : first + n_clusters] = 1
+
+    def step(
+        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        rewards, done = np.zeros(self.n_lanes), np.ones(self.n_lanes, np.bool_)
+        self._decided[:] = -1
+        for lane in range(self.n_lanes) if active is None else np.flatnonzero(active).tolist():
+            action = int(actions[lane])
+            if not self.observation["action_mask"][lane, action]:
+                raise ValueError(f"action {action} of lane {lane} is invalid")
+            row, cluster = divmod(action, self.spec.n_clusters + 1)
+            job = self.waiting(lane)[row]
+            self._marks[lane] = np.count_nonzero(self.chosen[lane] >= 0)
+            self.chosen[lane, job] = cluster
+            self._decided[lane] = job
+            rewards[lane] = -(self.costs[lane, job, cluster] + self.prices[lane, cluster])
+            self._show(lane)
+            done[lane] = not self.waiting(lane)
+        return rewards, done
+
+    def decided_jobs(self) -> NDArray[np.int64]:
+        return self._decided.copy()
+
+    def marks(self) -> NDArray[np.float64]:
+        """(N, 1) decisions taken in the lane before the latest one."""
+        return self._marks.copy()
+
+    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        # Marks belong to their decisions: a trainer that mixes up rows or lanes is found out here.
+        assert marks[:, 0].tolist() == list(range(len(jobs)))
+        chosen = self.chosen[lane, jobs]
+        return np.stack([-self.costs[lane, jobs, chosen], -self.prices[lane, chosen]], axis=1)
+
+    def metrics(self, lane: int) -> Mapping[str, float]:
+        played = np.flatnonzero(self.chosen[lane] >= 0)
+        total = self.costs[lane] + self.prices[lane]
+        paid = total[played, self.chosen[lane, played]]
+        return {"objective": -float(paid.mean()), "regret": float((paid - total[played].min(1)).mean())}
+
+    def fingerprint(self, key: EpisodeKey) -> str:
+        return hashlib.sha256(b"".join(array.tobytes() for array in self.draw(key))).hexdigest()
+
+    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        for array in (self.costs, self.prices, self.luck, self.chosen, self.limit, self._decided):
+            array[targets] = array[sources]
+        for shown in self.observation.values():
+            shown[targets] = shown[sources]  # type: ignore[index]
+
+    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+        for lane in lanes.tolist():
+            arrived = max([*self.waiting(lane), *np.flatnonzero(self.chosen[lane] >= 0)], default=-1) + 1
+            self.limit[lane] = min(int(self.limit[lane]), arrived + further)
+
+    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        outcome = np.zeros((len(lanes), 2))
+        for k, (lane, own) in enumerate(zip(lanes.tolist(), jobs.tolist(), strict=True)):
+            outcome[k, 1] = self.luck[lane]
+            for job in np.flatnonzero(self.chosen[lane] >= 0):
+                cluster = self.chosen[lane, job]
+                outcome[k, 0 if job == own else 1] -= self.costs[lane, job, cluster]
+                outcome[k, 1] -= self.prices[lane, cluster]
+        return outcome
+
+
+class Myopic(Policy):
+    """The rule that guides: the cheapest cluster for the first job, blind to what it costs others."""
+
+    name = "myopic"
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        best: NDArray[np.int64] = observations["pairs"][:, 0, :, PairField.EXECUTION_S].argmin(axis=1)
+        return best
