@@ -59,6 +59,7 @@ WORLDS: dict[str, WorldEntry] = {
         _build_market,
         "spotweave",
         (*CLUSTER_RULES, *MARKET_RULES),
+        lambda config: build_market(config, 1, record=True),
     ),
     "multicluster": WorldEntry(
         "Liu 2022, chapter 5: heterogeneous, elastic clusters (chapter 4 by configuration)",
