@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.multicloud import MarketWorldConfig, build_market
-
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld
