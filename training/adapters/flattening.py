@@ -14,6 +14,7 @@ from envs.simulation.snapshot import (
     Observation,
 )
 
+Floats = NDArray[np.float32]
 CLIP = 6.0
 """Standardised features are cut off here, as inside our own networks."""
 _SMALLEST_STD = 1e-6
@@ -25,7 +26,7 @@ def n_features(n_jobs: int, n_clusters: int) -> int:
     return n_clusters * N_CLUSTER_FIELDS + n_jobs * per_job
 
 
-def signed_log_features(observations: Observation, n_jobs: int) -> NDArray[np.float32]:
+def signed_log_features(observations: Observation, n_jobs: int) -> Floats:
     """(n, D) sign(x) log(1 + |x|) of clusters, jobs, pairs and mask, for the first `n_jobs` jobs.
 
     The occupation history is left out (its mean is a column of `clusters`): it would be most of the vector.
@@ -42,7 +43,7 @@ def signed_log_features(observations: Observation, n_jobs: int) -> NDArray[np.fl
         observations["action_mask"][:, : n_jobs * n_targets].astype(np.float32),
     )
     flat = np.concatenate([part.reshape(part.shape[0], -1) for part in parts], axis=1)
-    logs: NDArray[np.float32] = np.copysign(np.log1p(np.abs(flat)), flat)
+    logs: Floats = np.copysign(np.log1p(np.abs(flat)), flat)
     return logs
 
 
@@ -59,11 +60,11 @@ class Flattening:
 
     n_jobs: int
     n_clusters: int
-    mean: NDArray[np.float32]
-    std: NDArray[np.float32]
+    mean: Floats
+    std: Floats
 
     @classmethod
-    def fit(cls, features: NDArray[np.float32], n_jobs: int, n_clusters: int) -> Flattening:
+    def fit(cls, features: Floats, n_jobs: int, n_clusters: int) -> Flattening:
         """Statistics of `signed_log_features` rows (n, D)."""
         std = features.std(axis=0, dtype=np.float64)
         return cls(
@@ -78,10 +79,10 @@ class Flattening:
         """Actions on the jobs shown: the first so many of the world's own numbers."""
         return self.n_jobs * (self.n_clusters + 1)
 
-    def features(self, observations: Observation) -> NDArray[np.float32]:
+    def features(self, observations: Observation) -> Floats:
         """(n, D) for observations with one leading axis n."""
         scaled = (signed_log_features(observations, self.n_jobs) - self.mean) / self.std
-        clipped: NDArray[np.float32] = np.clip(scaled, -CLIP, CLIP)
+        clipped: Floats = np.clip(scaled, -CLIP, CLIP)
         return clipped
 
     def mask(self, observations: Observation) -> NDArray[np.bool_]:

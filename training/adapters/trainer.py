@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from agents.policy import Policy
+from agents.rules import make_rule
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.adapters.calibration import Calibration, calibrate
@@ -29,7 +30,7 @@ class LibraryTask:
         build: makes a world with one lane.
         agent: name, kind and the library's settings.
         settings: the trainer's settings.
-        guide: plays the calibration episode.
+        guide: plays a calibration episode.
         seed: root of all random streams of the run.
         device: where the library computes.
     """
@@ -67,7 +68,10 @@ class LibraryTrainer(ABC):
         self.task = task
         self.settings = task.settings
         self.calibration: Calibration = calibrate(
-            task.build(), task.guide, EpisodeKey(task.seed, "train", 0), task.library.jobs
+            task.build(),
+            [task.guide, make_rule("random")],
+            EpisodeKey(task.seed, "train", 0),
+            task.library.jobs,
         )
         torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
         self.policy: FlatPolicy = new_policy(

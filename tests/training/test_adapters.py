@@ -1,0 +1,298 @@
+"""The flattening wrapper and the exported policy: nothing here needs a library."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from agents.rules import make_rule
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from envs.simulation.snapshot import ClusterField, JobField, PairField, empty_observation
+from envs.simulation.world import EpisodeKey, WorldError
+from training.adapters.build import make_library_trainer
+from training.adapters.calibration import Calibration, calibrate
+from training.adapters.flat_env import FlatWorldEnv, nearest_valid
+from training.adapters.flat_policy import FlatPolicy, new_policy
+from training.adapters.flattening import CLIP, Flattening, n_features, signed_log_features
+from training.adapters.settings import (
+    LibrarySettings,
+    MissingExtraError,
+    check_library,
+    require_library,
+)
+from training.adapters.trainer import LibraryTask
+from training.checkpoint import load_policy, save_policy
+from training.episodes import run_suite
+from training.settings import AgentSettings, TrainerSettings
+from training.suite import Suite
+
+CONFIG = SliceWorldConfig(n_jobs=25, window=6)
+KEY = EpisodeKey(7, "train", 0)
+
+
+def build() -> SliceWorld:
+    return SliceWorld(CONFIG, 1)
+
+
+def calibrated(n_jobs: int = 3) -> Calibration:
+    return calibrate(build(), [make_rule("maf"), make_rule("random")], KEY, n_jobs)
+
+
+def flat_env(n_jobs: int = 3, first: int = 0, stride: int = 1) -> FlatWorldEnv:
+    calibration = calibrated(n_jobs)
+    return FlatWorldEnv(build, calibration.flattening, calibration.reward_scale, KEY.seed, first, stride)
+
+
+# ---- flattening
+
+
+def test_the_length_of_a_flat_vector() -> None:
+    # 5 clusters * 21 columns + 4 jobs * (22 columns + 5 * 13 pair columns + 6 mask entries)
+    assert n_features(4, 5) == 105 + 4 * (22 + 65 + 6) == 477
+
+
+def test_every_number_finds_its_place() -> None:
+    observation = empty_observation(3, 2, (1,))
+    observation["clusters"][0, 1, ClusterField.USED] = math.e - 1.0
+    observation["jobs"][0, 1, JobField.SLACK_S] = -(math.e**2 - 1.0)
+    observation["pairs"][0, 0, 1, PairField.FREE] = math.e**3 - 1.0
+    observation["action_mask"][0, 4] = 1
+    observation["jobs"][0, 2, JobField.AGE_S] = 99.0  # the third job is not shown
+    flat = signed_log_features(observation, 2)[0]
+    place = {
+        1 * 21 + ClusterField.USED: 1.0,
+        2 * 21 + 22 + JobField.SLACK_S: -2.0,
+        2 * 21 + 2 * 22 + 13 + PairField.FREE: 3.0,
+        2 * 21 + 2 * 22 + 2 * 2 * 13 + 4: math.log(2.0),
+    }
+    expected = np.zeros(n_features(2, 2))
+    for index, value in place.items():
+        expected[index] = value
+    np.testing.assert_allclose(flat, expected, rtol=1e-6)
+
+
+def test_features_are_standardised_and_cut_off() -> None:
+    rows = np.array([[0.0, 1.0], [2.0, 1.0]], np.float32)
+    flattening = Flattening.fit(rows, n_jobs=1, n_clusters=1)
+    np.testing.assert_allclose(flattening.mean, [1.0, 1.0])
+    np.testing.assert_allclose(flattening.std, [1.0, 1.0])  # the constant column is only centred
+    world = build()
+    world.reset([KEY])
+    features = calibrated().flattening.features(world.observation)
+    assert features.dtype == np.float32
+    assert np.abs(features).max() <= CLIP
+
+
+def test_the_calibration_episode_has_mean_0_and_deviation_1() -> None:
+    calibration = calibrate(build(), [make_rule("maf")], KEY, 3)
+    assert calibration.decisions == CONFIG.n_jobs
+    world, guide = build(), make_rule("maf")
+    world.reset([KEY])
+    guide.begin(0, 0)
+    rows: list[NDArray[np.float32]] = []
+    done = False
+    while not done:
+        rows.append(calibration.flattening.features(world.observation)[0])
+        _, ended = world.step(guide.act_batch(world.observation, np.zeros(1, np.int64)))
+        done = bool(ended[0])
+    fastest = 2 * len(ClusterField)  # under MAF the slower clusters stay empty here
+    column = np.stack(rows)[:, fastest + ClusterField.USED]
+    assert abs(column.mean()) < 1e-5
+    assert abs(column.std() - 1.0) < 1e-4
+
+
+# ---- the environment
+
+
+def test_gymnasium_accepts_the_environment() -> None:
+    check_env(flat_env(), skip_render_check=True)
+
+
+def test_masks_are_those_of_the_first_jobs() -> None:
+    env = flat_env()
+    env.reset()
+    n_targets = len(CONFIG.capacities) + 1
+    expected = env.world.observation["action_mask"][0, : 3 * n_targets]
+    np.testing.assert_array_equal(env.action_masks(), expected == 1)
+    assert env.action_masks().any()
+    assert env.action_space.n == 3 * n_targets  # type: ignore[attr-defined]
+
+
+def test_a_window_smaller_than_asked_for_shows_all_of_its_jobs() -> None:
+    assert calibrated(n_jobs=99).flattening.n_jobs == CONFIG.window
+
+
+@pytest.mark.parametrize(
+    ("action", "mask", "expected"),
+    [(1, [0, 1, 0, 1], 1), (2, [0, 1, 0, 1], 3), (0, [0, 1, 0, 1], 1), (3, [0, 1, 0, 0], 1)],
+)
+def test_an_invalid_action_stands_for_the_next_valid_one(action: int, mask: list[int], expected: int) -> None:
+    assert nearest_valid(action, np.array(mask, np.bool_)) == expected
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30).filter(any), st.data())
+def test_what_an_action_stands_for_is_always_valid(mask: list[bool], data: st.DataObject) -> None:
+    action = data.draw(st.integers(0, len(mask) - 1))
+    chosen = nearest_valid(action, np.array(mask))
+    assert mask[chosen]
+    assert chosen == action or not mask[action]
+
+
+def test_an_action_without_meaning_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"outside 0\.\.1"):
+        nearest_valid(2, np.ones(2, np.bool_))
+    with pytest.raises(ValueError, match="call reset"):
+        nearest_valid(0, np.zeros(2, np.bool_))
+
+
+def test_any_actions_play_an_episode_whose_scaled_rewards_sum_to_the_objective() -> None:
+    env = flat_env()
+    env.reset()
+    env.action_space.seed(0)
+    total, done = 0.0, False
+    info: dict[str, Any] = {}
+    while not done:
+        _, reward, done, truncated, info = env.step(env.action_space.sample())
+        total += reward
+        assert not truncated
+    assert total / env.reward_scale == pytest.approx(info["metrics"]["s"], rel=1e-9)
+    assert env.finished == [info["metrics"]]
+
+
+def test_episodes_are_numbered_by_the_run() -> None:
+    def shown(env: FlatWorldEnv, seed: int | None = None) -> NDArray[np.float32]:
+        return env.reset(seed=seed)[0]
+
+    plain = flat_env()
+    episodes = [shown(plain) for _ in range(6)]
+    assert not np.array_equal(episodes[0], episodes[1])
+    second_of_two = flat_env(first=1, stride=2)
+    np.testing.assert_array_equal(shown(second_of_two), episodes[1])
+    np.testing.assert_array_equal(shown(second_of_two), episodes[3])
+    resumed = flat_env(first=1, stride=2)
+    resumed.go_on_from(4)
+    np.testing.assert_array_equal(shown(resumed), episodes[5])
+    np.testing.assert_array_equal(shown(resumed, seed=KEY.seed), episodes[5])
+
+
+# ---- the policy and its checkpoint
+
+
+def untrained(n_jobs: int = 3) -> FlatPolicy:
+    torch.manual_seed(0)
+    return new_policy(calibrated(n_jobs).flattening, [8], "sb3_dqn")
+
+
+def test_the_policy_takes_the_best_valid_action() -> None:
+    policy = untrained()
+    observation = empty_observation(CONFIG.window, 5, (2,))
+    with torch.no_grad():
+        for linear in policy.network._linears():
+            linear.weight.zero_()
+            linear.bias.zero_()
+        policy.network._linears()[-1].bias.copy_(torch.arange(18.0))
+    observation["action_mask"][0, [2, 7, 20]] = 1  # 20 belongs to the fourth job, which is not shown
+    observation["action_mask"][1, [17, 3]] = 1
+    np.testing.assert_array_equal(policy.act_batch(observation, np.arange(2)), [7, 17])
+
+
+def save(path: Path, policy: FlatPolicy) -> None:
+    spec = build().spec
+    agent = dataclasses.asdict(AgentSettings(name="sb3_dqn", kind="sb3_dqn"))
+    save_policy(path, policy, agent, spec, spec.scales, spec.weights, {})
+
+
+def test_a_checkpoint_plays_the_same_actions_without_any_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("stable_baselines3", "sb3_contrib", "ray"):
+        monkeypatch.setitem(sys.modules, module, None)
+    policy = untrained()
+    save(tmp_path / "policy.pt", policy)
+    world = SliceWorld(CONFIG, 3)
+    loaded = load_policy(tmp_path, world.spec)
+    suite = Suite("few", "validation", seed=1, episodes=4)
+    assert run_suite(world, loaded, suite) == run_suite(world, policy, suite)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
+    save(tmp_path / "policy.pt", untrained(n_jobs=4))
+    narrow = SliceWorld(dataclasses.replace(CONFIG, window=2)).spec
+    with pytest.raises(WorldError, match="looks at 4 jobs, this world shows 2"):
+        load_policy(tmp_path, narrow)
+    with pytest.raises(WorldError, match="cannot be changed without retraining"):
+        load_policy(tmp_path, build().spec, [1.0, 2.0, 3.0])
+    fewer = SliceWorldConfig(capacities=[800, 900], hetero_factors=[70.0, 80.0], elastic=[False, False])
+    with pytest.raises(WorldError, match="trained for 5 clusters, this world has 2"):
+        load_policy(tmp_path, SliceWorld(fewer).spec)
+
+
+def test_the_librarys_network_must_have_the_same_layers() -> None:
+    with pytest.raises(ValueError, match="has layers"):
+        untrained().network.take([(torch.zeros(3, 2), torch.zeros(3))])
+
+
+# ---- settings and extras
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "extra"),
+    [
+        ("sb3_dqn", "stable_baselines3", "sb3"),
+        ("maskable_ppo", "sb3_contrib", "sb3"),
+        ("rllib_dqn", "ray", "rllib"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(
+    kind: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError) as caught:
+        require_library(kind)
+    assert str(caught.value) == (
+        f"agent={kind} is trained by {module}, which is not installed: pip install 'spotweave[{extra}]'"
+    )
+
+
+def test_our_own_agents_need_no_extra() -> None:
+    require_library("rl_lsfc")
+
+
+def test_only_library_agents_have_a_library_trainer() -> None:
+    task = LibraryTask(
+        partial(SliceWorld, CONFIG, 1),
+        AgentSettings(),
+        TrainerSettings(),
+        make_rule("maf"),
+        0,
+        torch.device("cpu"),
+    )
+    with pytest.raises(ValueError, match="no library trains it"):
+        make_library_trainer(task)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"jobs": 0}, "agent.library.jobs is 0"),
+        ({"learning_starts": -1}, "agent.library.learning_starts is -1"),
+        ({"discount": 1.5}, "agent.library.discount is 1.5"),
+        ({"hidden_sizes": []}, "agent.library.hidden_sizes is"),
+    ],
+)
+def test_settings_that_cannot_train_are_refused(changed: dict[str, int], message: str) -> None:
+    with pytest.raises(WorldError, match=message):
+        check_library(dataclasses.replace(LibrarySettings(), **changed))  # type: ignore[arg-type]
