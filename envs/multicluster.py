@@ -71,7 +71,7 @@ class MultiClusterEnv(WorldEnv):
 def make_vector(
     num_envs: int = 1,
     config: SliceWorldConfig | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
     copy: bool = True,
 ) -> WorldVectorEnv:
     """`num_envs` copies of `MultiClusterEnv` that step in one call (see `WorldVectorEnv`)."""

@@ -33,14 +33,15 @@ class WorldVectorEnv(VectorEnv[Observation, Actions, NDArray[Any]]):
     def __init__(
         self,
         world: BatchWorld,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         copy: bool = True,
     ) -> None:
         """Wrap a world.
 
         Args:
             world: its lanes become the sub-environments.
-            autoreset_mode: SAME_STEP or NEXT_STEP.
+            autoreset_mode: SAME_STEP or NEXT_STEP. The default is SAME_STEP, because the observation that
+                ends an episode shows no job, so no action is valid there.
             copy: whether observations are copied out of the world.
 
         Raises:

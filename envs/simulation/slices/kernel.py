@@ -158,16 +158,16 @@ def _plan(lanes: Lanes, i: int, j: int, time: int) -> None:
 def _take_due(lanes: Lanes, i: int) -> int:
     """Move the jobs with an event in this slice to `due`, by arrival; how many."""
     slot = lanes.lane[i, _L_TIME] % lanes.wheel.shape[1]
-    due = lanes.due[i]
+    due = lanes.due
     n = 0
     j = lanes.wheel[i, slot]
     lanes.wheel[i, slot] = NOBODY
     while j != NOBODY:
         k = n
-        while k > 0 and due[k - 1] > j:
-            due[k] = due[k - 1]
+        while k > 0 and due[i, k - 1] > j:
+            due[i, k] = due[i, k - 1]
             k -= 1
-        due[k] = j
+        due[i, k] = j
         n += 1
         j = lanes.job[i, j, _J_LINK]
     return n
@@ -251,8 +251,6 @@ def _end_job(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> floa
 def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
     """Steps 1 and 2 of a slice: the reward of what ended."""
     n_due = _take_due(lanes, i)
-    if n_due == 0:
-        return 0.0
     reward = 0.0
     time = lanes.lane[i, _L_TIME]
     for k in range(n_due):
@@ -282,21 +280,21 @@ def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
 def _extend(lanes: Lanes, rules: Rules, i: int) -> None:
     """Step 3 of a slice: the elasticity controllers."""
     time = lanes.lane[i, _L_TIME]
+    cluster = lanes.cluster
     for c in range(rules.normal.shape[0]):
         if rules.extension_max[c] > 0:
-            cluster = lanes.cluster[i, c]
             extension = next_extension(
-                cluster[_C_EXTENSION],
+                cluster[i, c, _C_EXTENSION],
                 rules.extension_max[c],
                 rules.elastic_step,
-                cluster[_C_USED],
+                cluster[i, c, _C_USED],
                 rules.normal[c],
-                time - cluster[_C_HIGH_AT],
+                time - cluster[i, c, _C_HIGH_AT],
                 rules.elastic_window,
             )
-            if extension != cluster[_C_EXTENSION]:
-                cluster[_C_EXTENSION] = extension
-                cluster[_C_DIRTY] = 1
+            if extension != cluster[i, c, _C_EXTENSION]:
+                cluster[i, c, _C_EXTENSION] = extension
+                cluster[i, c, _C_DIRTY] = 1
 
 
 @njit(cache=True, error_model="numpy")
@@ -384,14 +382,14 @@ def _close_slice(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> None:
     """Steps 6 and 7 of a slice; the clock moves on."""
     time = lanes.lane[i, _L_TIME]
     place = time % HISTORY_STEPS
+    cluster = lanes.cluster
     for c in range(rules.normal.shape[0]):
-        cluster = lanes.cluster[i, c]
-        if cluster[_C_DIRTY] == 1:
+        if cluster[i, c, _C_DIRTY] == 1:
             _schedule(lanes, tables, rules, i, c)
-        ratio = cluster[_C_USED] / (rules.normal[c] + cluster[_C_EXTENSION])
+        ratio = cluster[i, c, _C_USED] / (rules.normal[c] + cluster[i, c, _C_EXTENSION])
         lanes.occupation[i, c, place] = ratio
         if ratio >= rules.elastic_threshold:
-            cluster[_C_HIGH_AT] = time
+            cluster[i, c, _C_HIGH_AT] = time
     lanes.lane[i, _L_TIME] = time + 1
 
 
@@ -401,16 +399,19 @@ def advance_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
 
     A slice in which a decision is due stops after its step 4; `step_lane` takes it from there.
     """
-    lane = lanes.lane[i]
+    lane = lanes.lane
+    slots = lanes.wheel.shape[1]
     reward = 0.0
     while True:
-        reward += _events(lanes, tables, rules, i)
-        if lane[_L_ENDED] == lane[_L_LIMIT]:
-            lane[_L_DONE] = 1
-            return reward
+        if lanes.wheel[i, lane[i, _L_TIME] % slots] != NOBODY:
+            reward += _events(lanes, tables, rules, i)
+            if lane[i, _L_ENDED] == lane[i, _L_LIMIT]:
+                lane[i, _L_DONE] = 1
+                return reward
         _extend(lanes, rules, i)
-        _arrive(lanes, tables, i)
-        if lane[_L_BUFFERED] > 0:
+        if lane[i, _L_ARRIVED] < lane[i, _L_LIMIT]:
+            _arrive(lanes, tables, i)
+        if lane[i, _L_BUFFERED] > 0:
             return reward
         _close_slice(lanes, tables, rules, i)
 
