@@ -1,0 +1,244 @@
+"""Joins recorded traces, price lists and fitted laws into the data of a market world."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from envs.simulation.availability import LognormalMixture
+from envs.simulation.market.config import PROVIDERS, Market, MarketConfig, OfferConfig, Provider
+from envs.simulation.market.source import MarketData
+from envs.simulation.market.workload import JobLaw
+from envs.simulation.series import StepSeries
+from envs.simulation.streams import Split
+from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle
+from envs.traces.errors import TraceError
+from envs.traces.fitted import load_fitted
+from envs.traces.market import MarketTrace, load_traces
+
+DAY_S = 86_400
+OWNED_REGION = "us-east-1"
+"""The owned cluster stands beside this region: its data move like that region's."""
+
+# Relative speeds on the scale of Liu 2022 (a V100 is 70), by generation of the GPU.
+HETERO_FACTORS = {"p3.2xlarge": 70, "a2-highgpu-1g": 100, "g2-standard-8": 55}
+_DEFAULT_HETERO = 70
+_LAUNCH_S = {"aws": 90, "gcp": 60, "azure": 90}
+_NOTICE_S = {"aws": 120, "gcp": 30, "azure": 30}
+_FREE_FIRST_S = {"aws": 3600, "gcp": 0, "azure": 0}
+
+# (region, instance type, market) of GCP's regional pools.
+_GCP_OFFERS: tuple[tuple[str, str, Market], ...] = (
+    ("us-central1", "a2-highgpu-1g", "spot"),
+    ("us-west1", "a2-highgpu-1g", "spot"),
+    ("us-east1", "a2-highgpu-1g", "spot"),
+    ("us-central1", "a2-highgpu-1g", "on_demand"),
+    ("us-central1", "g2-standard-8", "spot"),
+    ("us-east4", "g2-standard-8", "spot"),
+    ("us-central1", "g2-standard-8", "on_demand"),
+)
+_AWS_TYPE = "p3.2xlarge"
+_NOTHING = StepSeries(np.zeros(1, np.int64), np.zeros(1))
+_ALWAYS = StepSeries(np.zeros(1, np.int64), np.ones(1))
+
+
+def owned_offer(market: MarketConfig) -> OfferConfig:
+    """The owned cluster."""
+    return OfferConfig(
+        provider="owned",
+        region=OWNED_REGION,
+        zone="",
+        instance_type="",
+        market="owned",
+        hetero_factor=HETERO_FACTORS[_AWS_TYPE],
+        quota=market.owned_executors,
+        launch_s=0,
+        launch_failure=0.0,
+    )
+
+
+def cloud_offer(
+    market: MarketConfig, provider: Provider, region: str, zone: str, instance_type: str, kind: Market
+) -> OfferConfig:
+    """An offer of a cloud with that cloud's documented habits (notice, free first hour, launch time)."""
+    spot = kind == "spot"
+    return OfferConfig(
+        provider=provider,
+        region=region,
+        zone=zone,
+        instance_type=instance_type,
+        market=kind,
+        hetero_factor=HETERO_FACTORS.get(instance_type, _DEFAULT_HETERO),
+        quota=market.spot_quota if spot else market.on_demand_quota,
+        launch_s=_LAUNCH_S[provider],
+        # Fitted where spot capacity was probed; on-demand launches are not known to fail.
+        launch_failure=load_fitted().workload.launch_failure if spot else 0.0,
+        notice_s=_NOTICE_S[provider] if spot else 0,
+        notice_missed=market.notice_missed if spot else 0.0,
+        interruption="hibernate" if spot and market.hibernate and provider == "aws" else "terminate",
+        free_first_s=_FREE_FIRST_S[provider] if spot else 0,
+    )
+
+
+def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> tuple[OfferConfig, ...]:
+    """The owned cluster and the recorded offers of the chosen clouds, spot before on demand."""
+    offers = [owned_offer(market)]
+    if "aws" in market.providers:
+        zones = bundle.spot_zones("aws", _AWS_TYPE)
+        offers += [cloud_offer(market, "aws", zone[:-1], zone, _AWS_TYPE, "spot") for zone in zones]
+        regions = list(dict.fromkeys(zone[:-1] for zone in zones))
+        offers += [cloud_offer(market, "aws", region, "", _AWS_TYPE, "on_demand") for region in regions]
+    if "gcp" in market.providers:
+        offers += [
+            cloud_offer(market, "gcp", region, "", instance_type, kind)
+            for region, instance_type, kind in _GCP_OFFERS
+        ]
+    return tuple(offers)
+
+
+def job_law() -> JobLaw:
+    """Gangs, durations and hours of the day as fitted to recordings."""
+    fitted = load_fitted().workload
+    return JobLaw(
+        gang_sizes=fitted.gang_sizes,
+        gang_weights=fitted.gang_probabilities,
+        durations=LognormalMixture(fitted.duration_mixture),
+        hourly_weights=fitted.hourly_weights,
+    )
+
+
+def egress_matrix(
+    bundle: TraceBundle, regions: tuple[str, ...]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """(R, R) USD per GB from row to column."""
+    return np.array([[bundle.egress_usd_per_gb(a, b) for b in regions] for a in regions], np.float64)
+
+
+def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
+    """The market that ships with the package (or another bundle's).
+
+    Raises:
+        TraceError: for a bundle that lacks an offer.
+    """
+    bundle = bundle if bundle is not None else load_bundle()
+    offers = recorded_offers(market, bundle)
+    prices: list[StepSeries] = []
+    on_demand: list[StepSeries] = []
+    availability: list[StepSeries | None] = []
+    for offer in offers:
+        if offer.market == "owned":
+            prices.append(_NOTHING)
+            on_demand.append(_NOTHING)
+            availability.append(_ALWAYS)
+            continue
+        place = (offer.provider, offer.region, offer.zone, offer.instance_type)
+        recorded = offer.provider == "aws" or offer.market == "on_demand"
+        # The bundle wants to know what stands in for availability that nobody recorded; here every episode
+        # draws its own.
+        trace = bundle.offer_trace(*place, offer.market, availability=None if recorded else _ALWAYS)
+        prices.append(trace.price_usd_hour)
+        availability.append(trace.availability if recorded else None)
+        listed = bundle.offer_trace(offer.provider, offer.region, "", offer.instance_type, "on_demand")
+        on_demand.append(listed.price_usd_hour)
+    regions = tuple(dict.fromkeys(offer.region for offer in offers))
+    splits = {cast(Split, name): (a * DAY_S, b * DAY_S) for name, (a, b) in SPLIT_DAYS.items()}
+    return MarketData(
+        offers=offers,
+        price_usd_hour=tuple(prices),
+        availability=tuple(availability),
+        on_demand_usd_hour=tuple(on_demand),
+        regions=regions,
+        egress_usd_gb=egress_matrix(bundle, regions),
+        splits=splits,
+        law=job_law(),
+        spells=load_fitted().availability["pooled"],
+    )
+
+
+def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
+    """The owned cluster and one offer per trace of a user (docs/traces.md).
+
+    Spot traces without availability draw a synthetic one in every episode. The recorded time is cut into
+    train, validation and test in the proportions of the bundle. Transfer prices, and on-demand prices that
+    no trace gives, come from the bundle.
+
+    Raises:
+        TraceError: for traces that cannot be read or used, in one line.
+    """
+    bundle = bundle if bundle is not None else load_bundle()
+    traces = load_traces(market.traces)
+    offers = [owned_offer(market)]
+    prices, on_demand = [_NOTHING], [_NOTHING]
+    availability: list[StepSeries | None] = [_ALWAYS]
+    for trace in traces:
+        meta = trace.meta
+        if meta.provider not in PROVIDERS[1:]:
+            raise TraceError(
+                f"a trace has provider {meta.provider!r}: expected one of {', '.join(PROVIDERS[1:])}"
+            )
+        offers.append(
+            cloud_offer(
+                market,
+                meta.provider,
+                meta.region,
+                meta.zone,
+                meta.instance_type,
+                cast(Market, meta.market),
+            )
+        )
+        found = trace.offer_trace(availability=_ALWAYS)
+        prices.append(found.price_usd_hour)
+        synthetic = meta.market == "spot" and trace.available is None
+        availability.append(None if synthetic else found.availability)
+        on_demand.append(_on_demand_price(trace, traces, bundle))
+    regions = tuple(dict.fromkeys(offer.region for offer in offers))
+    return MarketData(
+        offers=tuple(offers),
+        price_usd_hour=tuple(prices),
+        availability=tuple(availability),
+        on_demand_usd_hour=tuple(on_demand),
+        regions=regions,
+        egress_usd_gb=egress_matrix(bundle, regions),
+        splits=_splits(traces),
+        law=job_law(),
+        spells=load_fitted().availability["pooled"],
+    )
+
+
+def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle: TraceBundle) -> StepSeries:
+    """The on-demand price beside a trace: the user's own if given, else the price list's."""
+    meta = trace.meta
+    for other in traces:
+        same = (other.meta.provider, other.meta.region, other.meta.instance_type) == (
+            meta.provider,
+            meta.region,
+            meta.instance_type,
+        )
+        if same and other.meta.market == "on_demand" and other.price_usd_hour is not None:
+            return other.offer_trace(availability=_ALWAYS).price_usd_hour
+    try:
+        return bundle.offer_trace(
+            meta.provider, meta.region, "", meta.instance_type, "on_demand"
+        ).price_usd_hour
+    except TraceError as error:
+        raise TraceError(
+            f"no on-demand price of {meta.provider} {meta.instance_type} in {meta.region}: "
+            "add an on_demand trace of it"
+        ) from error
+
+
+def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:
+    """The time that every trace covers, cut in the bundle's proportions."""
+    start = max(int(trace.times_s[0]) for trace in traces if trace.available is not None or len(traces) == 1)
+    end = max(int(trace.times_s[-1]) for trace in traces)
+    days = SPLIT_DAYS["test"][1]
+    if end - start < days:
+        raise TraceError(
+            f"the traces cover {max(0, end - start)} s together: too short for train, validation and test"
+        )
+    cut = {
+        name: (start + (end - start) * a // days, start + (end - start) * b // days)
+        for name, (a, b) in SPLIT_DAYS.items()
+    }
+    return {cast(Split, name): bounds for name, bounds in cut.items()}

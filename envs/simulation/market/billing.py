@@ -1,0 +1,126 @@
+"""What running, hibernating and moving data costs.
+
+Per second, at least 60 s, at the price of each moment; an instance that the provider interrupts early may be
+free (AWS: within the first hour). All amounts are exact integers ("charges", see `state.CHARGES_PER_USD`).
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.quotes import price_integral
+from envs.simulation.market.state import (
+    DISK,
+    EGRESS,
+    HIBERNATED,
+    IDLE,
+    MOVING,
+    ON_DEMAND,
+    OWNED_EXECUTOR_S,
+    SETTING_UP,
+    SPOT,
+    WORKING,
+    Lanes,
+    LogKind,
+    Offers,
+    log_event,
+)
+
+MINIMUM_S = 60
+_SEGMENT = int(LogKind.SEGMENT)
+
+
+@njit(cache=True, error_model="numpy")
+def open_bill(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
+    """Instances of a job begin to run now."""
+    t = lanes.lane[lane, at.NOW_S]
+    lanes.job[lane, job, at.BILLED_FROM_S] = t
+    lanes.job[lane, job, at.INTEGRAL_FROM] = price_integral(
+        lanes, episodes, lane, lanes.job[lane, job, at.OFFER], t
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def close_bill(
+    lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int, by_provider: bool
+) -> None:
+    """Instances of a job end now, by the provider's interruption or by us."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    c = lanes.job[lane, job, at.OFFER]
+    executors = episodes.job[slot, job, at.EXECUTORS]
+    start = lanes.job[lane, job, at.BILLED_FROM_S]
+    uptime = t - start
+    log_event(lanes, lane, _SEGMENT, job, c, start, 1 if lanes.job[lane, job, at.MISSES] > 0 else 0)
+    if offers.fixed[c, at.QUEUES] == 1:
+        lanes.counters[lane, OWNED_EXECUTOR_S] += executors * uptime
+        return
+    if by_provider and uptime < offers.fixed[c, at.FREE_FIRST_S]:
+        return
+    end = max(t, start + MINIMUM_S)
+    charge = executors * (
+        price_integral(lanes, episodes, lane, c, end) - lanes.job[lane, job, at.INTEGRAL_FROM]
+    )
+    lanes.job[lane, job, at.CHARGE] += charge
+    lanes.counters[lane, SPOT if offers.fixed[c, at.SPOT] == 1 else ON_DEMAND] += charge
+
+
+@njit(cache=True, error_model="numpy")
+def charge_disk(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """The disks of hibernated instances, from the hibernation until now."""
+    slot = lanes.episode_of_lane[lane]
+    seconds = lanes.lane[lane, at.NOW_S] - lanes.job[lane, job, at.PAUSED_S]
+    charge = (
+        episodes.job[slot, job, at.EXECUTORS]
+        * offers.fixed[lanes.job[lane, job, at.OFFER], at.DISK_CHARGE_S]
+        * seconds
+    )
+    lanes.job[lane, job, at.CHARGE] += charge
+    lanes.counters[lane, DISK] += charge
+
+
+@njit(cache=True, error_model="numpy")
+def egress_charge(
+    episodes: Episodes, offers: Offers, slot: int, job: int, region: int, checkpoint_region: int
+) -> int:
+    """Moving a job's input, and its checkpoint (if `checkpoint_region` >= 0), into a region."""
+    charge = (
+        episodes.job_real[slot, job, at.DATA_GB]
+        * offers.egress_charge_gb[episodes.job[slot, job, at.HOME], region]
+    )
+    if checkpoint_region >= 0:
+        charge += (
+            episodes.job_real[slot, job, at.CHECKPOINT_GB]
+            * offers.egress_charge_gb[checkpoint_region, region]
+        )
+    return int(charge + 0.5)
+
+
+@njit(cache=True, error_model="numpy")
+def charge_egress(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """Pay for the data that a job reads as it is set up on its offer."""
+    slot = lanes.episode_of_lane[lane]
+    region = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
+    charge = egress_charge(episodes, offers, slot, job, region, lanes.job[lane, job, at.CHECKPOINT_REGION])
+    lanes.job[lane, job, at.CHARGE] += charge
+    lanes.counters[lane, EGRESS] += charge
+
+
+@njit(cache=True, error_model="numpy")
+def accrued_charge(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
+    """What a job owes at this moment beyond its closed bills."""
+    slot = lanes.episode_of_lane[lane]
+    phase = lanes.job[lane, job, at.PHASE]
+    t = lanes.lane[lane, at.NOW_S]
+    executors = episodes.job[slot, job, at.EXECUTORS]
+    if phase == HIBERNATED:
+        seconds = t - lanes.job[lane, job, at.PAUSED_S]
+        return int(executors * offers.fixed[lanes.job[lane, job, at.OFFER], at.DISK_CHARGE_S] * seconds)
+    if phase in (SETTING_UP, WORKING, IDLE, MOVING):
+        c = lanes.job[lane, job, at.OFFER]
+        if offers.fixed[c, at.QUEUES] == 0:
+            integral = price_integral(lanes, episodes, lane, c, t)
+            return int(executors * (integral - lanes.job[lane, job, at.INTEGRAL_FROM]))
+    return 0

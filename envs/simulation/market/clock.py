@@ -1,0 +1,251 @@
+"""From one decision to the next: which instants come, and what happens in which order within one.
+
+Within an instant: jobs' own events (by job), availability (by offer), local queues, deadlines (by job),
+arrivals, then decisions. Work that ends exactly at its deadline or at an interruption counts as finished.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.execution import (
+    begin_work,
+    close_job,
+    execution_ends,
+    set_up_ends,
+)
+from envs.simulation.market.interruption import availability_changes
+from envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
+from envs.simulation.market.placement import apply_decision, finish_move, launch_ends, serve_queues
+from envs.simulation.market.quotes import sync_availability
+from envs.simulation.market.state import (
+    BUFFERED,
+    DONE,
+    ENDED,
+    HIBERNATED,
+    IDLE,
+    LAUNCHING,
+    MISSES_BATCHES,
+    MISSES_TC,
+    MOVING,
+    NEVER,
+    RUNNING,
+    SAMPLE_S,
+    SETTING_UP,
+    TRUNCATED,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+from envs.simulation.snapshot import HISTORY_STEPS, Category
+
+_STREAMING = int(Category.STREAMING)
+_TIME_CRITICAL = int(Category.TIME_CRITICAL)
+MEAN_STEPS = 100
+
+
+@njit(cache=True, error_model="numpy")
+def step_lane(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, action: int
+) -> float:
+    """Take one valid decision in a running lane and go on to its next one, or to the episode's end.
+
+    Args:
+        lanes: state, changed in place.
+        episodes: episode data.
+        offers: fixed facts of the offers.
+        rules: scalars of the world.
+        lane: which lane.
+        action: shown job * (C + 1) + offer, C for none; it must be valid in the lane's mask.
+
+    Returns:
+        The reward: minus what the objective grew by.
+    """
+    n_offers = offers.fixed.shape[0]
+    job = lanes.window[lane, action // (n_offers + 1)]
+    take_mark(lanes, episodes, offers, rules, lane, job)
+    lanes.lane[lane, at.DECISIONS] += 1
+    apply_decision(lanes, episodes, offers, rules, lane, job, action % (n_offers + 1))
+    advance(lanes, episodes, offers, rules, lane)
+    before = lanes.lane_real[lane, at.OBJECTIVE]
+    after = objective(lanes, episodes, offers, rules, lane)
+    lanes.lane_real[lane, at.OBJECTIVE] = after
+    return float(before - after)
+
+
+@njit(cache=True, error_model="numpy")
+def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
+    """Let time pass until a decision is due or the episode is over."""
+    while lanes.lane[lane, at.STATUS] == RUNNING:
+        if lanes.lane[lane, at.CLOSED] == lanes.lane[lane, at.LIMIT]:
+            lanes.lane[lane, at.STATUS] = ENDED
+            lanes.lane[lane, at.WINDOW_N] = 0
+        elif lanes.lane[lane, at.DECISIONS] >= rules.max_decisions:
+            truncate(lanes, episodes, offers, rules, lane)
+        elif not fill_window(lanes, lane):
+            t = next_instant(lanes, episodes, offers, lane)
+            sample_occupation(lanes, lane, min(t, rules.max_s))
+            lanes.lane[lane, at.NOW_S] = min(t, rules.max_s)
+            if t > rules.max_s:
+                truncate(lanes, episodes, offers, rules, lane)
+            else:
+                live_instant(lanes, episodes, offers, rules, lane)
+        else:
+            return
+
+
+@njit(cache=True, error_model="numpy")
+def fill_window(lanes: Lanes, lane: int) -> bool:
+    """Show the first J jobs that are due; whether there are any."""
+    t = lanes.lane[lane, at.NOW_S]
+    n = 0
+    for job in range(lanes.lane[lane, at.ARRIVED]):
+        if lanes.job[lane, job, at.DUE_S] <= t:
+            lanes.window[lane, n] = job
+            n += 1
+            if n == lanes.window.shape[1]:
+                break
+    lanes.lane[lane, at.WINDOW_N] = n
+    return n > 0
+
+
+@njit(cache=True, error_model="numpy")
+def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) -> int:
+    """When something happens next."""
+    slot = lanes.episode_of_lane[lane]
+    arrived = lanes.lane[lane, at.ARRIVED]
+    t = NEVER
+    if arrived < lanes.lane[lane, at.LIMIT]:
+        t = episodes.job[slot, arrived, at.ARRIVAL_S]
+    for job in range(arrived):
+        t = min(
+            t,
+            lanes.job[lane, job, at.EVENT_S],
+            lanes.job[lane, job, at.LATE_S],
+            lanes.job[lane, job, at.DUE_S],
+        )
+    for c in range(offers.fixed.shape[0]):
+        if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
+            following = lanes.offer[lane, c, at.UP_NOW] + 1
+            if following < episodes.market.shape[3]:
+                t = min(t, episodes.market[slot, c, at.UP_TIMES, following])
+    return t
+
+
+@njit(cache=True, error_model="numpy")
+def sample_occupation(lanes: Lanes, lane: int, t: int) -> None:
+    """Record how many executors are used at every sampling moment up to `t`, before `t` changes them."""
+    end = t // SAMPLE_S + 1
+    for n in range(lanes.lane[lane, at.SAMPLES], end):
+        place = n % HISTORY_STEPS
+        leaving = (n - MEAN_STEPS) % HISTORY_STEPS
+        for c in range(lanes.offer.shape[1]):
+            used = lanes.offer[lane, c, at.USED]
+            if n >= MEAN_STEPS:
+                lanes.offer[lane, c, at.OCCUPATION_SUM] -= lanes.occupation[lane, c, leaving]
+            lanes.offer[lane, c, at.OCCUPATION_SUM] += used
+            lanes.occupation[lane, c, place] = used
+        lanes.lane[lane, at.SAMPLES] = n + 1
+
+
+@njit(cache=True, error_model="numpy")
+def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
+    """Everything that happens at `now_s` before its decisions."""
+    t = lanes.lane[lane, at.NOW_S]
+    for job in range(lanes.lane[lane, at.ARRIVED]):
+        if lanes.job[lane, job, at.EVENT_S] == t:
+            job_event(lanes, episodes, offers, rules, lane, job)
+    slot = lanes.episode_of_lane[lane]
+    for c in range(offers.fixed.shape[0]):
+        if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
+            row = lanes.offer[lane, c, at.UP_NOW] + 1
+            if row < episodes.market.shape[3] and episodes.market[slot, c, at.UP_TIMES, row] <= t:
+                available = sync_availability(lanes, episodes, lane, c, t)
+                availability_changes(lanes, episodes, offers, lane, c, available)
+    if lanes.lane[lane, at.QUEUE_N] > 0:
+        serve_queues(lanes, episodes, offers, rules, lane)
+    for job in range(lanes.lane[lane, at.ARRIVED]):
+        if lanes.job[lane, job, at.LATE_S] <= t:
+            record_miss(lanes, episodes, offers, rules, lane, job)
+            next_deadline(lanes, episodes, lane, job)
+    while lanes.lane[lane, at.ARRIVED] < lanes.lane[lane, at.LIMIT]:
+        job = lanes.lane[lane, at.ARRIVED]
+        if episodes.job[slot, job, at.ARRIVAL_S] > t:
+            break
+        job_arrives(lanes, episodes, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def job_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """The phase of a job ends."""
+    phase = lanes.job[lane, job, at.PHASE]
+    if phase == LAUNCHING:
+        launch_ends(lanes, episodes, offers, rules, lane, job)
+    elif phase == SETTING_UP:
+        set_up_ends(lanes, episodes, offers, rules, lane, job)
+    elif phase == WORKING:
+        execution_ends(lanes, episodes, offers, lane, job)
+    elif phase == IDLE:
+        begin_work(lanes, episodes, offers, lane, job)
+    elif phase == MOVING:
+        finish_move(lanes, episodes, offers, rules, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
+    """A job enters the buffer."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    lanes.lane[lane, at.ARRIVED] += 1
+    lanes.job[lane, job, at.PHASE] = BUFFERED
+    lanes.job[lane, job, at.DUE_S] = t
+    lanes.job[lane, job, at.ENTERED_S] = t
+    category = episodes.job[slot, job, at.CATEGORY]
+    if category == _STREAMING:
+        lanes.job[lane, job, at.LATE_S] = (
+            t + episodes.job[slot, job, at.PERIOD_S] + episodes.job[slot, job, at.ALLOWANCE_S]
+        )
+    elif category == _TIME_CRITICAL:
+        lanes.job[lane, job, at.LATE_S] = t + episodes.job[slot, job, at.ALLOWANCE_S]
+
+
+@njit(cache=True, error_model="numpy")
+def next_deadline(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
+    """After a miss: a streaming job has another deadline, a time-critical one has none."""
+    slot = lanes.episode_of_lane[lane]
+    lanes.job[lane, job, at.LATE_NEXT] += 1
+    if lanes.job[lane, job, at.LATE_NEXT] < episodes.job[slot, job, at.EXECUTIONS]:
+        lanes.job[lane, job, at.LATE_S] += episodes.job[slot, job, at.PERIOD_S]
+    else:
+        lanes.job[lane, job, at.LATE_S] = NEVER
+
+
+@njit(cache=True, error_model="numpy")
+def truncate(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
+    """Stop the episode now: instances end, and every deadline that is not met counts as missed."""
+    slot = lanes.episode_of_lane[lane]
+    for job in range(lanes.lane[lane, at.LIMIT]):
+        phase = lanes.job[lane, job, at.PHASE]
+        if phase == DONE:
+            continue
+        category = episodes.job[slot, job, at.CATEGORY]
+        left = episodes.job[slot, job, at.EXECUTIONS] - lanes.job[lane, job, at.LATE_NEXT]
+        if category == _STREAMING:
+            lanes.job[lane, job, at.MISSES] += left
+            lanes.counters[lane, MISSES_BATCHES] += left
+        elif category == _TIME_CRITICAL:
+            lanes.job[lane, job, at.MISSES] += left
+            lanes.counters[lane, MISSES_TC] += left
+        if job < lanes.lane[lane, at.ARRIVED]:
+            lanes.job_real[lane, job, at.DELAY] = delay_hours(lanes, episodes, lane, job)
+        if phase == HIBERNATED:
+            charge_disk(lanes, episodes, offers, lane, job)
+        elif phase in (SETTING_UP, WORKING, IDLE, MOVING):
+            close_bill(lanes, episodes, offers, lane, job, False)
+        close_job(lanes, lane, job)
+    lanes.lane[lane, at.STATUS] = TRUNCATED
+    lanes.lane[lane, at.WINDOW_N] = 0

@@ -1,0 +1,114 @@
+"""Columns of the arrays in `state` and `episodes`, as plain integers for compiled code.
+
+Few arrays with many columns, because every array costs compiled functions time to compile and to call.
+Times are seconds since the episode's start, charges are in units of `state.CHARGES_PER_USD` to the dollar.
+"""
+
+from __future__ import annotations
+
+# `Lanes.lane`: of a lane.
+NOW_S = 0  # the present moment
+ARRIVED = 1  # jobs that have arrived
+LIMIT = 2  # jobs that will arrive
+CLOSED = 3  # jobs that have ended
+DECISIONS = 4  # decisions taken
+STATUS = 5  # `state.Status`
+WINDOW_N = 6  # jobs shown
+DECIDED = 7  # job of the latest decision, -1 before
+SAMPLES = 8  # occupation samples taken
+QUEUE_N = 9  # jobs in `queue`
+LOG_N = 10  # rows in `log`
+
+# `Lanes.lane_real`.
+OBJECTIVE = 0  # at the latest decision
+DELAY_CLOSED = 1  # hours, of finished jobs
+
+# `Lanes.offer`: of an offer in a lane.
+USED = 0  # executors that run, boot or are reserved
+HALTED = 1  # executors that queued jobs wait for
+MISSED = 2  # deadlines missed here
+DEPLOYMENTS = 3  # jobs put here so far
+PRESENT = 4  # jobs here, hibernated ones included
+UP_NOW = 5  # row of the availability series that holds now
+UP_DAY = 6  # the same, 24 h ago
+UP_WEEK = 7  # the same, 7 days ago
+PRICE_NOW = 8  # row of the price series that holds now
+OCCUPATION_SUM = 9  # over the latest 100 samples
+
+# `Lanes.job`: of a job in a lane.
+PHASE = 0  # `state.Phase`
+OFFER = 1  # where it is, -1 in the buffer
+TARGET = 2  # where a moving job goes
+EVENT_S = 3  # when its phase ends
+DUE_S = 4  # its next decision
+LATE_S = 5  # next moment at which a deadline may pass
+LATE_NEXT = 6  # execution that LATE_S belongs to
+ENTERED_S = 7  # when it (re-)entered the buffer or a queue
+ATTEMPT = 8  # launches so far
+FAILS = 9  # 1 if the launch under way fails
+EXECUTED = 10  # executions finished
+WORK_S = 11  # seconds of work from BASE to the end on this offer
+WORK_START_S = 12  # when work on the current execution began here
+STAY_START_S = 13  # when it left the queue of an owned cluster
+WAITED = 14  # 1 if it waited in that queue
+BILLED_FROM_S = 15  # when its instances began to run
+INTEGRAL_FROM = 16  # price integral at BILLED_FROM_S
+PAUSED_S = 17  # when it hibernated
+PAUSED_LEFT_S = 18  # what was left until EVENT_S
+PAUSED_PHASE = 19  # phase that it hibernated in
+CHECKPOINT_REGION = 20  # where its latest checkpoint lies, -1 without one
+DEPLOYMENT = 21  # number of its deployment on its offer
+INTERRUPTED = 22  # interruptions so far
+MISSES = 23  # deadlines missed so far
+CHARGE = 24  # closed bills
+FINISH_S = 25  # when it ended
+
+# `Lanes.job_real`.
+SAVED = 0  # share of the current execution that a checkpoint holds
+BASE = 1  # share of the current execution done when work began here
+MUTUAL = 2  # misses of others, in units of one time-critical miss
+DELAY = 3  # hours; streaming: of finished batches; else set at the end
+
+# `Episodes.job`: see `episodes.Jobs`.
+ARRIVAL_S = 0
+CATEGORY = 1  # `Category`
+EXECUTORS = 2
+STANDARD_S = 3
+EXPECTED_HETERO = 4
+SENSITIVITY = 5
+EXECUTIONS = 6
+PERIOD_S = 7
+ALLOWANCE_S = 8
+INTERVAL_S = 9
+DUMP_S = 10
+HOME = 11
+
+# `Episodes.job_real`.
+DATA_GB = 0
+CHECKPOINT_GB = 1
+
+# `Episodes.market`: of an offer's series.
+UP_TIMES = 0  # row k of availability holds from here (row 0: from the start, unused rows at NEVER)
+UP = 1  # 1 if a launch could succeed
+UP_SECONDS = 2  # seconds up before the row
+UP_STARTS = 3  # up-spells begun up to and including the row
+PRICE_TIMES = 4  # likewise for prices
+PRICE = 5  # micro-dollars per executor-hour
+PRICE_INTEGRAL = 6  # (micro-dollars per hour) x seconds before the row
+
+# `Offers.fixed`: see `config.OfferConfig`.
+HETERO = 0
+QUOTA = 1
+REGION = 2
+PROVIDER = 3
+SPOT = 4  # 1 if the provider may interrupt
+QUEUES = 5  # 1 for an owned cluster
+HIBERNATES = 6  # 1 if an interruption hibernates
+LAUNCH_S = 7  # mean
+NOTICE_S = 8
+FREE_FIRST_S = 9
+DISK_CHARGE_S = 10  # charge per second and hibernated instance
+
+# `Offers.chance`.
+LAUNCH_FAILURE = 0  # probability
+NOTICE_MISSED = 1  # probability

@@ -1,0 +1,293 @@
+"""What a market world can be told: its offers, prices of waste, job mix and timing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from envs.simulation.arrivals import ArrivalConfig
+from envs.simulation.world import WorldError
+
+Provider = Literal["owned", "aws", "gcp", "azure"]
+Market = Literal["spot", "on_demand", "owned"]
+Interruption = Literal["terminate", "hibernate"]
+
+PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+
+
+@dataclass(frozen=True)
+class OfferConfig:
+    """One place where jobs run: a pool of equal instances, or the owned cluster.
+
+    Attributes:
+        provider: who runs it.
+        region: region name; data inside a region move free and fast.
+        zone: zone name, "" where the whole region is one pool.
+        instance_type: instance type; one instance is one executor.
+        market: "spot" may be interrupted by the provider, "owned" has a local FIFO queue and no price.
+        hetero_factor: speed on the scale of Liu 2022, section 5.2; larger is faster.
+        quota: most executors (instances) at once.
+        launch_s: mean seconds from request to running; a launch takes 0.5 to 1.5 times that.
+        launch_failure: probability that a launch fails although the offer is available.
+        notice_s: seconds of interruption notice.
+        notice_missed: probability that the notice does not arrive (notices are best effort).
+        interruption: what the provider does to an interrupted instance.
+        free_first_s: an instance that the provider interrupts earlier than this costs nothing.
+    """
+
+    provider: Provider
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    hetero_factor: int
+    quota: int
+    launch_s: int = 90
+    launch_failure: float = 0.02
+    notice_s: int = 0
+    notice_missed: float = 0.0
+    interruption: Interruption = "terminate"
+    free_first_s: int = 0
+
+    def __post_init__(self) -> None:
+        name = f"offer {self.name}"
+        _require(self.provider in PROVIDERS, f"{name} has provider {self.provider!r}", ", ".join(PROVIDERS))
+        _require(
+            self.market in get_args(Market), f"{name} has market {self.market!r}", "spot, on_demand or owned"
+        )
+        _require(
+            self.interruption in get_args(Interruption),
+            f"{name} has interruption {self.interruption!r}",
+            "terminate or hibernate",
+        )
+        _require(self.quota >= 1, f"{name} has quota {self.quota}", "at least 1 executor")
+        _require(self.hetero_factor >= 1, f"{name} has hetero_factor {self.hetero_factor}", "at least 1")
+        _require(self.launch_s >= 0, f"{name} has launch_s {self.launch_s}", "seconds >= 0")
+        _require(self.notice_s >= 0, f"{name} has notice_s {self.notice_s}", "seconds >= 0")
+        _require(self.free_first_s >= 0, f"{name} has free_first_s {self.free_first_s}", "seconds >= 0")
+        for label in ("launch_failure", "notice_missed"):
+            value = getattr(self, label)
+            _require(0.0 <= value <= 1.0, f"{name} has {label} {value}", "a probability in [0, 1]")
+
+    @property
+    def name(self) -> str:
+        """Name for people, unique within a sensible world."""
+        if self.market == "owned":
+            return f"owned/{self.region}"
+        return f"{self.provider}/{self.zone or self.region}/{self.instance_type}/{self.market}"
+
+
+def _poisson() -> ArrivalConfig:
+    return ArrivalConfig(pattern="poisson")
+
+
+@dataclass
+class WorkloadConfig:
+    """The job mix. [a, b] are inclusive bounds; see `envs.simulation.market.workload` for the laws.
+
+    Attributes:
+        jobs: jobs per episode.
+        arrivals: arrival pattern; one time unit of it is `arrival_unit_s` seconds (a trace is in seconds).
+        arrival_unit_s: seconds per time unit of the pattern: the load knob.
+        hourly: whether the load follows the recorded hours of the day (not for a trace).
+        general: share of jobs without a deadline (the categories are those of Liu 2022, section 5.2).
+        time_critical: share of jobs with one deadline.
+        streaming: share of jobs that work through batches, each with a deadline.
+        gangs: executors that a job may need at once; empty: as fitted to the Philly cluster.
+        gang_weights: how often each of `gangs` occurs.
+        standard_s: bounds that the standard time of one-shot jobs is clipped to.
+        expected_hetero: hetero factor that a standard time refers to.
+        sensitivity: heterogeneity sensitivity `sen` of Liu 2022, section 5.3.
+        zeta: the range of that sensitivity is expected_hetero +- sensitivity * zeta.
+        slack: time-critical: allowed time as a multiple of the standard time.
+        slack_s: time-critical: fixed allowance on top, seconds.
+        period_s: streaming: seconds between batches.
+        batches: streaming: number of batches.
+        batch_work: streaming: standard time of a batch / period.
+        batch_allowance: streaming: time allowed for a batch once its data are complete / period.
+        data_gb_median: of the lognormal size of the input.
+        data_gb_sigma: standard deviation of its logarithm.
+        data_gb: bounds that it is clipped to.
+        checkpoint_gb: bounds of the checkpoint's size (log-uniform).
+        checkpoint_interval_s: seconds of work between checkpoints of one-shot jobs; 0 takes none.
+    """
+
+    jobs: int = 120
+    arrivals: ArrivalConfig = field(default_factory=_poisson)
+    arrival_unit_s: int = 160
+    hourly: bool = True
+    general: float = 0.4
+    time_critical: float = 0.35
+    streaming: float = 0.25
+    gangs: list[int] = field(default_factory=list)
+    gang_weights: list[float] = field(default_factory=list)
+    standard_s: list[int] = field(default_factory=lambda: [600, 36_000])
+    expected_hetero: list[int] = field(default_factory=lambda: [55, 100])
+    sensitivity: list[int] = field(default_factory=lambda: [1, 5])
+    zeta: float = 10.0
+    slack: list[float] = field(default_factory=lambda: [1.3, 3.0])
+    slack_s: int = 900
+    period_s: list[int] = field(default_factory=lambda: [600, 1800])
+    batches: list[int] = field(default_factory=lambda: [12, 48])
+    batch_work: list[float] = field(default_factory=lambda: [0.3, 0.6])
+    batch_allowance: list[float] = field(default_factory=lambda: [1.0, 1.5])
+    data_gb_median: float = 30.0
+    data_gb_sigma: float = 0.9
+    data_gb: list[float] = field(default_factory=lambda: [5.0, 200.0])
+    checkpoint_gb: list[float] = field(default_factory=lambda: [1.0, 20.0])
+    checkpoint_interval_s: int = 1800
+
+    def validate(self) -> None:
+        """Check every parameter.
+
+        Raises:
+            WorldError: one line naming the parameter, its value and what is expected.
+        """
+        _require(self.jobs >= 1, f"the workload is empty: workload.jobs is {self.jobs}", "at least 1 job")
+        self.arrivals.validate()
+        _at_least(self, "workload", 1, "arrival_unit_s")
+        _at_least(self, "workload", 0, "slack_s", "checkpoint_interval_s", "zeta", "data_gb_sigma")
+        shares = (self.general, self.time_critical, self.streaming)
+        _require(
+            min(shares) >= 0.0 and abs(sum(shares) - 1.0) < 1e-9,
+            f"workload.general, time_critical and streaming are {shares}",
+            "shares >= 0 that sum to 1",
+        )
+        _require(
+            len(self.gangs) == len(self.gang_weights)
+            and all(size >= 1 for size in self.gangs)
+            and all(weight > 0 for weight in self.gang_weights),
+            f"workload.gangs {list(self.gangs)} with gang_weights {list(self.gang_weights)}",
+            "sizes >= 1 with one weight > 0 each (both empty: as fitted)",
+        )
+        _bounds(self, 1, "standard_s", "expected_hetero", "sensitivity", "period_s", "batches")
+        _bounds(self, 1e-9, "slack", "batch_work", "batch_allowance", "data_gb", "checkpoint_gb")
+        _require(self.data_gb_median > 0, f"workload.data_gb_median is {self.data_gb_median}", "GB > 0")
+
+
+@dataclass
+class MarketConfig:
+    """The world around the jobs.
+
+    Attributes:
+        providers: clouds whose recorded offers are part of the world ("aws", "gcp").
+        owned_executors: executors of the owned cluster.
+        spot_quota: most spot instances per offer.
+        on_demand_quota: most on-demand instances per offer.
+        notice_missed: probability that an interruption comes without its notice.
+        window: J, jobs shown in one observation.
+        decision_interval_s: a job that was told "none" asks again after this.
+        reconsider_interval_s: a job on on-demand capacity may be moved this often; 0 is never.
+        failure_s: seconds until a failed launch is known.
+        restart_s: seconds to set a job up on fresh instances.
+        bandwidth_inside_gb_s: transfer speed inside a region.
+        bandwidth_across_gb_s: transfer speed between regions.
+        dump_base_s: a checkpoint takes dump_base_s + GB / dump_gb_s seconds.
+        dump_gb_s: see above.
+        hibernate: whether interrupted AWS spot instances hibernate (else they terminate).
+        disk_gb: disk kept per hibernated instance.
+        disk_usd_gb_hour: its price.
+        strict_fifo: whether a job that does not fit blocks those behind it in an owned cluster's queue.
+        beta: decay of mutual misses per later deployment on a cluster (Liu 2022, section 5.3).
+        miss_usd: what a missed time-critical job costs in the objective.
+        batch_miss_usd: what a late batch costs.
+        delay_usd_hour: what an hour of delay costs, per job.
+        mutual_weight: default weight of mutual misses in the scalarised value, as a share of `miss_usd`.
+        margin_s: recorded time wanted after the last arrival when an episode's window is drawn.
+        max_decisions: an episode is truncated beyond these.
+        max_s: an episode is truncated beyond these.
+        traces: a user's own traces (docs/traces.md); "" uses the recorded bundle.
+    """
+
+    providers: list[str] = field(default_factory=lambda: ["aws", "gcp"])
+    owned_executors: int = 8
+    spot_quota: int = 8
+    on_demand_quota: int = 16
+    notice_missed: float = 0.05
+    window: int = 8
+    decision_interval_s: int = 300
+    reconsider_interval_s: int = 1800
+    failure_s: int = 60
+    restart_s: int = 120
+    bandwidth_inside_gb_s: float = 1.0
+    bandwidth_across_gb_s: float = 0.25
+    dump_base_s: float = 2.0
+    dump_gb_s: float = 1.0
+    hibernate: bool = False
+    disk_gb: float = 100.0
+    disk_usd_gb_hour: float = 0.08 / 730.0
+    strict_fifo: bool = False
+    beta: float = 0.95
+    miss_usd: float = 25.0
+    batch_miss_usd: float = 5.0
+    delay_usd_hour: float = 0.25
+    mutual_weight: float = 0.2
+    margin_s: int = 12 * 3600
+    max_decisions: int = 50_000
+    max_s: int = 14 * 86_400
+    traces: str = ""
+
+    def validate(self) -> None:
+        """Check every parameter.
+
+        Raises:
+            WorldError: one line naming the parameter, its value and what is expected.
+        """
+        _require(
+            all(name in PROVIDERS[1:] for name in self.providers),
+            f"market.providers is {list(self.providers)}",
+            "names among " + ", ".join(PROVIDERS[1:]),
+        )
+        _require(
+            0.0 <= self.notice_missed <= 1.0,
+            f"market.notice_missed is {self.notice_missed}",
+            "a probability in [0, 1]",
+        )
+        _at_least(self, "market", 1, "owned_executors", "spot_quota", "on_demand_quota")
+        _at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
+        _at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")
+        _at_least(self, "market", 0, "disk_gb", "disk_usd_gb_hour", "batch_miss_usd", "delay_usd_hour")
+        _at_least(self, "market", 0, "mutual_weight")
+        for label in ("bandwidth_inside_gb_s", "bandwidth_across_gb_s", "dump_gb_s", "miss_usd"):
+            value = getattr(self, label)
+            _require(0 < value < math.inf, f"market.{label} is {value}", "a number > 0")
+        _require(0.0 < self.beta <= 1.0, f"market.beta is {self.beta}", "a decay in (0, 1]")
+
+
+@dataclass
+class MarketWorldConfig:
+    """The two halves of a market world: what arrives, and where it may run."""
+
+    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
+    market: MarketConfig = field(default_factory=MarketConfig)
+
+    def validate(self) -> None:
+        """Check both halves.
+
+        Raises:
+            WorldError: one line naming the parameter, its value and what is expected.
+        """
+        self.workload.validate()
+        self.market.validate()
+
+
+def _require(holds: bool, given: str, expected: str) -> None:
+    if not holds:
+        raise WorldError(f"{given}: expected {expected}")
+
+
+def _at_least(config: object, group: str, lowest: float, *labels: str) -> None:
+    for label in labels:
+        value = getattr(config, label)
+        _require(lowest <= value < math.inf, f"{group}.{label} is {value}", f"a number >= {lowest}")
+
+
+def _bounds(config: WorkloadConfig, lowest: float, *labels: str) -> None:
+    for label in labels:
+        bounds = getattr(config, label)
+        _require(
+            len(bounds) == 2 and lowest <= bounds[0] <= bounds[1] < math.inf,
+            f"workload.{label} is {list(bounds)}",
+            f"two bounds [a, b] with {lowest:g} <= a <= b",
+        )

@@ -1,0 +1,182 @@
+"""The data of episodes (jobs, prices, availability) as padded arrays in slots that lanes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.state import NEVER, Floats, Ints
+from envs.simulation.series import StepSeries
+from envs.simulation.world import WorldError
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """n jobs by arrival; times in seconds, the arrival counted from the episode's start.
+
+    Attributes:
+        arrival_s: (n,) not decreasing, >= 0.
+        category: (n,) `Category`.
+        executors: (n,) gang size.
+        standard_s: (n,) time of one execution at the expected hetero factor.
+        expected_hetero, sensitivity: (n,) Liu 2022, section 5.3.
+        executions: (n,) batches of a streaming job, else 1.
+        period_s: (n,) between batches, else 0.
+        allowance_s: (n,) a batch is late after due + allowance; for a time-critical job deadline - arrival.
+        data_gb: (n,) input, read from region `home`.
+        checkpoint_gb: (n,).
+        interval_s: (n,) work between checkpoints, 0 without.
+        dump_s: (n,) to write one checkpoint.
+        home: (n,) region number.
+        execution_s: (n, C) time of one execution on each offer.
+    """
+
+    arrival_s: Ints
+    category: Ints
+    executors: Ints
+    standard_s: Ints
+    expected_hetero: Ints
+    sensitivity: Ints
+    executions: Ints
+    period_s: Ints
+    allowance_s: Ints
+    data_gb: Floats
+    checkpoint_gb: Floats
+    interval_s: Ints
+    dump_s: Ints
+    home: Ints
+    execution_s: Ints
+
+
+@dataclass(frozen=True)
+class EpisodeData:
+    """Everything drawn for one episode; times of the series count from the episode's start.
+
+    Attributes:
+        jobs: the workload.
+        availability: C series (1.0 = a launch could succeed) that begin at `history_s`.
+        price_usd_hour: C series that begin at or before 0.
+        on_demand_usd_hour: (C,) price of the same type on demand in that region, 0 on owned clusters.
+        history_s: <= 0, how far back availability is known.
+        launch_key, revocation_key: stream keys of the counter-based draws.
+        origin_s: where the episode starts on the recording's clock.
+    """
+
+    jobs: Jobs
+    availability: tuple[StepSeries, ...]
+    price_usd_hour: tuple[StepSeries, ...]
+    on_demand_usd_hour: Floats
+    history_s: int
+    launch_key: int
+    revocation_key: int
+    origin_s: int
+
+
+class Episodes(NamedTuple):
+    """S slots of episode data: M jobs, C offers, at most K changes of a series.
+
+    The columns of the last axes (of `market`: the third) are named in `columns`.
+    """
+
+    n_jobs: Ints  # (S,)
+    history_s: Ints  # (S,)
+    keys: NDArray[np.uint64]  # (S, 2) of launches and of revocations
+    job: Ints  # (S, M, columns)
+    job_real: Floats  # (S, M, columns)
+    execution_s: Ints  # (S, M, C)
+    on_demand_usd: Floats  # (S, C)
+    market: Ints  # (S, C, columns, K)
+
+
+_JOB_COLUMNS = {
+    "arrival_s": at.ARRIVAL_S,
+    "category": at.CATEGORY,
+    "executors": at.EXECUTORS,
+    "standard_s": at.STANDARD_S,
+    "expected_hetero": at.EXPECTED_HETERO,
+    "sensitivity": at.SENSITIVITY,
+    "executions": at.EXECUTIONS,
+    "period_s": at.PERIOD_S,
+    "allowance_s": at.ALLOWANCE_S,
+    "interval_s": at.INTERVAL_S,
+    "dump_s": at.DUMP_S,
+    "home": at.HOME,
+}
+_JOB_REALS = {"data_gb": at.DATA_GB, "checkpoint_gb": at.CHECKPOINT_GB}
+
+
+def empty_episodes(slots: int, max_jobs: int, n_offers: int, changes: int) -> Episodes:
+    """Slots without episodes."""
+    return Episodes(
+        n_jobs=np.zeros(slots, np.int64),
+        history_s=np.zeros(slots, np.int64),
+        keys=np.zeros((slots, 2), np.uint64),
+        job=np.zeros((slots, max_jobs, len(_JOB_COLUMNS)), np.int64),
+        job_real=np.zeros((slots, max_jobs, len(_JOB_REALS)), np.float64),
+        execution_s=np.zeros((slots, max_jobs, n_offers), np.int64),
+        on_demand_usd=np.zeros((slots, n_offers), np.float64),
+        market=np.zeros((slots, n_offers, at.PRICE_INTEGRAL + 1, changes), np.int64),
+    )
+
+
+def grow(episodes: Episodes, slots: int, changes: int) -> Episodes:
+    """A copy with room for at least that many slots and changes."""
+    old_slots, n_offers, _, old_changes = episodes.market.shape
+    larger = empty_episodes(max(slots, old_slots), episodes.job.shape[1], n_offers, max(changes, old_changes))
+    larger.market[:, :, [at.UP_TIMES, at.PRICE_TIMES]] = NEVER
+    arrays = cast("tuple[NDArray[Any], ...]", episodes)
+    for source, target in zip(arrays, cast("tuple[NDArray[Any], ...]", larger), strict=True):
+        target[tuple(slice(0, n) for n in source.shape)] = source
+    return larger
+
+
+def changes_of(data: EpisodeData) -> int:
+    """Rows that the longest series of an episode needs, with one spare at NEVER."""
+    return 1 + max(len(series.times_s) for series in (*data.availability, *data.price_usd_hour))
+
+
+def store(episodes: Episodes, slot: int, data: EpisodeData) -> None:
+    """Write an episode into a slot that is large enough."""
+    n = len(data.jobs.arrival_s)
+    episodes.n_jobs[slot] = n
+    episodes.history_s[slot] = data.history_s
+    episodes.keys[slot] = data.launch_key, data.revocation_key
+    for name, column in _JOB_COLUMNS.items():
+        episodes.job[slot, :n, column] = getattr(data.jobs, name)
+    for name, column in _JOB_REALS.items():
+        episodes.job_real[slot, :n, column] = getattr(data.jobs, name)
+    episodes.execution_s[slot, :n] = data.jobs.execution_s
+    episodes.on_demand_usd[slot] = data.on_demand_usd_hour
+    for c, (availability, price) in enumerate(zip(data.availability, data.price_usd_hour, strict=True)):
+        rows = episodes.market[slot, c]
+        rows[at.UP_TIMES] = NEVER
+        rows[at.PRICE_TIMES] = NEVER
+        _store_availability(rows, availability, data.history_s)
+        _store_price(rows, price)
+
+
+def _store_availability(rows: Ints, series: StepSeries, history_s: int) -> None:
+    up = series.values > 0.5
+    kept = np.concatenate([[True], up[1:] != up[:-1]])
+    times, state = series.times_s[kept].copy(), up[kept].astype(np.int64)
+    if len(times) > 1 and times[1] <= history_s:
+        raise WorldError(f"availability changes at {times[1]} s, before its history starts at {history_s} s")
+    times[0] = history_s
+    k = len(times)
+    rows[at.UP_TIMES, :k] = times
+    rows[at.UP, :k] = state
+    rows[at.UP_SECONDS, :k] = np.concatenate([[0], np.cumsum(np.diff(times) * state[:-1])])
+    rows[at.UP_STARTS, :k] = np.cumsum(state)  # rows alternate, so every 1 begins a spell
+
+
+def _store_price(rows: Ints, series: StepSeries) -> None:
+    times = series.times_s
+    k = len(times)
+    micro = np.rint(series.values * 1e6).astype(np.int64)
+    rows[at.PRICE_TIMES, :k] = times
+    rows[at.PRICE, :k] = micro
+    rows[at.PRICE_INTEGRAL, :k] = np.concatenate([[0], np.cumsum(np.diff(times) * micro[:-1])])

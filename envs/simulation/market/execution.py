@@ -1,0 +1,131 @@
+"""A job on its instances: set-up, work, batches, the end."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import charge_egress, close_bill, open_bill
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.ledger import batch_delay_hours
+from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
+from envs.simulation.market.state import (
+    BUFFERED,
+    DONE,
+    IDLE,
+    NEVER,
+    SETTING_UP,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+from envs.simulation.snapshot import Category
+
+_STREAMING = int(Category.STREAMING)
+
+
+@njit(cache=True, error_model="numpy")
+def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
+    """A job awaits a decision now."""
+    t = lanes.lane[lane, at.NOW_S]
+    lanes.job[lane, job, at.PHASE] = BUFFERED
+    lanes.job[lane, job, at.OFFER] = -1
+    lanes.job[lane, job, at.EVENT_S] = NEVER
+    lanes.job[lane, job, at.DUE_S] = t
+    lanes.job[lane, job, at.ENTERED_S] = t
+
+
+@njit(cache=True, error_model="numpy")
+def vacate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
+    """The instances of a job stop counting against the quota of its offer."""
+    c = lanes.job[lane, job, at.OFFER]
+    lanes.offer[lane, c, at.USED] -= episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS]
+    lanes.offer[lane, c, at.PRESENT] -= 1
+
+
+@njit(cache=True, error_model="numpy")
+def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """Instances run from now on; data are fetched."""
+    slot = lanes.episode_of_lane[lane]
+    open_bill(lanes, episodes, lane, job)
+    charge_egress(lanes, episodes, offers, lane, job)
+    region = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
+    seconds = set_up_s(
+        episodes, offers, slot, job, region, lanes.job[lane, job, at.CHECKPOINT_REGION], rules.restart_s
+    )
+    lanes.job[lane, job, at.PHASE] = SETTING_UP
+    lanes.job[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
+
+
+@njit(cache=True, error_model="numpy")
+def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """The next execution starts; a streaming job first waits until its batch is due."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+        batch = lanes.job[lane, job, at.EXECUTED]
+        due = episodes.job[slot, job, at.ARRIVAL_S] + (batch + 1) * episodes.job[slot, job, at.PERIOD_S]
+        if t < due:
+            lanes.job[lane, job, at.PHASE] = IDLE
+            lanes.job[lane, job, at.EVENT_S] = due
+            return
+    c = lanes.job[lane, job, at.OFFER]
+    saved = lanes.job_real[lane, job, at.SAVED]
+    work = work_left_s(episodes.execution_s[slot, job, c], saved)
+    lanes.job[lane, job, at.PHASE] = WORKING
+    lanes.job_real[lane, job, at.BASE] = saved
+    lanes.job[lane, job, at.WORK_S] = work
+    lanes.job[lane, job, at.WORK_START_S] = t
+    lanes.job[lane, job, at.EVENT_S] = t + wall_s(
+        work, episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """Work begins; on on-demand capacity the job may be moved from now on."""
+    slot = lanes.episode_of_lane[lane]
+    c = lanes.job[lane, job, at.OFFER]
+    begin_work(lanes, episodes, offers, lane, job)
+    movable = offers.fixed[c, at.SPOT] == 0 and offers.fixed[c, at.QUEUES] == 0
+    if movable and episodes.job[slot, job, at.CATEGORY] != _STREAMING and rules.reconsider_interval_s > 0:
+        lanes.job[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
+
+
+@njit(cache=True, error_model="numpy")
+def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """A batch, or the whole job, is finished now."""
+    slot = lanes.episode_of_lane[lane]
+    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+        lanes.job_real[lane, job, at.DELAY] += batch_delay_hours(lanes, episodes, lane, job)
+    lanes.job[lane, job, at.EXECUTED] += 1
+    lanes.job_real[lane, job, at.SAVED] = 0.0
+    done = lanes.job[lane, job, at.EXECUTED]
+    if done < episodes.job[slot, job, at.EXECUTIONS]:
+        lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
+        if done > lanes.job[lane, job, at.LATE_NEXT]:
+            lanes.job[lane, job, at.LATE_NEXT] = done
+            due = episodes.job[slot, job, at.ARRIVAL_S] + (done + 1) * episodes.job[slot, job, at.PERIOD_S]
+            lanes.job[lane, job, at.LATE_S] = due + episodes.job[slot, job, at.ALLOWANCE_S]
+        begin_work(lanes, episodes, offers, lane, job)
+        return
+    if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
+        response = lanes.lane[lane, at.NOW_S] - episodes.job[slot, job, at.ARRIVAL_S]
+        lanes.job_real[lane, job, at.DELAY] = (response - episodes.job[slot, job, at.STANDARD_S]) / 3600.0
+    close_bill(lanes, episodes, offers, lane, job, False)
+    vacate(lanes, episodes, lane, job)
+    close_job(lanes, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def close_job(lanes: Lanes, lane: int, job: int) -> None:
+    """The job is over; its bills are closed and its delay is known."""
+    lanes.job[lane, job, at.PHASE] = DONE
+    lanes.job[lane, job, at.OFFER] = -1
+    lanes.job[lane, job, at.EVENT_S] = NEVER
+    lanes.job[lane, job, at.DUE_S] = NEVER
+    lanes.job[lane, job, at.LATE_S] = NEVER
+    lanes.job[lane, job, at.FINISH_S] = lanes.lane[lane, at.NOW_S]
+    lanes.lane[lane, at.CLOSED] += 1
+    lanes.lane_real[lane, at.DELAY_CLOSED] += lanes.job_real[lane, job, at.DELAY]

@@ -1,0 +1,130 @@
+"""The provider takes spot instances away, or gives hibernated ones back."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import charge_disk, close_bill, open_bill
+from envs.simulation.market.draws import NOTICE, uniform
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.execution import return_to_buffer, vacate
+from envs.simulation.market.placement import lost_executor_s
+from envs.simulation.market.progress import share_after, share_done, work_done_s
+from envs.simulation.market.state import (
+    HIBERNATED,
+    IDLE,
+    INTERRUPTIONS,
+    LAUNCH_FAILURES,
+    LAUNCHING,
+    LOST_EXECUTOR_S,
+    NEVER,
+    WORKING,
+    Lanes,
+    LogKind,
+    Offers,
+    log_event,
+)
+
+_INTERRUPTION = int(LogKind.INTERRUPTION)
+
+
+@njit(cache=True, error_model="numpy")
+def availability_changes(
+    lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, c: int, available: bool
+) -> None:
+    """An offer with jobs on it came up or went down at this moment."""
+    for job in range(lanes.lane[lane, at.ARRIVED]):
+        if lanes.job[lane, job, at.OFFER] != c:
+            continue
+        if available:
+            if lanes.job[lane, job, at.PHASE] == HIBERNATED:
+                resume(lanes, episodes, offers, lane, job)
+        elif lanes.job[lane, job, at.PHASE] == LAUNCHING:
+            lanes.counters[lane, LAUNCH_FAILURES] += 1
+            vacate(lanes, episodes, lane, job)
+            return_to_buffer(lanes, lane, job)
+        elif lanes.job[lane, job, at.PHASE] != HIBERNATED:
+            interrupt(lanes, episodes, offers, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def interrupt(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """The instances of a job stop now; the job keeps what a notice or a checkpoint saved."""
+    c = lanes.job[lane, job, at.OFFER]
+    lanes.counters[lane, INTERRUPTIONS] += 1
+    lanes.job[lane, job, at.INTERRUPTED] += 1
+    log_event(lanes, lane, _INTERRUPTION, job, c, lanes.lane[lane, at.NOW_S], 0)
+    close_bill(lanes, episodes, offers, lane, job, True)
+    save_on_interruption(lanes, episodes, offers, lane, job)
+    if offers.fixed[c, at.HIBERNATES] == 1:
+        hibernate(lanes, episodes, lane, job)
+        return
+    vacate(lanes, episodes, lane, job)
+    return_to_buffer(lanes, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """What survives outside the instances: all with a sufficient notice, else the last checkpoint.
+
+    Hibernation starts at once, so its notice saves nothing; what it freezes counts as lost only when the
+    hibernated instances are given up.
+    """
+    if lanes.job[lane, job, at.PHASE] != WORKING:
+        return
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    c = lanes.job[lane, job, at.OFFER]
+    hibernates = offers.fixed[c, at.HIBERNATES] == 1
+    missed = uniform(episodes.keys[slot, 1], job, lanes.job[lane, job, at.ATTEMPT], NOTICE)
+    if (
+        not hibernates
+        and episodes.job[slot, job, at.DUMP_S] <= offers.fixed[c, at.NOTICE_S]
+        and missed >= offers.chance[c, at.NOTICE_MISSED]
+    ):
+        lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
+        lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
+        return
+    kept = work_done_s(lanes, episodes, lane, job, t, True)
+    if kept > 0:
+        lanes.job_real[lane, job, at.SAVED] = share_after(lanes, lane, job, kept)
+        lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
+    if not hibernates:
+        elapsed = t - lanes.job[lane, job, at.WORK_START_S]
+        lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
+
+
+@njit(cache=True, error_model="numpy")
+def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
+    """Freeze a job on its instances; it may be put elsewhere meanwhile."""
+    t = lanes.lane[lane, at.NOW_S]
+    lanes.offer[lane, lanes.job[lane, job, at.OFFER], at.USED] -= episodes.job[
+        lanes.episode_of_lane[lane], job, at.EXECUTORS
+    ]
+    lanes.job[lane, job, at.PAUSED_S] = t
+    lanes.job[lane, job, at.PAUSED_LEFT_S] = lanes.job[lane, job, at.EVENT_S] - t
+    lanes.job[lane, job, at.PAUSED_PHASE] = lanes.job[lane, job, at.PHASE]
+    lanes.job[lane, job, at.PHASE] = HIBERNATED
+    lanes.job[lane, job, at.EVENT_S] = NEVER
+    lanes.job[lane, job, at.DUE_S] = t
+    lanes.job[lane, job, at.ENTERED_S] = t
+
+
+@njit(cache=True, error_model="numpy")
+def resume(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """Hibernated instances run again, billed anew, exactly where they stopped."""
+    t = lanes.lane[lane, at.NOW_S]
+    charge_disk(lanes, episodes, offers, lane, job)
+    pause = t - lanes.job[lane, job, at.PAUSED_S]
+    phase = lanes.job[lane, job, at.PAUSED_PHASE]
+    lanes.offer[lane, lanes.job[lane, job, at.OFFER], at.USED] += episodes.job[
+        lanes.episode_of_lane[lane], job, at.EXECUTORS
+    ]
+    lanes.job[lane, job, at.PHASE] = phase
+    lanes.job[lane, job, at.DUE_S] = NEVER
+    lanes.job[lane, job, at.WORK_START_S] += pause
+    lanes.job[lane, job, at.EVENT_S] = t + lanes.job[lane, job, at.PAUSED_LEFT_S]
+    if phase == IDLE:  # the next batch fell due, or falls due, by the clock
+        lanes.job[lane, job, at.EVENT_S] = max(t, lanes.job[lane, job, at.EVENT_S] - pause)
+    open_bill(lanes, episodes, lane, job)

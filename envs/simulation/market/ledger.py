@@ -1,0 +1,179 @@
+"""Running totals of a job (own misses, mutual misses, delay, money) and of the episode's objective.
+
+The totals grow as time passes, so the difference of two moments is what happened between them: the value of a
+decision is what the totals of its job gained from the decision to the end.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import accrued_charge
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.progress import share_done
+from envs.simulation.market.state import (
+    CHARGES_PER_USD,
+    DISK,
+    DONE,
+    EGRESS,
+    MISSES_BATCHES,
+    MISSES_TC,
+    ON_DEMAND,
+    QUEUED,
+    SPOT,
+    Floats,
+    Ints,
+    Lanes,
+    LogKind,
+    Offers,
+    Rules,
+    log_event,
+)
+from envs.simulation.snapshot import Category
+
+_STREAMING = int(Category.STREAMING)
+_MISS = int(LogKind.MISS)
+
+
+@njit(cache=True, error_model="numpy")
+def batches_due(episodes: Episodes, slot: int, job: int, t: int) -> int:
+    """Batches of a streaming job whose data are complete at `t`."""
+    passed = (t - episodes.job[slot, job, at.ARRIVAL_S]) // episodes.job[slot, job, at.PERIOD_S]
+    return int(min(episodes.job[slot, job, at.EXECUTIONS], passed))
+
+
+@njit(cache=True, error_model="numpy")
+def batch_delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
+    """What the batch that ends now adds to the mean delay of its job's batches."""
+    slot = lanes.episode_of_lane[lane]
+    due = (
+        episodes.job[slot, job, at.ARRIVAL_S]
+        + (lanes.job[lane, job, at.EXECUTED] + 1) * episodes.job[slot, job, at.PERIOD_S]
+    )
+    late = lanes.lane[lane, at.NOW_S] - due - episodes.job[slot, job, at.STANDARD_S]
+    return float(late / (3600.0 * episodes.job[slot, job, at.EXECUTIONS]))
+
+
+@njit(cache=True, error_model="numpy")
+def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
+    """Hours of delay so far: time in the system less the standard time of the work done.
+
+    Of a streaming job it is the mean over its batches of (end - due - standard time), where batches that are
+    due and not finished count with the time passed.
+    """
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    if lanes.job[lane, job, at.PHASE] == DONE:
+        return float(lanes.job_real[lane, job, at.DELAY])
+    arrival = episodes.job[slot, job, at.ARRIVAL_S]
+    standard = episodes.job[slot, job, at.STANDARD_S]
+    if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
+        return float((t - arrival - standard * share_done(lanes, episodes, lane, job)) / 3600.0)
+    delay = lanes.job_real[lane, job, at.DELAY]
+    finished = lanes.job[lane, job, at.EXECUTED]
+    due = batches_due(episodes, slot, job, t)
+    backlog = due - finished
+    if backlog > 0:
+        # The sum over k = finished+1..due of (t - arrival - k * period).
+        waits = backlog * (t - arrival) - episodes.job[slot, job, at.PERIOD_S] * (
+            (finished + 1 + due) * backlog // 2
+        )
+        work = standard * share_done(lanes, episodes, lane, job)
+        delay += (waits - work) / (3600.0 * episodes.job[slot, job, at.EXECUTIONS])
+    return float(delay)
+
+
+@njit(cache=True, error_model="numpy")
+def miss_weight(episodes: Episodes, rules: Rules, slot: int, job: int) -> float:
+    """A miss of this job in units of one time-critical miss."""
+    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+        return rules.batch_miss_usd / rules.miss_usd
+    return 1.0
+
+
+@njit(cache=True, error_model="numpy")
+def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """A deadline of the job passes now: its execution number `late_next` is not finished."""
+    slot = lanes.episode_of_lane[lane]
+    streaming = episodes.job[slot, job, at.CATEGORY] == _STREAMING
+    lanes.job[lane, job, at.MISSES] += 1
+    lanes.counters[lane, MISSES_BATCHES if streaming else MISSES_TC] += 1
+    c = lanes.job[lane, job, at.OFFER]
+    if c < 0:
+        return
+    lanes.offer[lane, c, at.MISSED] += 1
+    log_event(lanes, lane, _MISS, job, c, lanes.lane[lane, at.NOW_S], 1)
+    waited = lanes.job[lane, job, at.PHASE] == QUEUED or lanes.job[lane, job, at.WAITED] == 1
+    if streaming and lanes.job[lane, job, at.PHASE] != QUEUED:
+        # A batch that fell due after the job had left the queue did not wait in it.
+        due = lanes.job[lane, job, at.LATE_S] - episodes.job[slot, job, at.ALLOWANCE_S]
+        waited = waited and due < lanes.job[lane, job, at.STAY_START_S]
+    if offers.fixed[c, at.QUEUES] == 0 or not waited:
+        return
+    weight = miss_weight(episodes, rules, slot, job)
+    for other in range(lanes.lane[lane, at.ARRIVED]):
+        if other != job and lanes.job[lane, other, at.OFFER] == c:
+            later = lanes.offer[lane, c, at.DEPLOYMENTS] - lanes.job[lane, other, at.DEPLOYMENT]
+            decay = offers.decay[min(later, offers.decay.shape[0] - 1)]
+            lanes.job_real[lane, other, at.MUTUAL] += weight * decay
+
+
+@njit(cache=True, error_model="numpy")
+def take_mark(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """Note the running totals of a job just before it is decided."""
+    slot = lanes.episode_of_lane[lane]
+    lanes.lane[lane, at.DECIDED] = job
+    lanes.mark[lane, 0] = lanes.job[lane, job, at.MISSES] * miss_weight(episodes, rules, slot, job)
+    lanes.mark[lane, 1] = lanes.job_real[lane, job, at.MUTUAL]
+    lanes.mark[lane, 2] = delay_hours(lanes, episodes, lane, job)
+    charge = lanes.job[lane, job, at.CHARGE] + accrued_charge(lanes, episodes, offers, lane, job)
+    lanes.mark[lane, 3] = charge / CHARGES_PER_USD
+
+
+@njit(cache=True, error_model="numpy")
+def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) -> tuple[int, float]:
+    """(charges paid and owed, hours of delay) of all jobs so far."""
+    counters = lanes.counters[lane]
+    charge = counters[EGRESS] + counters[ON_DEMAND] + counters[SPOT] + counters[DISK]
+    delay = lanes.lane_real[lane, at.DELAY_CLOSED]
+    for job in range(lanes.lane[lane, at.ARRIVED]):
+        if lanes.job[lane, job, at.PHASE] != DONE:
+            charge += accrued_charge(lanes, episodes, offers, lane, job)
+            delay += delay_hours(lanes, episodes, lane, job)
+    return charge, delay
+
+
+@njit(cache=True, error_model="numpy")
+def objective(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> float:
+    """USD paid and owed, misses and delay of all jobs so far, in USD."""
+    counters = lanes.counters[lane]
+    charge, delay = money_and_delay(lanes, episodes, offers, lane)
+    misses = rules.miss_usd * counters[MISSES_TC] + rules.batch_miss_usd * counters[MISSES_BATCHES]
+    return float(charge / CHARGES_PER_USD + misses + rules.delay_usd_hour * delay)
+
+
+@njit(cache=True, error_model="numpy")
+def system_totals(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    which: Ints,
+    jobs: Ints,
+    outcome: Floats,
+) -> None:
+    """Per lane which[k]: misses of jobs[k] (-1: none), misses of all others, delay and USD of all jobs."""
+    for k in range(which.shape[0]):
+        lane = which[k]
+        slot = lanes.episode_of_lane[lane]
+        counters = lanes.counters[lane]
+        own = 0.0
+        if jobs[k] >= 0:
+            own = lanes.job[lane, jobs[k], at.MISSES] * miss_weight(episodes, rules, slot, jobs[k])
+        late_batches = counters[MISSES_BATCHES] * (rules.batch_miss_usd / rules.miss_usd)
+        charge, delay = money_and_delay(lanes, episodes, offers, lane)
+        outcome[k, 0] = own
+        outcome[k, 1] = counters[MISSES_TC] + late_batches - own
+        outcome[k, 2] = delay
+        outcome[k, 3] = charge / CHARGES_PER_USD

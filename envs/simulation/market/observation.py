@@ -1,0 +1,284 @@
+"""Fills the base columns of an observation from a lane (see `envs.simulation.snapshot`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import egress_charge
+from envs.simulation.market.clock import MEAN_STEPS
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.ledger import batches_due
+from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
+from envs.simulation.market.quotes import advance_cursor, recent_availability
+from envs.simulation.market.state import (
+    CHARGES_PER_USD,
+    HIBERNATED,
+    SETTING_UP,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+from envs.simulation.snapshot import (
+    HISTORY_STEPS,
+    Category,
+    ClusterField,
+    FloatArray,
+    JobField,
+    MaskArray,
+    PairField,
+    derive_into,
+)
+
+_STREAMING = int(Category.STREAMING)
+_TIME_CRITICAL = int(Category.TIME_CRITICAL)
+
+_C_SEQUENCE = int(ClusterField.SEQUENCE)
+_C_CAPACITY_NORMAL = int(ClusterField.CAPACITY_NORMAL)
+_C_CAPACITY_MAX = int(ClusterField.CAPACITY_MAX)
+_C_CAPACITY_NOW = int(ClusterField.CAPACITY_NOW)
+_C_HETERO = int(ClusterField.HETERO_FACTOR)
+_C_USED = int(ClusterField.USED)
+_C_HALTED = int(ClusterField.HALTED)
+_C_MISSED = int(ClusterField.MISSED)
+_C_MEAN_OCCUPATION = int(ClusterField.MEAN_OCCUPATION)
+_C_PRICE = int(ClusterField.PRICE_USD_HOUR)
+_C_ON_DEMAND = int(ClusterField.ON_DEMAND_USD_HOUR)
+_C_IS_SPOT = int(ClusterField.IS_SPOT)
+_C_AVAILABLE = int(ClusterField.AVAILABLE)
+_C_UP_RATIO = int(ClusterField.UP_RATIO)
+_C_SPELL = int(ClusterField.SPELL_S)
+_C_MEAN_UP = int(ClusterField.MEAN_UP_S)
+_C_LAUNCH = int(ClusterField.LAUNCH_S)
+_C_NOTICE = int(ClusterField.NOTICE_S)
+_C_PROVIDER = int(ClusterField.PROVIDER)
+_C_REGION = int(ClusterField.REGION)
+_C_QUEUES = int(ClusterField.QUEUES)
+
+_J_PRESENT = int(JobField.PRESENT)
+_J_CATEGORY = int(JobField.CATEGORY)
+_J_EXPECTED_HETERO = int(JobField.EXPECTED_HETERO)
+_J_SENSITIVITY = int(JobField.SENSITIVITY)
+_J_STANDARD = int(JobField.STANDARD_S)
+_J_EXECUTIONS = int(JobField.EXECUTIONS)
+_J_PERIOD = int(JobField.PERIOD_S)
+_J_DURATION = int(JobField.DURATION_S)
+_J_WAITED = int(JobField.WAITED_S)
+_J_AGE = int(JobField.AGE_S)
+_J_SLACK = int(JobField.SLACK_S)
+_J_HAS_DEADLINE = int(JobField.HAS_DEADLINE)
+_J_PROGRESS = int(JobField.PROGRESS)
+_J_RESTART = int(JobField.RESTART_S)
+_J_INTERVAL = int(JobField.CHECKPOINT_INTERVAL_S)
+_J_DATA = int(JobField.DATA_GB)
+_J_CHECKPOINT = int(JobField.CHECKPOINT_GB)
+_J_INTERRUPTIONS = int(JobField.INTERRUPTIONS)
+_J_RUNNING = int(JobField.RUNNING)
+_J_MISSES = int(JobField.MISSES)
+_J_BACKLOG = int(JobField.BACKLOG)
+
+_P_REQUEST = int(PairField.REQUEST)
+_P_PEAK_REQUEST = int(PairField.PEAK_REQUEST)
+_P_EXECUTION = int(PairField.EXECUTION_S)
+_P_DEADLINE = int(PairField.DEADLINE_S)
+_P_EGRESS = int(PairField.EGRESS_USD)
+_P_TRANSFER = int(PairField.TRANSFER_S)
+_P_HERE = int(PairField.HERE)
+
+
+@njit(cache=True, error_model="numpy")
+def observe_lane(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    lane: int,
+    clusters: FloatArray,
+    occupation: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+) -> None:
+    """Write the observation of one lane into arrays without a lane axis, mask included.
+
+    A lane whose episode is over shows no jobs and no valid action.
+    """
+    for c in range(offers.fixed.shape[0]):
+        observe_offer(lanes, episodes, offers, lane, c, clusters[c])
+        observe_occupation(lanes, offers, lane, c, occupation[c])
+    shown = lanes.lane[lane, at.WINDOW_N]
+    for k in range(jobs.shape[0]):
+        jobs[k, :] = 0.0
+        pairs[k, :, :] = 0.0
+        if k < shown:
+            observe_job(lanes, episodes, offers, rules, lane, lanes.window[lane, k], jobs[k], pairs[k])
+    derive_into(clusters, jobs, pairs, True, mask)
+
+
+@njit(cache=True, error_model="numpy")
+def observe_offer(
+    lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, c: int, row: FloatArray
+) -> None:
+    """Columns of one offer."""
+    slot = lanes.episode_of_lane[lane]
+    available, up_ratio, spell_s, mean_up_s = recent_availability(lanes, episodes, lane, c)
+    times = episodes.market[slot, c, at.PRICE_TIMES]
+    price_row = advance_cursor(times, lanes.offer[lane, c, at.PRICE_NOW], lanes.lane[lane, at.NOW_S])
+    lanes.offer[lane, c, at.PRICE_NOW] = price_row
+    quota = offers.fixed[c, at.QUOTA]
+    steps = min(MEAN_STEPS, lanes.lane[lane, at.SAMPLES])
+    row[_C_SEQUENCE] = c + 1
+    row[_C_CAPACITY_NORMAL] = quota if offers.fixed[c, at.QUEUES] == 1 else 0
+    row[_C_CAPACITY_MAX] = quota
+    row[_C_CAPACITY_NOW] = quota if available else 0
+    row[_C_HETERO] = offers.fixed[c, at.HETERO]
+    row[_C_USED] = lanes.offer[lane, c, at.USED]
+    row[_C_HALTED] = lanes.offer[lane, c, at.HALTED]
+    row[_C_MISSED] = lanes.offer[lane, c, at.MISSED]
+    row[_C_MEAN_OCCUPATION] = lanes.offer[lane, c, at.OCCUPATION_SUM] / (steps * quota) if steps > 0 else 0.0
+    row[_C_PRICE] = episodes.market[slot, c, at.PRICE, price_row] / 1e6
+    row[_C_ON_DEMAND] = episodes.on_demand_usd[slot, c]
+    row[_C_IS_SPOT] = offers.fixed[c, at.SPOT]
+    row[_C_AVAILABLE] = 1.0 if available else 0.0
+    row[_C_UP_RATIO] = up_ratio
+    row[_C_SPELL] = spell_s
+    row[_C_MEAN_UP] = mean_up_s if offers.fixed[c, at.SPOT] == 1 else 0.0
+    row[_C_LAUNCH] = offers.fixed[c, at.LAUNCH_S]
+    row[_C_NOTICE] = offers.fixed[c, at.NOTICE_S]
+    row[_C_PROVIDER] = offers.fixed[c, at.PROVIDER]
+    row[_C_REGION] = offers.fixed[c, at.REGION]
+    row[_C_QUEUES] = offers.fixed[c, at.QUEUES]
+
+
+@njit(cache=True, error_model="numpy")
+def observe_occupation(lanes: Lanes, offers: Offers, lane: int, c: int, row: FloatArray) -> None:
+    """The latest samples of an offer's occupation, oldest first, 0 where there are none yet."""
+    n = lanes.lane[lane, at.SAMPLES]
+    quota = np.float32(offers.fixed[c, at.QUOTA])
+    ring = lanes.occupation[lane, c]
+    if n < HISTORY_STEPS:
+        row[: HISTORY_STEPS - n] = 0.0
+        for k in range(n):
+            row[HISTORY_STEPS - n + k] = np.float32(ring[k]) / quota
+        return
+    oldest = n % HISTORY_STEPS
+    for k in range(HISTORY_STEPS - oldest):
+        row[k] = np.float32(ring[oldest + k]) / quota
+    for k in range(oldest):
+        row[HISTORY_STEPS - oldest + k] = np.float32(ring[k]) / quota
+
+
+@njit(cache=True, error_model="numpy")
+def observe_job(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    lane: int,
+    job: int,
+    row: FloatArray,
+    pairs: FloatArray,
+) -> None:
+    """Columns of one job that awaits a decision, and its columns on every offer."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    streaming = episodes.job[slot, job, at.CATEGORY] == _STREAMING
+    running = lanes.job[lane, job, at.PHASE] == WORKING
+    arrival = episodes.job[slot, job, at.ARRIVAL_S]
+    standard = episodes.job[slot, job, at.STANDARD_S]
+    executed = lanes.job[lane, job, at.EXECUTED]
+    left = episodes.job[slot, job, at.EXECUTIONS] - executed
+    done = share_done(lanes, episodes, lane, job)
+    has_deadline = streaming or episodes.job[slot, job, at.CATEGORY] == _TIME_CRITICAL
+    slack = 0
+    if has_deadline:
+        slack = (
+            arrival
+            + (executed + 1) * episodes.job[slot, job, at.PERIOD_S]
+            + episodes.job[slot, job, at.ALLOWANCE_S]
+            - t
+        )
+    row[_J_PRESENT] = 1.0
+    row[_J_CATEGORY] = episodes.job[slot, job, at.CATEGORY]
+    row[_J_EXPECTED_HETERO] = episodes.job[slot, job, at.EXPECTED_HETERO]
+    row[_J_SENSITIVITY] = episodes.job[slot, job, at.SENSITIVITY]
+    row[_J_STANDARD] = standard
+    row[_J_EXECUTIONS] = left
+    row[_J_PERIOD] = episodes.job[slot, job, at.PERIOD_S]
+    row[_J_DURATION] = left * episodes.job[slot, job, at.PERIOD_S] if streaming else standard * (1.0 - done)
+    row[_J_WAITED] = 0 if running else t - lanes.job[lane, job, at.ENTERED_S]
+    row[_J_AGE] = t - arrival
+    row[_J_SLACK] = slack
+    row[_J_HAS_DEADLINE] = 1.0 if has_deadline else 0.0
+    row[_J_PROGRESS] = executed / episodes.job[slot, job, at.EXECUTIONS] if streaming else done
+    row[_J_RESTART] = rules.restart_s
+    # A streaming job saves its state at the end of every batch.
+    row[_J_INTERVAL] = (
+        episodes.job[slot, job, at.PERIOD_S] if streaming else episodes.job[slot, job, at.INTERVAL_S]
+    )
+    row[_J_DATA] = episodes.job_real[slot, job, at.DATA_GB]
+    row[_J_CHECKPOINT] = episodes.job_real[slot, job, at.CHECKPOINT_GB]
+    row[_J_INTERRUPTIONS] = lanes.job[lane, job, at.INTERRUPTED]
+    row[_J_RUNNING] = 1.0 if running else 0.0
+    row[_J_MISSES] = lanes.job[lane, job, at.MISSES]
+    if streaming:
+        row[_J_BACKLOG] = batches_due(episodes, slot, job, t) - executed
+    observe_pairs(lanes, episodes, offers, rules, lane, job, done, slack, pairs)
+
+
+@njit(cache=True, error_model="numpy")
+def observe_pairs(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    lane: int,
+    job: int,
+    done: float,
+    slack: int,
+    pairs: FloatArray,
+) -> None:
+    """What each offer would mean for a job."""
+    slot = lanes.episode_of_lane[lane]
+    running = lanes.job[lane, job, at.PHASE] == WORKING
+    hibernated = lanes.job[lane, job, at.PHASE] == HIBERNATED
+    here = lanes.job[lane, job, at.OFFER] if running or hibernated else -1
+    interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
+    # A running job would first save what it has, where it is.
+    checkpoint = offers.fixed[here, at.REGION] if running else lanes.job[lane, job, at.CHECKPOINT_REGION]
+    for c in range(offers.fixed.shape[0]):
+        region = offers.fixed[c, at.REGION]
+        execution = episodes.execution_s[slot, job, c]
+        transfer = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
+        egress = egress_charge(episodes, offers, slot, job, region, checkpoint)
+        row = pairs[c]
+        row[_P_REQUEST] = episodes.job[slot, job, at.EXECUTORS]
+        row[_P_PEAK_REQUEST] = episodes.job[slot, job, at.EXECUTORS]
+        row[_P_EXECUTION] = wall_s(work_left_s(execution, done), interval, dump)
+        row[_P_DEADLINE] = slack
+        row[_P_EGRESS] = egress / CHARGES_PER_USD
+        row[_P_TRANSFER] = transfer + (dump if running else 0)
+        if c == here:
+            row[_P_HERE] = 1.0
+            row[_P_EXECUTION] = left_here_s(lanes, episodes, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def left_here_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> int:
+    """Seconds to the end of the current execution of a job that stays where it runs or hibernates."""
+    if lanes.job[lane, job, at.PHASE] == WORKING:
+        return int(lanes.job[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
+    left = int(lanes.job[lane, job, at.PAUSED_LEFT_S])
+    phase = lanes.job[lane, job, at.PAUSED_PHASE]
+    if phase == WORKING:
+        return left
+    slot = lanes.episode_of_lane[lane]
+    execution = episodes.execution_s[slot, job, lanes.job[lane, job, at.OFFER]]
+    work = wall_s(
+        work_left_s(execution, lanes.job_real[lane, job, at.SAVED]),
+        episodes.job[slot, job, at.INTERVAL_S],
+        episodes.job[slot, job, at.DUMP_S],
+    )
+    return left + work if phase == SETTING_UP else work

@@ -1,0 +1,170 @@
+"""Decisions and their first consequences: launches, local queues, moves."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.draws import FAILURE, LATENCY, uniform
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.execution import begin_set_up, return_to_buffer, vacate
+from envs.simulation.market.progress import share_done, worked_s
+from envs.simulation.market.quotes import sync_availability
+from envs.simulation.market.state import (
+    HIBERNATED,
+    LAUNCH_FAILURES,
+    LAUNCHING,
+    LOST_EXECUTOR_S,
+    MOVING,
+    NEVER,
+    QUEUED,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+
+
+@njit(cache=True, error_model="numpy")
+def apply_decision(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
+) -> None:
+    """Put a job on offer c, or on none for now (c = number of offers)."""
+    t = lanes.lane[lane, at.NOW_S]
+    slot = lanes.episode_of_lane[lane]
+    running = lanes.job[lane, job, at.PHASE] == WORKING
+    if c == offers.fixed.shape[0]:
+        wait = rules.reconsider_interval_s if running else rules.decision_interval_s
+        lanes.job[lane, job, at.DUE_S] = t + wait
+        return
+    lanes.job[lane, job, at.DUE_S] = NEVER
+    if running:
+        begin_move(lanes, episodes, offers, lane, job, c)
+        return
+    if lanes.job[lane, job, at.PHASE] == HIBERNATED:
+        leave_hibernated(lanes, episodes, offers, lane, job)
+    if offers.fixed[c, at.QUEUES] == 0:
+        lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
+    arrive(lanes, episodes, offers, rules, lane, job, c)
+
+
+@njit(cache=True, error_model="numpy")
+def begin_move(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int, c: int) -> None:
+    """Save a running job's progress and reserve its new place; the old instances run until it is saved."""
+    slot = lanes.episode_of_lane[lane]
+    lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
+    lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
+    lanes.job[lane, job, at.PHASE] = MOVING
+    lanes.job[lane, job, at.TARGET] = c
+    lanes.job[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + episodes.job[slot, job, at.DUMP_S]
+    if offers.fixed[c, at.QUEUES] == 0:
+        lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
+
+
+@njit(cache=True, error_model="numpy")
+def finish_move(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """The progress is saved: leave the old instances for the new offer."""
+    close_bill(lanes, episodes, offers, lane, job, False)
+    vacate(lanes, episodes, lane, job)
+    arrive(lanes, episodes, offers, rules, lane, job, lanes.job[lane, job, at.TARGET])
+
+
+@njit(cache=True, error_model="numpy")
+def leave_hibernated(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """Give up hibernated instances; what no checkpoint holds is lost."""
+    slot = lanes.episode_of_lane[lane]
+    charge_disk(lanes, episodes, offers, lane, job)
+    lanes.offer[lane, lanes.job[lane, job, at.OFFER], at.PRESENT] -= 1
+    if lanes.job[lane, job, at.PAUSED_PHASE] == WORKING:
+        stopped = lanes.job[lane, job, at.PAUSED_S] - lanes.job[lane, job, at.WORK_START_S]
+        lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, stopped)
+
+
+@njit(cache=True, error_model="numpy")
+def lost_executor_s(lanes: Lanes, episodes: Episodes, slot: int, lane: int, job: int, elapsed_s: int) -> int:
+    """Executor-seconds of work since the last periodic checkpoint."""
+    interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
+    lost = worked_s(elapsed_s, interval, dump, False) - worked_s(elapsed_s, interval, dump, True)
+    return int(episodes.job[slot, job, at.EXECUTORS] * lost)
+
+
+@njit(cache=True, error_model="numpy")
+def arrive(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
+) -> None:
+    """A job comes to offer c, whose quota already counts it (unless it has a queue)."""
+    lanes.job[lane, job, at.OFFER] = c
+    lanes.offer[lane, c, at.PRESENT] += 1
+    lanes.offer[lane, c, at.DEPLOYMENTS] += 1
+    lanes.job[lane, job, at.DEPLOYMENT] = lanes.offer[lane, c, at.DEPLOYMENTS]
+    lanes.job[lane, job, at.WAITED] = 0
+    if offers.fixed[c, at.QUEUES] == 0:
+        launch(lanes, episodes, offers, rules, lane, job)
+        return
+    slot = lanes.episode_of_lane[lane]
+    lanes.job[lane, job, at.PHASE] = QUEUED
+    lanes.job[lane, job, at.EVENT_S] = NEVER
+    lanes.job[lane, job, at.ENTERED_S] = lanes.lane[lane, at.NOW_S]
+    lanes.offer[lane, c, at.HALTED] += episodes.job[slot, job, at.EXECUTORS]
+    lanes.queue[lane, lanes.lane[lane, at.QUEUE_N]] = job
+    lanes.lane[lane, at.QUEUE_N] += 1
+    serve_queues(lanes, episodes, offers, rules, lane)
+
+
+@njit(cache=True, error_model="numpy")
+def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """Ask the provider for instances. Whether and when they come does not depend on the policy."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    c = lanes.job[lane, job, at.OFFER]
+    lanes.job[lane, job, at.ATTEMPT] += 1
+    attempt = lanes.job[lane, job, at.ATTEMPT]
+    key = episodes.keys[slot, 0]
+    available = sync_availability(lanes, episodes, lane, c, t)
+    fails = not available or uniform(key, job, attempt, FAILURE) < offers.chance[c, at.LAUNCH_FAILURE]
+    lanes.job[lane, job, at.PHASE] = LAUNCHING
+    lanes.job[lane, job, at.FAILS] = 1 if fails else 0
+    if fails:
+        lanes.job[lane, job, at.EVENT_S] = t + rules.failure_s
+    else:
+        latency = np.ceil(offers.fixed[c, at.LAUNCH_S] * (0.5 + uniform(key, job, attempt, LATENCY)))
+        lanes.job[lane, job, at.EVENT_S] = t + int(latency)
+
+
+@njit(cache=True, error_model="numpy")
+def launch_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """Instances run, or it is known that they will not."""
+    if lanes.job[lane, job, at.FAILS] == 0:
+        begin_set_up(lanes, episodes, offers, rules, lane, job)
+        return
+    lanes.counters[lane, LAUNCH_FAILURES] += 1
+    vacate(lanes, episodes, lane, job)
+    return_to_buffer(lanes, lane, job)
+
+
+@njit(cache=True, error_model="numpy")
+def serve_queues(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
+    """Start what fits, in order of arrival; `strict_fifo` lets nothing pass a job that does not fit."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    kept = 0
+    for k in range(lanes.lane[lane, at.QUEUE_N]):
+        job = lanes.queue[lane, k]
+        c = lanes.job[lane, job, at.OFFER]
+        executors = episodes.job[slot, job, at.EXECUTORS]
+        blocked = False
+        if rules.strict_fifo == 1:
+            for earlier in range(kept):
+                blocked = blocked or lanes.job[lane, lanes.queue[lane, earlier], at.OFFER] == c
+        if blocked or lanes.offer[lane, c, at.USED] + executors > offers.fixed[c, at.QUOTA]:
+            lanes.queue[lane, kept] = job
+            kept += 1
+            continue
+        lanes.offer[lane, c, at.HALTED] -= executors
+        lanes.offer[lane, c, at.USED] += executors
+        lanes.job[lane, job, at.WAITED] = 1 if t > lanes.job[lane, job, at.ENTERED_S] else 0
+        lanes.job[lane, job, at.STAY_START_S] = t
+        begin_set_up(lanes, episodes, offers, rules, lane, job)
+    lanes.lane[lane, at.QUEUE_N] = kept

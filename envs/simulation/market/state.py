@@ -1,0 +1,211 @@
+"""The state of N lanes of a market world as arrays: plain data, cheap to copy, shared with compiled code.
+
+Times are integer seconds since the episode's start. Money is kept in exact integers, `CHARGES_PER_USD` to the
+dollar: prices are whole micro-dollars per hour, and a charge is (micro-dollars per hour) x seconds.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from envs.simulation.market import columns as at
+from envs.simulation.snapshot import HISTORY_STEPS
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NEVER = 1 << 60
+CHARGES_PER_USD = 3_600_000_000
+SAMPLE_S = 300
+"""Occupation is sampled this often."""
+
+N_MARKS = 4
+
+
+class Phase(IntEnum):
+    """Where a job is in its life."""
+
+    FUTURE = 0
+    BUFFERED = 1
+    HIBERNATED = 2  # in the buffer; its instances may resume
+    QUEUED = 3  # waits inside an owned cluster
+    LAUNCHING = 4
+    SETTING_UP = 5  # instances run and are billed from here on
+    WORKING = 6
+    IDLE = 7  # a streaming job between two batches
+    MOVING = 8  # writes a last checkpoint before it leaves on-demand instances
+    DONE = 9
+
+
+class Counter(IntEnum):
+    """Columns of `Lanes.counters`: totals of an episode."""
+
+    INTERRUPTIONS = 0
+    LAUNCH_FAILURES = 1
+    MISSES_TC = 2
+    MISSES_BATCHES = 3
+    EGRESS = 4  # charges
+    ON_DEMAND = 5  # charges
+    SPOT = 6  # charges
+    DISK = 7  # charges
+    OWNED_EXECUTOR_S = 8
+    LOST_EXECUTOR_S = 9
+
+
+class LogField(IntEnum):
+    """Columns of `Lanes.log`."""
+
+    KIND = 0  # LogKind
+    JOB = 1
+    OFFER = 2
+    START_S = 3
+    END_S = 4
+    LATE = 5
+
+
+class LogKind(IntEnum):
+    """Rows of `Lanes.log`."""
+
+    SEGMENT = 0
+    MISS = 1
+    INTERRUPTION = 2
+
+
+class Status(IntEnum):
+    """Whether a lane's episode goes on."""
+
+    RUNNING = 0
+    ENDED = 1
+    TRUNCATED = 2
+
+
+FUTURE = int(Phase.FUTURE)
+BUFFERED = int(Phase.BUFFERED)
+HIBERNATED = int(Phase.HIBERNATED)
+QUEUED = int(Phase.QUEUED)
+LAUNCHING = int(Phase.LAUNCHING)
+SETTING_UP = int(Phase.SETTING_UP)
+WORKING = int(Phase.WORKING)
+IDLE = int(Phase.IDLE)
+MOVING = int(Phase.MOVING)
+DONE = int(Phase.DONE)
+
+INTERRUPTIONS = int(Counter.INTERRUPTIONS)
+LAUNCH_FAILURES = int(Counter.LAUNCH_FAILURES)
+MISSES_TC = int(Counter.MISSES_TC)
+MISSES_BATCHES = int(Counter.MISSES_BATCHES)
+EGRESS = int(Counter.EGRESS)
+ON_DEMAND = int(Counter.ON_DEMAND)
+SPOT = int(Counter.SPOT)
+DISK = int(Counter.DISK)
+OWNED_EXECUTOR_S = int(Counter.OWNED_EXECUTOR_S)
+LOST_EXECUTOR_S = int(Counter.LOST_EXECUTOR_S)
+
+RUNNING = int(Status.RUNNING)
+ENDED = int(Status.ENDED)
+TRUNCATED = int(Status.TRUNCATED)
+
+
+class Lanes(NamedTuple):
+    """Everything that changes while N episodes run. N lanes, C offers, J shown jobs, M jobs at most.
+
+    The columns of the last axes are named in `columns`.
+    """
+
+    episode_of_lane: Ints  # (N,) slot of `Episodes` that the lane plays
+    lane: Ints  # (N, columns)
+    lane_real: Floats  # (N, columns)
+    counters: Ints  # (N, len(Counter))
+    mark: Floats  # (N, N_MARKS) running totals of the decided job just before its decision
+    window: Ints  # (N, J) jobs that may be decided now, by arrival
+    queue: Ints  # (N, M) jobs that wait inside owned clusters, in order
+    log: Ints  # (N, L, len(LogField)) what happened, for drawing; L is 0 where nothing is kept
+    offer: Ints  # (N, C, columns)
+    occupation: NDArray[np.int16]  # (N, C, HISTORY_STEPS) executors used, a ring
+    job: Ints  # (N, M, columns)
+    job_real: Floats  # (N, M, columns)
+
+
+class Offers(NamedTuple):
+    """What never changes about C offers in R regions."""
+
+    fixed: Ints  # (C, columns)
+    chance: Floats  # (C, columns)
+    egress_charge_gb: Floats  # (R, R) charges per GB, from row to column
+    seconds_per_gb: Floats  # (R, R)
+    decay: Floats  # beta ** 0, 1, 2, ...
+
+
+class Rules(NamedTuple):
+    """Scalars of a world."""
+
+    decision_interval_s: int
+    reconsider_interval_s: int
+    failure_s: int
+    restart_s: int
+    strict_fifo: int
+    miss_usd: float
+    batch_miss_usd: float
+    delay_usd_hour: float
+    max_decisions: int
+    max_s: int
+
+
+def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_rows: int = 0) -> Lanes:
+    """Lanes before their first reset: they play nothing and have ended."""
+    lanes = Lanes(
+        episode_of_lane=np.full(n_lanes, -1, np.int64),
+        lane=np.zeros((n_lanes, at.LOG_N + 1), np.int64),
+        lane_real=np.zeros((n_lanes, at.DELAY_CLOSED + 1), np.float64),
+        counters=np.zeros((n_lanes, len(Counter)), np.int64),
+        mark=np.zeros((n_lanes, N_MARKS), np.float64),
+        window=np.zeros((n_lanes, window), np.int64),
+        queue=np.zeros((n_lanes, max_jobs), np.int64),
+        log=np.zeros((n_lanes, log_rows, len(LogField)), np.int64),
+        offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
+        occupation=np.zeros((n_lanes, n_offers, HISTORY_STEPS), np.int16),
+        job=np.zeros((n_lanes, max_jobs, at.FINISH_S + 1), np.int64),
+        job_real=np.zeros((n_lanes, max_jobs, at.DELAY + 1), np.float64),
+    )
+    lanes.lane[:, at.STATUS] = TRUNCATED
+    lanes.lane[:, at.DECIDED] = -1
+    return lanes
+
+
+def copy_lanes(lanes: Lanes, sources: Ints, targets: Ints) -> None:
+    """Make lane targets[k] an exact copy of lane sources[k], for every k."""
+    for array in cast("tuple[NDArray[Any], ...]", lanes):
+        array[targets] = array[sources]
+
+
+def clear_lane(lanes: Lanes, lane: int, slot: int, n_jobs: int) -> None:
+    """Put a lane at the start of the episode in `slot`, before its first instant."""
+    for array in cast("tuple[NDArray[Any], ...]", lanes):
+        array[lane] = 0
+    lanes.episode_of_lane[lane] = slot
+    lanes.lane[lane, at.LIMIT] = n_jobs
+    lanes.lane[lane, at.DECIDED] = -1
+    for column in (at.EVENT_S, at.DUE_S, at.LATE_S):
+        lanes.job[lane, :, column] = NEVER
+    for column in (at.OFFER, at.TARGET, at.CHECKPOINT_REGION):
+        lanes.job[lane, :, column] = -1
+
+
+@njit(cache=True, error_model="numpy")
+def log_event(lanes: Lanes, lane: int, kind: int, job: int, offer: int, start_s: int, late: int) -> None:
+    """Note what happened up to now, if this world keeps a log with room for it."""
+    n = lanes.lane[lane, at.LOG_N]
+    if n < lanes.log.shape[1]:
+        row = lanes.log[lane, n]
+        row[0] = kind
+        row[1] = job
+        row[2] = offer
+        row[3] = start_s
+        row[4] = lanes.lane[lane, at.NOW_S]
+        row[5] = late
+        lanes.lane[lane, at.LOG_N] = n + 1

@@ -1,0 +1,188 @@
+"""Draws the jobs of an episode: one-shot jobs with and without a deadline, and streaming jobs.
+
+Sizes and durations follow laws that were fitted to recorded clusters and are handed in (`JobLaw`). Each
+property has a generator of its own, so changing one law leaves the others' draws alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.arrivals import draw_arrivals
+from envs.simulation.availability import LognormalMixture
+from envs.simulation.market.config import MarketConfig, OfferConfig, WorkloadConfig
+from envs.simulation.market.episodes import Jobs
+from envs.simulation.market.state import Floats, Ints
+from envs.simulation.snapshot import Category
+from envs.simulation.streams import Streams
+from envs.simulation.world import WorldError
+
+HOUR_S = 3600
+
+
+@dataclass(frozen=True)
+class JobLaw:
+    """What recordings say about jobs.
+
+    Attributes:
+        gang_sizes: executors that a job needs at once.
+        gang_weights: how often each size occurs.
+        durations: of one-shot jobs, seconds, before the bounds of `WorkloadConfig.standard_s`.
+        hourly_weights: (24,) share of a day's load in each hour.
+    """
+
+    gang_sizes: tuple[int, ...]
+    gang_weights: tuple[float, ...]
+    durations: LognormalMixture
+    hourly_weights: tuple[float, ...]
+
+
+def draw_arrival_units(config: WorkloadConfig, streams: Streams) -> Ints:
+    """(n,) arrival times in seconds before the hours of the day bend them, not decreasing."""
+    times = draw_arrivals(config.arrivals, config.jobs, streams.generator("arrivals"))
+    if config.arrivals.pattern == "trace":
+        return times
+    return times * config.arrival_unit_s
+
+
+def bend_by_hour(times_s: Ints, weights: tuple[float, ...], origin_s: int) -> Ints:
+    """Move arrival times so that the load follows the hours of the day, at the same mean rate.
+
+    The times count from `origin_s`. A time t of even load becomes the moment at which the load since the
+    start, with hour h weighted by 24 * weights[h], has reached t (time-rescaling of a Poisson process).
+
+    Args:
+        times_s: (n,) seconds, not decreasing.
+        weights: (24,) shares of a day's load, summing to 1.
+        origin_s: where the episode starts on a clock whose hour 0 begins at 0.
+    """
+    share = np.asarray(weights, np.float64) / np.sum(weights)
+    rates = 24.0 * share
+    first = origin_s % (24 * HOUR_S)
+    hours = int(times_s[-1] // HOUR_S) + 50
+    edges_s = np.concatenate([[0.0], (np.arange(1, hours + 1) * HOUR_S - first % HOUR_S).astype(np.float64)])
+    rate = rates[(first // HOUR_S + np.arange(hours)) % 24]
+    load = np.concatenate([[0.0], np.cumsum(np.diff(edges_s) * rate)])
+    row = np.minimum(np.searchsorted(load, times_s, side="right") - 1, hours - 1)
+    inside = np.where(rate[row] > 0, (times_s - load[row]) / np.maximum(rate[row], 1e-12), 0.0)
+    return np.asarray(np.ceil(edges_s[row] + inside), np.int64)
+
+
+def execution_seconds(
+    standard_s: Ints, expected_hetero: Ints, sensitivity: Ints, hetero: Ints, zeta: float
+) -> Ints:
+    """(n, C) time of one execution on each offer: ceil(std * h / clip(hf_c, h -+ zeta * sen)).
+
+    Source: Liu 2022, section 5.3.
+    """
+    width = zeta * sensitivity.astype(np.float64)
+    low = np.maximum(expected_hetero - width, 1.0)[:, None]
+    high = (expected_hetero + width)[:, None]
+    effective = np.clip(hetero[None, :].astype(np.float64), low, high)
+    return np.ceil((standard_s * expected_hetero)[:, None] / effective).astype(np.int64)
+
+
+def draw_jobs(
+    config: WorkloadConfig,
+    market: MarketConfig,
+    offers: tuple[OfferConfig, ...],
+    n_regions: int,
+    law: JobLaw,
+    arrival_s: Ints,
+    streams: Streams,
+) -> Jobs:
+    """The jobs of an episode, given when they arrive.
+
+    Raises:
+        WorldError: for an empty workload, or gangs that fit on no offer.
+    """
+    n = len(arrival_s)
+    if n == 0:
+        raise WorldError("the workload is empty: expected at least one arrival")
+    names = ("category", "gang", "work", "hetero", "sensitivity", "slack", "stream", "data", "home")
+    draw = dict(zip(names, streams.generator("job_sizes").spawn(len(names)), strict=True))
+    categories = np.array([Category.GENERAL, Category.TIME_CRITICAL, Category.STREAMING], np.int64)
+    shares = [config.general, config.time_critical, config.streaming]
+    category = draw["category"].choice(categories, size=n, p=np.asarray(shares) / sum(shares))
+    streaming = category == Category.STREAMING
+    critical = category == Category.TIME_CRITICAL
+
+    period = _integers(draw["stream"], config.period_s, n)
+    batches = _integers(draw["stream"], config.batches, n)
+    batch_s = np.rint(period * _uniform(draw["stream"], config.batch_work, n)).astype(np.int64)
+    batch_allowance = np.rint(period * _uniform(draw["stream"], config.batch_allowance, n)).astype(np.int64)
+
+    one_shot_s = _durations(config, law, draw["work"], n)
+    standard = np.where(streaming, np.maximum(batch_s, 1), one_shot_s)
+    slack = _uniform(draw["slack"], config.slack, n)
+    allowance = np.ceil(one_shot_s * slack + config.slack_s).astype(np.int64)
+    hetero = _integers(draw["hetero"], config.expected_hetero, n)
+    sensitivity = _integers(draw["sensitivity"], config.sensitivity, n)
+    factors = np.array([offer.hetero_factor for offer in offers], np.int64)
+
+    data_gb = np.clip(
+        draw["data"].lognormal(np.log(config.data_gb_median), config.data_gb_sigma, n),
+        config.data_gb[0],
+        config.data_gb[1],
+    )
+    checkpoint_gb = np.exp(_uniform(draw["data"], np.log(config.checkpoint_gb).tolist(), n))
+    dump = np.ceil(market.dump_base_s + checkpoint_gb / market.dump_gb_s).astype(np.int64)
+    return Jobs(
+        arrival_s=arrival_s,
+        category=category,
+        executors=_gangs(config, law, offers, draw["gang"], n),
+        standard_s=standard,
+        expected_hetero=hetero,
+        sensitivity=sensitivity,
+        executions=np.where(streaming, batches, 1),
+        period_s=np.where(streaming, period, 0),
+        allowance_s=np.where(streaming, batch_allowance, np.where(critical, allowance, 0)),
+        data_gb=data_gb,
+        checkpoint_gb=checkpoint_gb,
+        interval_s=np.where(streaming, 0, config.checkpoint_interval_s),
+        dump_s=dump,
+        home=draw["home"].integers(0, n_regions, size=n),
+        execution_s=execution_seconds(standard, hetero, sensitivity, factors, config.zeta),
+    )
+
+
+def _integers(rng: np.random.Generator, bounds: list[int], n: int) -> NDArray[np.int64]:
+    return rng.integers(bounds[0], bounds[1], size=n, endpoint=True)
+
+
+def _uniform(rng: np.random.Generator, bounds: list[float], n: int) -> Floats:
+    return rng.uniform(bounds[0], bounds[1], n)
+
+
+def _gangs(
+    config: WorkloadConfig, law: JobLaw, offers: tuple[OfferConfig, ...], rng: np.random.Generator, n: int
+) -> Ints:
+    sizes = np.array(config.gangs or law.gang_sizes, np.int64)
+    weights = np.array(config.gang_weights or law.gang_weights, np.float64)
+    largest = max(offer.quota for offer in offers)
+    if config.gangs and max(config.gangs) > largest:
+        raise WorldError(
+            f"workload.gangs has {max(config.gangs)} executors, the largest quota of an offer is {largest}: "
+            "lower the gang or raise a quota"
+        )
+    fits = sizes <= largest
+    if not fits.any():
+        raise WorldError(f"no gang of {sizes.tolist()} fits a quota of {largest}: raise a quota")
+    return rng.choice(sizes[fits], size=n, p=weights[fits] / weights[fits].sum())
+
+
+def _durations(config: WorkloadConfig, law: JobLaw, rng: np.random.Generator, n: int) -> Ints:
+    """Durations within the bounds, by rejection; what still falls outside after 50 rounds is clipped."""
+    low, high = config.standard_s
+    kept: Floats = np.empty(0)
+    for _ in range(50):
+        drawn = law.durations.sample(rng, n)
+        kept = np.concatenate([kept, drawn[(drawn >= low) & (drawn <= high)]])
+        if len(kept) >= n:
+            break
+    if len(kept) < n:
+        kept = np.concatenate([kept, np.clip(law.durations.sample(rng, n), low, high)])
+    return np.ceil(kept[:n]).astype(np.int64)

@@ -1,0 +1,359 @@
+"""The market world as a `BatchWorld`: N lanes stepped by one call of compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.clock import advance, step_lane
+from envs.simulation.market.config import MarketWorldConfig
+from envs.simulation.market.episodes import (
+    EpisodeData,
+    Episodes,
+    changes_of,
+    empty_episodes,
+    grow,
+    store,
+)
+from envs.simulation.market.ledger import objective, system_totals
+from envs.simulation.market.metrics import HIGHER_IS_BETTER, METRICS, episode_metrics
+from envs.simulation.market.observation import observe_lane
+from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
+from envs.simulation.market.state import (
+    CHARGES_PER_USD,
+    N_MARKS,
+    RUNNING,
+    TRUNCATED,
+    Floats,
+    Ints,
+    Lanes,
+    Offers,
+    Rules,
+    clear_lane,
+    copy_lanes,
+    empty_lanes,
+)
+from envs.simulation.market.timeline import lane_timeline
+from envs.simulation.snapshot import Category, FloatArray, MaskArray, Observation, empty_observation
+from envs.simulation.timeline import Timeline
+from envs.simulation.world import EpisodeKey, WorldError, WorldSpec
+
+COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
+# Typical magnitudes of a decision's components under cheapest-spot placement.
+SCALES = (1.0, 1.0, 2.0, 5.0)
+_LOG_ROWS = 65_536
+
+
+@njit(cache=True, error_model="numpy")
+def step_lanes(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    actions: Ints,
+    active: NDArray[np.bool_],
+    clusters: FloatArray,
+    occupation: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    rewards: Floats,
+    done: NDArray[np.bool_],
+) -> int:
+    """Step every active lane and rewrite its observation; the first lane with an invalid action, else -1."""
+    for lane in range(actions.shape[0]):
+        if active[lane]:
+            action = actions[lane]
+            invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != RUNNING
+            if invalid or mask[lane, action] == 0:
+                return lane
+    for lane in range(actions.shape[0]):
+        rewards[lane] = 0.0
+        done[lane] = True
+        if active[lane]:
+            rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, actions[lane])
+            done[lane] = lanes.lane[lane, at.STATUS] != RUNNING
+            observe_lane(
+                lanes,
+                episodes,
+                offers,
+                rules,
+                lane,
+                clusters[lane],
+                occupation[lane],
+                jobs[lane],
+                pairs[lane],
+                mask[lane],
+            )
+    return -1
+
+
+class MarketWorld:
+    """N independent lanes of one market world: offers over clouds, spot and on demand, and owned clusters.
+
+    The reward of a decision is minus what the objective grew by until the next decision, so an episode's
+    rewards sum to minus the objective, `cost_usd_eq`: USD paid, plus `miss_usd` per missed time-critical job,
+    `batch_miss_usd` per late batch and `delay_usd_hour` per hour of delay.
+
+    Attributes:
+        config: the validated configuration.
+        data: the recorded market.
+        spec: fixed facts.
+        n_lanes: N.
+        observation: overwritten by `step` and `reset`.
+        lanes: mutable state, for compiled code that steps lanes itself (`clock.step_lane`).
+        episodes: episode data by slot, likewise; replaced when it grows, so read it anew after a `reset`.
+        offers: fixed facts of the offers, likewise.
+        rules: scalars, likewise.
+    """
+
+    spec: WorldSpec
+    n_lanes: int
+    observation: Observation
+
+    def __init__(
+        self, config: MarketWorldConfig, data: MarketData, n_lanes: int = 1, record: bool = False
+    ) -> None:
+        """Make lanes that play nothing yet; call `reset`.
+
+        Args:
+            config: what to simulate.
+            data: the market it happens in.
+            n_lanes: copies.
+            record: remember who ran where, for `timeline`.
+
+        Raises:
+            WorldError: for a configuration or data that make no sense, or n_lanes < 1.
+        """
+        config.validate()
+        data.validate()
+        if n_lanes < 1:
+            raise WorldError(f"a world needs at least one lane, got n_lanes={n_lanes}")
+        self.config, self.data, self.n_lanes, self.record = config, data, n_lanes, record
+        market = config.market
+        n_offers = len(data.offers)
+        self.spec = WorldSpec(
+            name="multicloud",
+            window=market.window,
+            n_clusters=n_offers,
+            cluster_names=tuple(offer.name for offer in data.offers),
+            components=COMPONENTS,
+            weights=(market.miss_usd, market.miss_usd * market.mutual_weight, market.delay_usd_hour, 1.0),
+            scales=SCALES,
+            metrics=METRICS,
+            higher_is_better=HIGHER_IS_BETTER,
+            time_unit="s",
+            objective_weights=(market.miss_usd, market.miss_usd, market.delay_usd_hour, 1.0),
+        )
+        self.rules = Rules(
+            decision_interval_s=market.decision_interval_s,
+            reconsider_interval_s=market.reconsider_interval_s,
+            failure_s=market.failure_s,
+            restart_s=market.restart_s,
+            strict_fifo=int(market.strict_fifo),
+            miss_usd=float(market.miss_usd),
+            batch_miss_usd=float(market.batch_miss_usd),
+            delay_usd_hour=float(market.delay_usd_hour),
+            max_decisions=market.max_decisions,
+            max_s=market.max_s,
+        )
+        self.offers = make_offers(config, data)
+        self.lanes = empty_lanes(
+            n_lanes, market.window, n_offers, config.workload.jobs, _LOG_ROWS if record else 0
+        )
+        self.episodes = empty_episodes(1, config.workload.jobs, n_offers, 1)
+        self.observation = empty_observation(market.window, n_offers, (n_lanes,))
+        self._everyone = np.ones(n_lanes, np.bool_)
+
+    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+        """Start the episode keys[k] in lane lanes[k] (all lanes if None) and show its first decision."""
+        chosen = range(self.n_lanes) if lanes is None else lanes
+        if len(keys) != len(chosen):
+            raise ValueError(f"{len(keys)} episode keys for {len(chosen)} lanes: give one per lane")
+        for key, lane in zip(keys, chosen, strict=True):
+            self.load(draw_episode(self.config, self.data, key), lane)
+
+    def load(self, episode: EpisodeData, lane: int = 0) -> None:
+        """Start a given episode in a lane and show its first decision.
+
+        Raises:
+            WorldError: for an empty workload, or more jobs than `workload.jobs`.
+        """
+        n, room = len(episode.jobs.arrival_s), self.lanes.job.shape[1]
+        if not 1 <= n <= room:
+            raise WorldError(f"an episode of {n} jobs in a world for 1 to {room}: set workload.jobs to {n}")
+        slot = self._free_slot(lane)
+        changes = changes_of(episode)
+        if slot >= self.episodes.n_jobs.shape[0] or changes > self.episodes.market.shape[3]:
+            slots = max(slot + 1, 2 * self.episodes.n_jobs.shape[0] if slot > 0 else 1)
+            self.episodes = grow(self.episodes, slots, changes + changes // 4)
+        store(self.episodes, slot, episode)
+        clear_lane(self.lanes, lane, slot, n)
+        advance(self.lanes, self.episodes, self.offers, self.rules, lane)
+        start = objective(self.lanes, self.episodes, self.offers, self.rules, lane)
+        self.lanes.lane_real[lane, at.OBJECTIVE] = start
+        self._show(lane)
+
+    def step(
+        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Take one decision in every active lane: (reward (N,), done (N,)). Inactive lanes give 0, True.
+
+        Raises:
+            ValueError: for an action outside the mask of its lane, or a lane that has ended; nothing changes.
+        """
+        rewards = np.empty(self.n_lanes, np.float64)
+        done = np.empty(self.n_lanes, np.bool_)
+        observation = self.observation
+        failed = step_lanes(
+            self.lanes,
+            self.episodes,
+            self.offers,
+            self.rules,
+            actions,
+            self._everyone if active is None else active,
+            observation["clusters"],
+            observation["occupation"],
+            observation["jobs"],
+            observation["pairs"],
+            observation["action_mask"],
+            rewards,
+            done,
+        )
+        if failed >= 0:
+            raise ValueError(self._refusal(failed, int(actions[failed])))
+        return rewards, done
+
+    def truncated(self, lane: int) -> bool:
+        """Whether the episode in a lane was cut off by `max_decisions` or `max_s`."""
+        return bool(self.lanes.lane[lane, at.STATUS] == TRUNCATED)
+
+    def decided_jobs(self) -> NDArray[np.int64]:
+        """(N,) job that the latest `step` decided in each lane, -1 where none."""
+        return self.lanes.lane[:, at.DECIDED].copy()
+
+    def marks(self) -> NDArray[np.float64]:
+        """(N, 4) running totals of the decided job (see `ledger`), taken just before the latest action."""
+        return self.lanes.mark.copy()
+
+    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(D, 4) minus what each decision's job gained in misses, mutual misses, delay and money since.
+
+        Raises:
+            ValueError: while the lane has not ended.
+        """
+        self._require_done(lane)
+        slot = self.lanes.episode_of_lane[lane]
+        batch = self.config.market.batch_miss_usd / self.config.market.miss_usd
+        weight = np.where(self.episodes.job[slot, jobs, at.CATEGORY] == Category.STREAMING, batch, 1.0)
+        final = np.empty((len(jobs), N_MARKS), np.float64)
+        final[:, 0] = self.lanes.job[lane, jobs, at.MISSES] * weight
+        final[:, 1] = self.lanes.job_real[lane, jobs, at.MUTUAL]
+        final[:, 2] = self.lanes.job_real[lane, jobs, at.DELAY]
+        final[:, 3] = self.lanes.job[lane, jobs, at.CHARGE] / CHARGES_PER_USD
+        return marks - final
+
+    def metrics(self, lane: int) -> Mapping[str, float]:
+        """Metrics of the finished episode in a lane, keyed by `spec.metrics` (see `metrics`).
+
+        Raises:
+            ValueError: while the lane has not ended.
+        """
+        self._require_done(lane)
+        return episode_metrics(self.lanes, self.episodes, self.offers, self.rules, lane)
+
+    def fingerprint(self, key: EpisodeKey) -> str:
+        """SHA-256 of everything random in an episode (workload, prices, availability, keys)."""
+        return fingerprint(draw_episode(self.config, self.data, key))
+
+    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Make lane targets[k] an exact copy of lane sources[k]: same past, same future.
+
+        Copies share the episode's data in memory; their states are their own from then on.
+        """
+        copy_lanes(self.lanes, sources, targets)
+        for array in (
+            self.observation["clusters"],
+            self.observation["occupation"],
+            self.observation["jobs"],
+            self.observation["pairs"],
+            self.observation["action_mask"],
+        ):
+            array[targets] = array[sources]
+
+    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+        """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended.
+
+        Raises:
+            ValueError: if `further` < 0.
+        """
+        if further < 0:
+            raise ValueError(f"further arrivals must be >= 0, got {further}")
+        limit = np.minimum(self.lanes.lane[lanes, at.LIMIT], self.lanes.lane[lanes, at.ARRIVED] + further)
+        self.lanes.lane[lanes, at.LIMIT] = limit
+
+    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, 4) what the system has cost so far, as seen from job jobs[k] (-1: none) in lane lanes[k].
+
+        Minus the job's own misses, minus all other misses (in units of one time-critical miss), minus the
+        hours of delay and the USD of all jobs. Weighted with `spec.objective_weights` they sum to the
+        episode's return so far.
+        """
+        outcome = np.empty((len(lanes), N_MARKS), np.float64)
+        system_totals(self.lanes, self.episodes, self.offers, self.rules, lanes, jobs, outcome)
+        return -outcome
+
+    def timeline(self, lane: int = 0) -> Timeline:
+        """What happened in a lane so far.
+
+        Raises:
+            WorldError: unless the world was made with record=True.
+        """
+        if not self.record:
+            raise WorldError("this world keeps no history: make it with record=True to draw it")
+        return lane_timeline(self.lanes, self.episodes, self.offers, self.spec, lane)
+
+    def _free_slot(self, lane: int) -> int:
+        """A slot that no other lane plays (copies share slots, so one of N is always free)."""
+        others = set(np.delete(self.lanes.episode_of_lane, lane).tolist())
+        own = int(self.lanes.episode_of_lane[lane])
+        if own >= 0 and own not in others:
+            return own
+        return next(slot for slot in range(self.n_lanes) if slot not in others)
+
+    def _show(self, lane: int) -> None:
+        observation = self.observation
+        observe_lane(
+            self.lanes,
+            self.episodes,
+            self.offers,
+            self.rules,
+            lane,
+            observation["clusters"][lane],
+            observation["occupation"][lane],
+            observation["jobs"][lane],
+            observation["pairs"][lane],
+            observation["action_mask"][lane],
+        )
+
+    def _require_done(self, lane: int) -> None:
+        if self.lanes.lane[lane, at.STATUS] == RUNNING:
+            raise ValueError(f"the episode in lane {lane} has not ended: values and metrics come at its end")
+
+    def _refusal(self, lane: int, action: int) -> str:
+        """Why a lane cannot take an action, in one line."""
+        if self.lanes.lane[lane, at.STATUS] != RUNNING:
+            return f"lane {lane} has ended: reset it, or leave it out with `active`"
+        if not 0 <= action < self.spec.n_actions:
+            return f"action {action} of lane {lane} is outside 0..{self.spec.n_actions - 1}"
+        position, c = divmod(action, self.spec.n_clusters + 1)
+        shown = int(self.lanes.lane[lane, at.WINDOW_N])
+        if position >= shown:
+            reason = f"position {position} holds no job ({shown} jobs are shown)"
+        else:
+            reason = f"{self.spec.cluster_names[c]} is unavailable, full, too small, or where the job is"
+        return f"action {action} of lane {lane} is invalid: {reason}; choose where action_mask is 1"
