@@ -224,7 +224,6 @@ def test_the_commands_end_to_end(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("config=first.yaml", "episodes=3"), "episodes=3 was given with config="),
-        (("+env=multicluster", "policies=[maf,rl_lsfc]"), "'rl_lsfc' is not a rule"),
         (("+env=multicluster", "out=/proc/nowhere"), "cannot write into /proc/nowhere"),
     ],
 )
