@@ -16,14 +16,15 @@ the text is open this is our choice):
 AR = wait inside the cluster + execution; the time in the global buffer does not count. A job's next batch is
 requested at max(deployment + k * period, end of the batch before).
 
-Every job has at most one pending event, so a time wheel of linked lists holds them all; a local queue is
-looked at only when something changed that may let an execution start.
+Cells of the lane's arrays are addressed in full (`cluster[i, c, USED]`) where code runs in every slice: a
+view of a row costs more than what is done with it.
 """
 
 from __future__ import annotations
 
 from numba import njit
 
+from envs.simulation.slices.queues import enqueue, plan, request_now, schedule, take_due
 from envs.simulation.slices.state import (
     NOBODY,
     ClusterState,
@@ -44,9 +45,6 @@ _ARRIVAL = int(JobData.ARRIVAL)
 _STANDARD = int(JobData.STANDARD)
 _EXECUTIONS = int(JobData.EXECUTIONS)
 _PERIOD = int(JobData.PERIOD)
-_REQUEST = int(PairData.REQUEST)
-_PEAK_REQUEST = int(PairData.PEAK_REQUEST)
-_EXECUTION = int(PairData.EXECUTION)
 _DEADLINE = int(PairData.DEADLINE)
 
 _L_TIME = int(LaneState.TIME)
@@ -60,7 +58,6 @@ _L_DECIDED = int(LaneState.DECIDED)
 _L_LIMIT = int(LaneState.LIMIT)
 
 _C_USED = int(ClusterState.USED)
-_C_HALTED = int(ClusterState.HALTED)
 _C_EXTENSION = int(ClusterState.EXTENSION)
 _C_HIGH_AT = int(ClusterState.HIGH_AT)
 _C_DEPLOYED = int(ClusterState.DEPLOYED)
@@ -75,7 +72,6 @@ _J_CLUSTER = int(JobState.CLUSTER)
 _J_DEPLOYED_AT = int(JobState.DEPLOYED_AT)
 _J_REQUESTED_AT = int(JobState.REQUESTED_AT)
 _J_WAITED = int(JobState.WAITED)
-_J_INITIAL_WAIT = int(JobState.INITIAL_WAIT)
 _J_DONE = int(JobState.DONE)
 _J_ACTUAL = int(JobState.ACTUAL)
 _J_MISSED_UNQUEUED = int(JobState.MISSED_UNQUEUED)
@@ -83,12 +79,10 @@ _J_MISSED_QUEUED = int(JobState.MISSED_QUEUED)
 _J_DEPLOYED_BEFORE = int(JobState.DEPLOYED_BEFORE)
 _J_MISSED_BEFORE = int(JobState.MISSED_BEFORE)
 _J_POSITION = int(JobState.POSITION)
-_J_LINK = int(JobState.LINK)
 _J_ENDED_AT = int(JobState.ENDED_AT)
 
 _BUFFERED = int(Phase.BUFFERED)
 _BETWEEN = int(Phase.BETWEEN)
-_QUEUED = int(Phase.QUEUED)
 _RUNNING = int(Phase.RUNNING)
 _ENDED = int(Phase.ENDED)
 
@@ -134,60 +128,6 @@ def next_extension(
         if used <= normal + lower:
             return lower
     return extension
-
-
-@njit(cache=True, error_model="numpy")
-def request_now(lanes: Lanes, tables: Tables, i: int, j: int) -> int:
-    """Executors that the current execution of a deployed job asks for."""
-    s = lanes.slot[i]
-    c = lanes.job[i, j, _J_CLUSTER]
-    if tables.uses_peak[s, j, lanes.job[i, j, _J_DONE]]:
-        return int(tables.pair[s, j, c, _PEAK_REQUEST])
-    return int(tables.pair[s, j, c, _REQUEST])
-
-
-@njit(cache=True, error_model="numpy")
-def _plan(lanes: Lanes, i: int, j: int, time: int) -> None:
-    """Put job j's one pending event on the wheel."""
-    slot = time % lanes.wheel.shape[1]
-    lanes.job[i, j, _J_LINK] = lanes.wheel[i, slot]
-    lanes.wheel[i, slot] = j
-
-
-@njit(cache=True, error_model="numpy")
-def _take_due(lanes: Lanes, i: int) -> int:
-    """Move the jobs with an event in this slice to `due`, by arrival; how many."""
-    slot = lanes.lane[i, _L_TIME] % lanes.wheel.shape[1]
-    due = lanes.due
-    n = 0
-    j = lanes.wheel[i, slot]
-    lanes.wheel[i, slot] = NOBODY
-    while j != NOBODY:
-        k = n
-        while k > 0 and due[i, k - 1] > j:
-            due[i, k] = due[i, k - 1]
-            k -= 1
-        due[i, k] = j
-        n += 1
-        j = lanes.job[i, j, _J_LINK]
-    return n
-
-
-@njit(cache=True, error_model="numpy")
-def _enqueue(lanes: Lanes, tables: Tables, i: int, j: int) -> None:
-    """Request job j's current execution now: join the local queue."""
-    job = lanes.job[i, j]
-    cluster = lanes.cluster[i, job[_J_CLUSTER]]
-    job[_J_PHASE] = _QUEUED
-    job[_J_REQUESTED_AT] = lanes.lane[i, _L_TIME]
-    job[_J_LINK] = NOBODY
-    if cluster[_C_HEAD] == NOBODY:
-        cluster[_C_HEAD] = j
-    else:
-        lanes.job[i, cluster[_C_TAIL], _J_LINK] = j
-    cluster[_C_TAIL] = j
-    cluster[_C_HALTED] += request_now(lanes, tables, i, j)
-    cluster[_C_DIRTY] = 1
 
 
 @njit(cache=True, error_model="numpy")
@@ -250,7 +190,7 @@ def _end_job(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> floa
 @njit(cache=True, error_model="numpy")
 def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
     """Steps 1 and 2 of a slice: the reward of what ended."""
-    n_due = _take_due(lanes, i)
+    n_due = take_due(lanes, i)
     reward = 0.0
     time = lanes.lane[i, _L_TIME]
     for k in range(n_due):
@@ -270,9 +210,9 @@ def _events(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> float:
             job[_J_PHASE] = _BETWEEN
             request_at = job[_J_DEPLOYED_AT] + job[_J_DONE] * data[_PERIOD]
             if request_at > time:
-                _plan(lanes, i, j, request_at)
+                plan(lanes, i, j, request_at)
                 continue
-        _enqueue(lanes, tables, i, j)
+        enqueue(lanes, tables, i, j)
     return reward
 
 
@@ -331,50 +271,7 @@ def _deploy(lanes: Lanes, tables: Tables, i: int, position: int, c: int) -> None
     lanes.active[i, lane[_L_ACTIVE]] = j
     lane[_L_ACTIVE] += 1
     lane[_L_DECIDED] = j
-    _enqueue(lanes, tables, i, j)
-
-
-@njit(cache=True, error_model="numpy")
-def _start(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) -> None:
-    """Job j's current execution begins to run now."""
-    time = lanes.lane[i, _L_TIME]
-    job = lanes.job[i, j]
-    job[_J_PHASE] = _RUNNING
-    job[_J_WAITED] = 1 if time > job[_J_REQUESTED_AT] else 0
-    if job[_J_DONE] == 0:
-        job[_J_INITIAL_WAIT] = job[_J_WAITED]
-    if rules.record:
-        lanes.starts[i, j, job[_J_DONE]] = time
-    _plan(lanes, i, j, time + tables.pair[lanes.slot[i], j, job[_J_CLUSTER], _EXECUTION])
-
-
-@njit(cache=True, error_model="numpy")
-def _schedule(lanes: Lanes, tables: Tables, rules: Rules, i: int, c: int) -> None:
-    """Step 6 of a slice on one cluster."""
-    cluster = lanes.cluster[i, c]
-    cluster[_C_DIRTY] = 0
-    free = rules.normal[c] + cluster[_C_EXTENSION] - cluster[_C_USED]
-    before = NOBODY
-    j = cluster[_C_HEAD]
-    while j != NOBODY:
-        after = lanes.job[i, j, _J_LINK]
-        request = request_now(lanes, tables, i, j)
-        if request <= free:
-            free -= request
-            cluster[_C_USED] += request
-            cluster[_C_HALTED] -= request
-            if before == NOBODY:
-                cluster[_C_HEAD] = after
-            else:
-                lanes.job[i, before, _J_LINK] = after
-            if after == NOBODY:
-                cluster[_C_TAIL] = before
-            _start(lanes, tables, rules, i, j)
-        elif rules.strict_fifo:
-            break
-        else:
-            before = j
-        j = after
+    enqueue(lanes, tables, i, j)
 
 
 @njit(cache=True, error_model="numpy")
@@ -385,7 +282,7 @@ def _close_slice(lanes: Lanes, tables: Tables, rules: Rules, i: int) -> None:
     cluster = lanes.cluster
     for c in range(rules.normal.shape[0]):
         if cluster[i, c, _C_DIRTY] == 1:
-            _schedule(lanes, tables, rules, i, c)
+            schedule(lanes, tables, rules, i, c)
         ratio = cluster[i, c, _C_USED] / (rules.normal[c] + cluster[i, c, _C_EXTENSION])
         lanes.occupation[i, c, place] = ratio
         if ratio >= rules.elastic_threshold:
