@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import cached_property
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
 
+from envs.simulation.streams import Streams
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.flat_policy import Layers
 from training.adapters.trainer import LibraryTask, LibraryTrainer
@@ -44,7 +46,6 @@ class RLlibDQNTrainer(LibraryTrainer):
     calibration episode had.
 
     Attributes:
-        algorithm: the library's algorithm.
         decisions: decisions taken so far, in earlier sessions of the run too.
     """
 
@@ -55,7 +56,6 @@ class RLlibDQNTrainer(LibraryTrainer):
         self._threads = torch.get_num_threads()
         self._started_ray = not ray.is_initialized()
         torch.set_num_threads(1)
-        logging.getLogger("ray").setLevel(logging.ERROR)
         if self._started_ray:
             ray.init(
                 num_cpus=1,
@@ -64,12 +64,15 @@ class RLlibDQNTrainer(LibraryTrainer):
                 logging_level=logging.ERROR,
                 object_store_memory=_OBJECT_STORE_BYTES,
             )
+        # Its loggers have levels of their own; the only warning is about an API that is not used here.
+        logging.getLogger("ray.rllib").setLevel(logging.ERROR)
         register_env(_ENV_NAME, _make_env)
         self.decisions = 0
         self._sampled = 0
-        self.algorithm = self._build()
 
-    def _build(self) -> Any:
+    @cached_property
+    def algorithm(self) -> Any:
+        """The library's algorithm, made when first needed: a resumed run knows its decisions by then."""
         task, library, settings = self.task, self.task.library, self.task.settings
         config = (
             DQN.get_default_config()
@@ -105,7 +108,10 @@ class RLlibDQNTrainer(LibraryTrainer):
         )
         # The library insists on a directory in the user's home; this constant is its only handle.
         with patch.object(trainable, "DEFAULT_STORAGE_PATH", self._scratch.name):
-            return config.build_algo()
+            algorithm: Any = config.build_algo()
+        # The buffer draws from a generator that no seed reaches.
+        algorithm.local_replay_buffer.rng = Streams(task.seed).generator("replay")
+        return algorithm
 
     def _points(self, schedule: ScheduleSettings) -> list[list[float]]:
         """The rest of a schedule as the library wants it: [decisions from now, value] at many points."""
@@ -147,10 +153,8 @@ class RLlibDQNTrainer(LibraryTrainer):
         return {"network": dict(next(iter(networks)).get()), "decisions": self.decisions}
 
     def load_library_state(self, state: dict[str, Any]) -> None:
-        """Restore what `library_state` gave: a fresh algorithm with the rest of the schedules."""
-        self.decisions, self._sampled = int(state["decisions"]), 0
-        self.algorithm.stop()
-        self.algorithm = self._build()
+        """Restore what `library_state` gave, before the first round: schedules go on where they were."""
+        self.decisions = int(state["decisions"])
         self.algorithm.learner_group.foreach_learner(
             lambda learner: learner.module[DEFAULT_MODULE_ID].load_state_dict(state["network"])
         )
@@ -160,7 +164,8 @@ class RLlibDQNTrainer(LibraryTrainer):
 
     def close(self) -> None:
         """Stop the algorithm, and Ray if it was started here."""
-        self.algorithm.stop()
+        if "algorithm" in self.__dict__:
+            self.algorithm.stop()
         if self._started_ray:
             ray.shutdown()
         self._scratch.cleanup()
