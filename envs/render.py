@@ -123,7 +123,7 @@ def draw_gantt(
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     hidden = len(timeline.cluster_names) - len(shown)
-    notes = [title, f"{hidden} unused not shown" if hidden else ""]
+    notes = [title, f"{hidden} unused clusters not shown" if hidden else ""]
     figure.suptitle(" · ".join(note for note in notes if note), fontsize=11, y=0.985)
     priced = any(price.values.any() for price in timeline.price_usd_hour)
     figure.legend(

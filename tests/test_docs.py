@@ -1,0 +1,147 @@
+"""The documentation is true: links lead somewhere, and the commands that it marks run.
+
+A block marked `<!-- run WORDS -->` is one command. The test appends WORDS, so that a reader sees the command
+that makes sense and the test runs it in a tiny size.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from envs.registration import ENTRY_POINTS
+from training.worlds import WORLDS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+MARKED = re.compile(r"<!-- run ?(?P<words>[^\n]*?) ?-->\n```bash\n(?P<command>.*?)```", re.DOTALL)
+PYTHON = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One marked command of a page."""
+
+    line: int
+    text: str
+
+
+def commands_of(page: Path) -> list[Command]:
+    """The marked commands, in order, with the test's words appended."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Command(
+            text.count("\n", 0, match.start()) + 1, f"{match['command'].strip()} {match['words']}".strip()
+        )
+        for match in MARKED.finditer(text)
+    ]
+
+
+def heading_anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    broken = []
+    for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        target = match.group(1) or match.group(2)
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in heading_anchors(file)):
+            broken.append(target)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A title\n[a](page.md) [b](none.md) [c](#a-title) [d](#none) [e](https://x.org/y)\n")
+    assert broken_links(page) == ["none.md", "#none"]
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Path:
+    """A directory that looks like the repository's root; what commands write stays out of the repository."""
+    for name in ("training", "configs", "envs", "agents", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def environment() -> dict[str, str]:
+    """The test's own Python and commands come first; one thread."""
+    scripts = Path(sys.executable).parent
+    return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
+def test_every_marked_command_runs(page: Path, workshop: Path) -> None:
+    for command in commands_of(page):
+        done = subprocess.run(
+            ["bash", "-c", command.text],
+            cwd=workshop,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, (
+            f"{page.name}:{command.line}: {command.text}\nexited with {done.returncode}\n"
+            f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if PYTHON.search(page.read_text(encoding="utf-8"))],
+    ids=lambda page: page.stem,
+)
+def test_every_python_block_runs(page: Path, workshop: Path) -> None:
+    for code in PYTHON.findall(page.read_text(encoding="utf-8")):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code],
+            cwd=workshop,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{page.name}:\n{code}\n{done.stderr[-2000:]}"
+
+
+def test_getting_started_has_commands_to_run() -> None:
+    assert len(commands_of(ROOT / "docs" / "getting-started.md")) >= 5
+
+
+@pytest.mark.parametrize("name", sorted(WORLDS))
+def test_every_component_and_metric_is_explained(name: str) -> None:
+    entry = WORLDS[name]
+    spec = entry.build(entry.config_class(), 1).spec
+    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    missing = [word for word in (*spec.components, *spec.metrics) if f"`{word}`" not in text]
+    assert missing == []
+
+
+def test_every_environment_is_explained() -> None:
+    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    assert [name for name in ENTRY_POINTS if f"`{name}`" not in text] == []
