@@ -40,7 +40,7 @@ def use_versioned_cache() -> None:
         os.utime(folder)
     except OSError:
         return  # no place of our own: numba finds one, or compiles anew each time
-    numba.config.CACHE_DIR = str(folder)
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     for other in base.iterdir():
         if other != folder and time.time() - other.stat().st_mtime > KEPT_S:
             shutil.rmtree(other, ignore_errors=True)
