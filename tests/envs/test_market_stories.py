@@ -1,0 +1,391 @@
+"""One story per mechanism of the market world, every figure worked out by hand.
+
+Unless said otherwise a job takes one executor and one hour, launches and set-up take no time, running costs
+1 USD per hour, and what runs on demand stays there. A script lists (job, offer) in the order of the
+decisions; None is "none for now".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.world import MarketWorld
+from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
+from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, one_job, series, story
+
+POOL = replace(ON_DEMAND, launch_s=0)
+ZONE = replace(SPOT, launch_s=0)
+NONE = None
+
+
+def shown(world: MarketWorld) -> list[int]:
+    """Jobs in the window."""
+    return [int(job) for job in world.lanes.window[0, : world.lanes.lane[0, at.WINDOW_N]]]
+
+
+def now(world: MarketWorld) -> int:
+    return int(world.lanes.lane[0, at.NOW_S])
+
+
+def decide(world: MarketWorld, job: int, offer: int | None) -> float:
+    columns = world.spec.n_clusters + 1
+    column = world.spec.n_clusters if offer is None else offer
+    rewards, _ = world.step(np.array([shown(world).index(job) * columns + column]))
+    return float(rewards[0])
+
+
+def play(world: MarketWorld, *script: tuple[int, int | None]) -> dict[str, float]:
+    for job, offer in script:
+        decide(world, job, offer)
+    return dict(world.metrics(0))
+
+
+def finish_s(world: MarketWorld, job: int = 0) -> int:
+    return int(world.lanes.job[0, job, at.FINISH_S])
+
+
+def seen(world: MarketWorld, job: int, field: JobField) -> float:
+    return float(world.observation["jobs"][0, shown(world).index(job), field])
+
+
+def pair(world: MarketWorld, job: int, offer: int, field: PairField) -> float:
+    return float(world.observation["pairs"][0, shown(world).index(job), offer, field])
+
+
+# -- billing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("revoked_s", "paid_s"), [(3000, 0), (3599, 0), (3600, 3600), (4000, 4000)])
+def test_an_interruption_in_the_first_hour_is_free(revoked_s: int, paid_s: int) -> None:
+    job = one_job(standard_s=2 * HOUR, dump_s=200)  # 120 s of notice do not save it
+    world = story([job], [ZONE, POOL], {0: series((0, 1.0), (revoked_s, 0.0))})
+    metrics = play(world, (0, 0), (0, 1))
+    assert metrics["interruptions"] == 1
+    assert metrics["spot_usd"] == pytest.approx(paid_s / HOUR)
+    assert metrics["on_demand_usd"] == pytest.approx(2.0)
+    assert metrics["wasted_hours"] == pytest.approx(revoked_s / HOUR)
+    assert metrics["cost_usd_eq"] == pytest.approx(paid_s / HOUR + 2.0 + 0.25 * revoked_s / HOUR)
+    assert finish_s(world) == revoked_s + 2 * HOUR
+
+
+def test_gcp_charges_interrupted_instances_at_least_a_minute() -> None:
+    world = story([one_job()], [replace(ZONE, free_first_s=0), POOL], {0: series((0, 1.0), (20, 0.0))})
+    assert play(world, (0, 0), (0, 1))["spot_usd"] == pytest.approx(60 / HOUR)
+
+
+def test_a_bill_is_at_least_a_minute_per_executor() -> None:
+    world = story([one_job(standard_s=30, executors=3)], [POOL])
+    assert play(world, (0, 0))["on_demand_usd"] == pytest.approx(3 * 60 / HOUR)
+
+
+def test_a_bill_is_the_integral_of_the_price() -> None:
+    prices = {0: series((0, 1.0), (600, 2.5), (1800, 0.4))}
+    world = story([one_job(executors=2)], [POOL], prices=prices)
+    expected = 2 * (600 * 1.0 + 1200 * 2.5 + 1800 * 0.4) / HOUR
+    assert play(world, (0, 0))["on_demand_usd"] == pytest.approx(expected)
+
+
+def test_a_bill_begins_when_the_instances_run() -> None:
+    world = story([one_job()], [ON_DEMAND])  # mean latency 100 s
+    metrics = play(world, (0, 0))
+    assert metrics["on_demand_usd"] == pytest.approx(1.0)
+    assert HOUR + 50 <= finish_s(world) <= HOUR + 150
+    assert metrics["delay_hours"] == pytest.approx((finish_s(world) - HOUR) / HOUR)
+
+
+# -- launches --------------------------------------------------------------------------------------------
+
+
+def test_a_failed_launch_costs_a_minute_and_no_money() -> None:
+    world = story([one_job()], [replace(ZONE, launch_failure=1.0), POOL])
+    decide(world, 0, 0)
+    assert now(world) == 60
+    assert seen(world, 0, JobField.WAITED_S) == 0
+    metrics = play(world, (0, 1))
+    assert metrics["launch_failures"] == 1
+    assert metrics["spot_usd"] == 0
+    assert finish_s(world) == 60 + HOUR
+
+
+def test_capacity_that_goes_away_during_the_launch_is_a_failed_launch() -> None:
+    world = story([one_job()], [SPOT, POOL], {0: series((0, 1.0), (20, 0.0))})  # latency at least 50 s
+    decide(world, 0, 0)
+    assert now(world) == 20
+    assert world.observation["clusters"][0, 0, ClusterField.AVAILABLE] == 0
+    assert world.observation["clusters"][0, 0, ClusterField.USED] == 0
+    metrics = play(world, (0, 1))
+    assert metrics["launch_failures"] == 1
+    assert metrics["interruptions"] == 0
+    assert metrics["money_usd"] == pytest.approx(1.0)
+
+
+# -- what survives an interruption ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("notice_s", "missed", "kept_s"), [(120, 0.0, 5000), (120, 1.0, 0), (29, 0.0, 0), (30, 0.0, 5000)]
+)
+def test_a_notice_saves_everything_if_it_comes_and_suffices(
+    notice_s: int, missed: float, kept_s: int
+) -> None:
+    zone = replace(ZONE, notice_s=notice_s, notice_missed=missed)
+    world = story([one_job(standard_s=2 * HOUR, dump_s=30)], [zone, POOL], {0: series((0, 1.0), (5000, 0.0))})
+    decide(world, 0, 0)
+    assert seen(world, 0, JobField.PROGRESS) == np.float32(kept_s / 7200)
+    assert pair(world, 0, 1, PairField.EXECUTION_S) == 7200 - kept_s
+    metrics = play(world, (0, 1))
+    assert metrics["wasted_hours"] == pytest.approx((5000 - kept_s) / HOUR)
+    assert finish_s(world) == 5000 + 7200 - kept_s
+
+
+def test_without_a_notice_the_last_checkpoint_holds() -> None:
+    """4000 s are three checkpoint cycles of 1000 + 50 s and 850 s that are lost."""
+    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
+    world = story([job], [replace(ZONE, notice_s=0), POOL], {0: series((0, 1.0), (4000, 0.0))})
+    assert pair(world, 0, 0, PairField.EXECUTION_S) == 7200 + 7 * 50
+    decide(world, 0, 0)
+    assert seen(world, 0, JobField.PROGRESS) == np.float32(3000 / 7200)
+    metrics = play(world, (0, 1))
+    assert metrics["wasted_hours"] == pytest.approx(850 / HOUR)
+    assert finish_s(world) == 4000 + 4200 + 4 * 50
+
+
+def test_hibernated_instances_resume_where_they_stopped() -> None:
+    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
+    zone = replace(ZONE, interruption="hibernate")
+    world = story([job], [zone, POOL], {0: series((0, 1.0), (4000, 0.0), (10_000, 1.0))})
+    decide(world, 0, 0)
+    assert pair(world, 0, 0, PairField.HERE) == 1
+    assert pair(world, 0, 0, PairField.EXECUTION_S) == 3550
+    assert seen(world, 0, JobField.RUNNING) == 0
+    assert world.observation["action_mask"][0].tolist()[:3] == [0, 1, 1]
+    assert world.observation["clusters"][0, 0, ClusterField.USED] == 0
+    waits = [(0, NONE)] * 20  # at 4000, 4300, ..., 9700
+    metrics = play(world, *waits)
+    disk = 10_959 / 1e6 * 6000 / HOUR  # 100 GB at 0.08 / 730 USD per GB and hour, in whole micro-dollars
+    assert metrics["spot_usd"] == pytest.approx(7550 / HOUR)
+    assert metrics["disk_usd"] == pytest.approx(disk)
+    assert metrics["wasted_hours"] == 0
+    assert finish_s(world) == 7550 + 6000
+
+
+def test_leaving_hibernated_instances_loses_what_no_checkpoint_holds() -> None:
+    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
+    zone = replace(ZONE, interruption="hibernate")
+    world = story([job], [zone, POOL], {0: series((0, 1.0), (4000, 0.0), (10_000, 1.0))})
+    metrics = play(world, (0, 0), (0, NONE), (0, 1))
+    assert metrics["disk_usd"] == pytest.approx(10_959 / 1e6 * 300 / HOUR)
+    assert metrics["wasted_hours"] == pytest.approx(850 / HOUR)
+    assert metrics["spot_usd"] == pytest.approx(4000 / HOUR)
+    assert finish_s(world) == 4300 + 4200 + 4 * 50
+
+
+# -- data ------------------------------------------------------------------------------------------------
+
+
+def test_data_and_checkpoint_cost_time_and_egress_from_where_they_lie() -> None:
+    """10 GB of input at home, 4 GB of checkpoint in the east: at 0.25 GB/s and 0.1 USD/GB across regions."""
+    east = replace(ZONE, region="east")
+    west = replace(POOL, region="west")
+    job = one_job(standard_s=2 * HOUR, data_gb=10.0, checkpoint_gb=4.0, dump_s=10)
+    offers = [OWNED, east, west]
+    world = story([job], offers, {1: series((0, 1.0), (3640, 0.0))}, egress=0.1, restart_s=100)
+    assert pair(world, 0, 0, PairField.TRANSFER_S) == 100 + 10
+    assert pair(world, 0, 1, PairField.TRANSFER_S) == 100 + 40
+    assert pair(world, 0, 1, PairField.EGRESS_USD) == np.float32(1.0)
+    decide(world, 0, 1)
+    assert now(world) == 3640  # 3500 s of work, all saved by the notice
+    assert pair(world, 0, 2, PairField.TRANSFER_S) == 100 + 56
+    assert pair(world, 0, 2, PairField.EGRESS_USD) == np.float32(1.4)
+    assert pair(world, 0, 1, PairField.EGRESS_USD) == np.float32(1.0)
+    metrics = play(world, (0, 2))
+    assert metrics["egress_usd"] == pytest.approx(2.4)
+    assert finish_s(world) == 3640 + 156 + 3700
+    assert metrics["spot_usd"] == pytest.approx(3640 / HOUR)
+    assert metrics["on_demand_usd"] == pytest.approx(3856 / HOUR)
+
+
+# -- the owned cluster -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strict", "ends"), [(False, [3600, 5400, 1800]), (True, [3600, 5400, 5400])])
+def test_the_owned_queue_halts_what_does_not_fit(strict: bool, ends: Sequence[int]) -> None:
+    jobs = [
+        one_job(executors=2),
+        one_job(executors=2, standard_s=1800),
+        one_job(executors=1, standard_s=1800),
+    ]
+    world = story(jobs, [OWNED], strict_fifo=strict)
+    decide(world, 0, 0)
+    decide(world, 1, 0)
+    cluster = world.observation["clusters"][0, 0]
+    assert cluster[ClusterField.USED] == 2
+    assert cluster[ClusterField.HALTED] == 2
+    assert pair(world, 2, 0, PairField.FREE) == -1
+    metrics = play(world, (2, 0))
+    assert [finish_s(world, job) for job in range(3)] == list(ends)
+    assert metrics["money_usd"] == 0
+    assert metrics["owned_executor_hours"] == pytest.approx(2 * 1 + 2 * 0.5 + 0.5)
+
+
+# -- streams ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("allowance_s", "late"), [(700, 3), (1000, 2), (1500, 0)])
+def test_a_stream_works_its_backlog_off_and_late_batches_count(allowance_s: int, late: int) -> None:
+    """Batches of 900 s every 600 s: due at 600, 1200, 1800, done at 1500, 2400, 3300."""
+    job = one_job(
+        category=Category.STREAMING, standard_s=900, executions=3, period_s=600, allowance_s=allowance_s
+    )
+    world = story([job], [POOL])
+    metrics = play(world, (0, 0))
+    assert metrics["miss_batches"] == late
+    assert finish_s(world) == 3300
+    assert metrics["on_demand_usd"] == pytest.approx(3300 / HOUR)
+    assert metrics["delay_hours"] == pytest.approx((0 + 300 + 600) / 3 / HOUR)
+
+
+def test_a_stream_holds_its_instances_between_batches() -> None:
+    job = one_job(category=Category.STREAMING, standard_s=100, executions=3, period_s=600, allowance_s=600)
+    world = story([job], [POOL])
+    metrics = play(world, (0, 0))
+    assert finish_s(world) == 1900
+    assert metrics["on_demand_usd"] == pytest.approx(1900 / HOUR)
+    assert metrics["misses"] == 0
+    assert metrics["delay_hours"] == 0
+
+
+def test_an_interrupted_stream_repeats_its_batch_only() -> None:
+    """Batch 0 ends at 1100, batch 1 is broken off at 1400 and done again on demand."""
+    job = one_job(
+        category=Category.STREAMING, standard_s=500, executions=2, period_s=600, allowance_s=600, dump_s=200
+    )
+    world = story([job], [ZONE, POOL], {0: series((0, 1.0), (1400, 0.0))})
+    decide(world, 0, 0)
+    assert seen(world, 0, JobField.EXECUTIONS) == 1
+    assert seen(world, 0, JobField.PROGRESS) == 0.5
+    assert seen(world, 0, JobField.BACKLOG) == 1
+    assert seen(world, 0, JobField.SLACK_S) == 1200 + 600 - 1400
+    metrics = play(world, (0, 1))
+    assert finish_s(world) == 1900
+    assert metrics["miss_batches"] == 1  # due 1200, allowed until 1800
+    assert metrics["wasted_hours"] == pytest.approx(200 / HOUR)
+
+
+# -- moving from on demand -------------------------------------------------------------------------------
+
+
+def test_a_job_on_demand_may_be_moved_every_half_hour() -> None:
+    """1800 s are 1750 s of work; 50 s save them; 5450 s remain with 5 checkpoints, at half the price."""
+    job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
+    prices = {0: series((0, 1.0)), 1: series((0, 0.5))}
+    world = story([job], [POOL, ZONE], prices=prices, reconsider_interval_s=1800)
+    decide(world, 0, 0)
+    assert now(world) == 1800
+    assert seen(world, 0, JobField.RUNNING) == 1
+    assert pair(world, 0, 0, PairField.HERE) == 1
+    assert pair(world, 0, 0, PairField.EXECUTION_S) == 7550 - 1800
+    assert pair(world, 0, 1, PairField.EXECUTION_S) == 5450 + 5 * 50
+    assert pair(world, 0, 1, PairField.TRANSFER_S) == 50
+    metrics = play(world, (0, 1))
+    assert metrics["on_demand_usd"] == pytest.approx(1850 / HOUR)
+    assert metrics["spot_usd"] == pytest.approx(0.5 * 5700 / HOUR)
+    assert finish_s(world) == 1850 + 5700
+
+
+def test_none_leaves_a_running_job_where_it_is() -> None:
+    world = story([one_job()], [POOL, ZONE], reconsider_interval_s=1800)
+    decide(world, 0, 0)
+    assert now(world) == 1800
+    metrics = play(world, (0, NONE))
+    assert finish_s(world) == HOUR
+    assert metrics["decisions"] == 2
+
+
+def test_a_buffered_job_asks_again_after_five_minutes() -> None:
+    world = story([one_job()], [POOL])
+    decide(world, 0, NONE)
+    assert now(world) == 300
+    assert seen(world, 0, JobField.WAITED_S) == 300
+
+
+# -- values ----------------------------------------------------------------------------------------------
+
+
+def test_the_values_of_each_decision_are_what_followed_it() -> None:
+    """Spot until 5000 s (nothing saved), then on demand until 12,200 s; the deadline passes at 9000 s."""
+    job = one_job(category=Category.TIME_CRITICAL, standard_s=2 * HOUR, allowance_s=9000, dump_s=200, home=0)
+    world = story([job], [ZONE, POOL], {0: series((0, 1.0), (5000, 0.0))})
+    rewards, marks = [], []
+    for offer in (0, NONE, 1):
+        rewards.append(decide(world, 0, offer))
+        marks.append(world.marks()[0])
+    values = world.values(0, np.zeros(3, np.int64), np.array(marks))
+    end = 5300 + 7200
+    spot, on_demand = 5000 / HOUR, 2.0
+    expected = [
+        [-1.0, 0.0, -(end - 7200) / HOUR, -(spot + on_demand)],
+        [-1.0, 0.0, -(end - 5000 - 7200) / HOUR, -on_demand],
+        [-1.0, 0.0, -(end - 5300 - 7200) / HOUR, -on_demand],
+    ]
+    np.testing.assert_allclose(values, expected, atol=1e-12)
+    cost = spot + on_demand + 25 + 0.25 * (end - 7200) / HOUR
+    assert sum(rewards) == pytest.approx(-cost)
+    assert world.metrics(0)["cost_usd_eq"] == pytest.approx(cost)
+    np.testing.assert_allclose(values[0] @ np.array(world.spec.objective_weights), -cost)
+
+
+def test_a_miss_in_the_queue_is_felt_by_those_who_were_there() -> None:
+    """Job 1 waits behind job 0 and misses its deadline; job 2 came later still, job 0 two deployments ago."""
+    jobs = [
+        one_job(executors=3),
+        one_job(category=Category.TIME_CRITICAL, executors=1, standard_s=100, allowance_s=1000),
+        one_job(executors=3),
+    ]
+    world = story(jobs, [OWNED], beta=0.9)
+    marks = []
+    for number in range(3):
+        decide(world, number, 0)
+        marks.append(world.marks()[0])
+    values = world.values(0, np.arange(3), np.array(marks))
+    assert values[:, 0].tolist() == [0, -1, 0]
+    np.testing.assert_allclose(values[:, 1], [-(0.9**2), 0, -1])
+    assert world.metrics(0)["miss_tc"] == 1
+
+
+def test_a_late_batch_counts_a_fifth_of_a_missed_deadline() -> None:
+    job = one_job(category=Category.STREAMING, standard_s=900, executions=3, period_s=600, allowance_s=700)
+    world = story([job], [POOL])
+    decide(world, 0, 0)
+    values = world.values(0, np.zeros(1, np.int64), world.marks())
+    np.testing.assert_allclose(values[0], [-3 * 5 / 25, 0, -300 / HOUR, -3300 / HOUR])
+
+
+# -- the end ---------------------------------------------------------------------------------------------
+
+
+def test_a_truncated_episode_counts_open_deadlines_as_missed() -> None:
+    jobs = [
+        one_job(category=Category.TIME_CRITICAL, allowance_s=10_000),
+        one_job(category=Category.STREAMING, standard_s=100, executions=9, period_s=600, allowance_s=600),
+        one_job(),
+    ]
+    world = story(jobs, [POOL], max_s=2000, decision_interval_s=4000)
+    metrics = play(world, (0, 0), (1, 0), (2, NONE))
+    assert world.truncated(0)
+    assert metrics["unfinished"] == 3
+    assert metrics["miss_tc"] == 1
+    assert metrics["miss_batches"] == 6  # those due at 600, 1200 and 1800 were done
+    assert metrics["on_demand_usd"] == pytest.approx(2 * 2000 / HOUR)
+
+
+def test_a_deadline_met_to_the_second_is_met() -> None:
+    for allowance, missed in ((HOUR, 0), (HOUR - 1, 1)):
+        job = one_job(category=Category.TIME_CRITICAL, allowance_s=allowance)
+        world = story([job], [POOL])
+        assert play(world, (0, 0))["miss_tc"] == missed

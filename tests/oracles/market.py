@@ -1,0 +1,746 @@
+"""The market world once more, for reading: one object per job, series looked up afresh, no tricks.
+
+Written from the world's description, not from the kernels. The kernels must equal it in every observation,
+reward, metric and value component, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
+from envs.simulation.market.episodes import EpisodeData
+from envs.simulation.market.source import MarketData
+from envs.simulation.series import StepSeries
+from envs.simulation.snapshot import (
+    HISTORY_STEPS,
+    Category,
+    ClusterField,
+    JobField,
+    Observation,
+    PairField,
+    Snapshot,
+    encode,
+)
+
+PER_USD = 3_600_000_000
+MASK = 2**64 - 1
+DAY = 86_400
+LATENCY, FAILURE, NOTICE = 0, 1, 2
+
+
+def draw(key: int, job: int, attempt: int, purpose: int) -> float:
+    """splitmix64 of the counters, as a number in [0, 1)."""
+    x = key + (job + 1) * 0x9E3779B97F4A7C15 + attempt * 0xC2B2AE3D27D4EB4F
+    x = (x + (purpose + 1) * 0x165667B19E3779F9) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    x ^= x >> 31
+    return (x >> 11) / 2**53
+
+
+@dataclass
+class Job:
+    """A job and where it is: buffered, hibernated, queued, launching, setup, working, idle, moving, done."""
+
+    number: int
+    category: Category
+    executors: int
+    arrival: int
+    standard: int
+    hetero: int
+    sensitivity: int
+    executions: int
+    period: int
+    allowance: int
+    data_gb: float
+    checkpoint_gb: float
+    interval: int
+    dump: int
+    home: int
+    execution: list[int]
+
+    state: str = "buffered"
+    offer: int | None = None
+    until: int | None = None  # when the state ends
+    due: int | None = None  # next decision
+    entered: int = 0
+    target: int = -1
+    attempt: int = 0
+    failing: bool = False
+    finished: int = 0  # executions
+    saved: float = 0.0
+    base: float = 0.0
+    work: int = 0
+    work_from: int = 0
+    work_to: int = 0
+    left_queue: int = 0
+    waited: bool = False
+    billed_from: int = 0
+    frozen_at: int = 0
+    frozen_left: int = 0
+    frozen_state: str = ""
+    checkpoint: int | None = None  # region
+    deployment: int = 0
+    interruptions: int = 0
+    judged: int = 0  # executions whose deadline has passed or that are finished
+    misses: int = 0
+    mutual: float = 0.0
+    delay: float = 0.0
+    charge: int = 0
+
+    @property
+    def streaming(self) -> bool:
+        return self.category == Category.STREAMING
+
+    @property
+    def deadline(self) -> int | None:
+        """The next moment at which a deadline of it may pass."""
+        if self.state == "done" or self.category == Category.GENERAL or self.judged >= self.executions:
+            return None
+        return self.arrival + (self.judged + 1) * self.period + self.allowance
+
+    def due_of_batch(self, batch: int) -> int:
+        return self.arrival + (batch + 1) * self.period
+
+
+@dataclass
+class Totals:
+    """Counters of the episode."""
+
+    interruptions: int = 0
+    launch_failures: int = 0
+    miss_tc: int = 0
+    miss_batches: int = 0
+    egress: int = 0
+    on_demand: int = 0
+    spot: int = 0
+    disk: int = 0
+    owned_s: int = 0
+    lost_s: int = 0
+    delay: float = 0.0
+
+
+@dataclass
+class Pool:
+    """Executors of one offer."""
+
+    offer: OfferConfig
+    region: int
+    used: int = 0
+    halted: int = 0
+    missed: int = 0
+    deployments: int = 0
+    samples: list[int] = field(default_factory=list)
+
+    @property
+    def owned(self) -> bool:
+        return self.offer.market == "owned"
+
+
+class MarketOracle:
+    """One episode. `decide(position, offer)` while `window` is not empty and not `over`."""
+
+    def __init__(self, config: MarketWorldConfig, data: MarketData, episode: EpisodeData) -> None:
+        self.market = config.market
+        self.data = data
+        self.episode = episode
+        self.pools = [Pool(offer, data.regions.index(offer.region)) for offer in data.offers]
+        jobs = episode.jobs
+        self.jobs = [
+            Job(
+                number=j,
+                category=Category(int(jobs.category[j])),
+                executors=int(jobs.executors[j]),
+                arrival=int(jobs.arrival_s[j]),
+                standard=int(jobs.standard_s[j]),
+                hetero=int(jobs.expected_hetero[j]),
+                sensitivity=int(jobs.sensitivity[j]),
+                executions=int(jobs.executions[j]),
+                period=int(jobs.period_s[j]),
+                allowance=int(jobs.allowance_s[j]),
+                data_gb=float(jobs.data_gb[j]),
+                checkpoint_gb=float(jobs.checkpoint_gb[j]),
+                interval=int(jobs.interval_s[j]),
+                dump=int(jobs.dump_s[j]),
+                home=int(jobs.home[j]),
+                execution=[int(s) for s in jobs.execution_s[j]],
+            )
+            for j in range(len(jobs.arrival_s))
+        ]
+        self.present: list[Job] = []  # arrived, by number
+        self.queue: list[Job] = []
+        self.decay = self.market.beta ** np.arange(1000.0)
+        self.now = 0
+        self.sampled = 0
+        self.decisions = 0
+        self.totals = Totals()
+        self.over = False
+        self.truncated = False
+        self.decided: Job | None = None
+        self.mark: list[float] = [0.0] * 4
+        self._advance()
+        self.last_objective = self.objective()
+
+    # -- decisions ---------------------------------------------------------------------------------------
+
+    @property
+    def window(self) -> list[Job]:
+        if self.over:
+            return []
+        return [job for job in self.present if job.due is not None and job.due <= self.now][
+            : self.market.window
+        ]
+
+    def decide(self, position: int, offer: int) -> float:
+        job = self.window[position]
+        self.decided = job
+        self.mark = [
+            job.misses * self.weight(job),
+            job.mutual,
+            self.delay_of(job),
+            (job.charge + self.owed(job)) / PER_USD,
+        ]
+        self.decisions += 1
+        if offer == len(self.pools):
+            wait = (
+                self.market.reconsider_interval_s
+                if job.state == "working"
+                else self.market.decision_interval_s
+            )
+            job.due = self.now + wait
+        elif job.state == "working":
+            job.due = None
+            assert job.offer is not None
+            job.saved = self.progress(job)
+            job.checkpoint = self.pools[job.offer].region
+            job.state, job.target, job.until = "moving", offer, self.now + job.dump
+            if not self.pools[offer].owned:
+                self.pools[offer].used += job.executors
+        else:
+            job.due = None
+            if job.state == "hibernated":
+                self._pay_disk(job)
+                if job.frozen_state == "working":
+                    self._lose(job, job.frozen_at - job.work_from)
+            if not self.pools[offer].owned:
+                self.pools[offer].used += job.executors
+            self._come(job, offer)
+        self._advance()
+        before, self.last_objective = self.last_objective, self.objective()
+        return before - self.last_objective
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        while True:
+            if all(job.state == "done" for job in self.jobs):
+                self.over = True
+                return
+            if self.decisions >= self.market.max_decisions:
+                self._truncate()
+                return
+            if self.window:
+                return
+            moments = [job.arrival for job in self.jobs[len(self.present) :]][:1]
+            for job in self.present:
+                moments += [m for m in (job.until, job.due, job.deadline) if m is not None]
+                if job.state == "hibernated" or (job.offer is not None and self._spot(job.offer)):
+                    assert job.offer is not None
+                    series = self.episode.availability[job.offer]
+                    moments += [int(t) for t in _flips(series) if t > self.now][:1]
+            t = min(moments)
+            self._sample(min(t, self.market.max_s))
+            self.now = min(t, self.market.max_s)
+            if t > self.market.max_s:
+                self._truncate()
+                return
+            self._live()
+
+    def _sample(self, t: int) -> None:
+        while self.sampled * 300 <= t:
+            for pool in self.pools:
+                pool.samples.append(pool.used)
+            self.sampled += 1
+
+    def _live(self) -> None:
+        for job in self.present:
+            if job.until == self.now:
+                self._state_ends(job)
+        for c in range(len(self.pools)):
+            if self._spot(c) and self.now in _flips(self.episode.availability[c]):
+                up = self._available(c)
+                for job in self.present:
+                    if job.offer == c:
+                        self._availability_changes(job, up)
+        self._serve()
+        for job in self.present:
+            if job.deadline is not None and job.deadline <= self.now:
+                self._miss(job)
+        while len(self.present) < len(self.jobs) and self.jobs[len(self.present)].arrival <= self.now:
+            job = self.jobs[len(self.present)]
+            self.present.append(job)
+            job.due = job.entered = self.now
+
+    def _state_ends(self, job: Job) -> None:
+        if job.state == "launching":
+            if job.failing:
+                self._launch_failed(job)
+            else:
+                self._set_up(job)
+        elif job.state == "setup":
+            self._work(job)
+            assert job.offer is not None
+            if self.data.offers[job.offer].market == "on_demand" and not job.streaming:
+                interval = self.market.reconsider_interval_s
+                job.due = self.now + interval if interval > 0 else None
+        elif job.state == "idle":
+            self._work(job)
+        elif job.state == "working":
+            self._execution_ends(job)
+        elif job.state == "moving":
+            self._pay(job, by_provider=False)
+            self._leave(job)
+            self._come(job, job.target)
+
+    def _truncate(self) -> None:
+        for job in self.jobs:
+            if job.state == "done":
+                continue
+            if job.category != Category.GENERAL:
+                left = job.executions - job.judged
+                job.misses += left
+                if job.streaming:
+                    self.totals.miss_batches += left
+                else:
+                    self.totals.miss_tc += left
+            if job in self.present:
+                job.delay = self.delay_of(job)
+            if job.state == "hibernated":
+                self._pay_disk(job)
+            elif job.state in ("setup", "working", "idle", "moving"):
+                self._pay(job, by_provider=False)
+            job.state, job.offer, job.due, job.until = "done", None, None, None
+            self.totals.delay += job.delay
+        self.over = self.truncated = True
+
+    # -- a job's way -------------------------------------------------------------------------------------
+
+    def _buffer(self, job: Job) -> None:
+        job.state, job.offer, job.until = "buffered", None, None
+        job.due = job.entered = self.now
+
+    def _leave(self, job: Job) -> None:
+        assert job.offer is not None
+        self.pools[job.offer].used -= job.executors
+
+    def _come(self, job: Job, c: int) -> None:
+        pool = self.pools[c]
+        pool.deployments += 1
+        job.offer, job.deployment, job.waited = c, pool.deployments, False
+        if pool.owned:
+            job.state, job.until, job.entered = "queued", None, self.now
+            pool.halted += job.executors
+            self.queue.append(job)
+            self._serve()
+            return
+        job.attempt += 1
+        chance = draw(self.episode.launch_key, job.number, job.attempt, FAILURE)
+        job.failing = not self._available(c) or chance < pool.offer.launch_failure
+        latency = pool.offer.launch_s * (
+            0.5 + draw(self.episode.launch_key, job.number, job.attempt, LATENCY)
+        )
+        job.state = "launching"
+        job.until = self.now + (self.market.failure_s if job.failing else math.ceil(latency))
+
+    def _launch_failed(self, job: Job) -> None:
+        self.totals.launch_failures += 1
+        self._leave(job)
+        self._buffer(job)
+
+    def _serve(self) -> None:
+        waiting: list[Job] = []
+        for job in self.queue:
+            assert job.offer is not None
+            pool = self.pools[job.offer]
+            blocked = self.market.strict_fifo and any(other.offer == job.offer for other in waiting)
+            if blocked or pool.used + job.executors > pool.offer.quota:
+                waiting.append(job)
+                continue
+            pool.halted -= job.executors
+            pool.used += job.executors
+            job.waited = self.now > job.entered
+            job.left_queue = self.now
+            self._set_up(job)
+        self.queue = waiting
+
+    def _set_up(self, job: Job) -> None:
+        assert job.offer is not None
+        region = self.pools[job.offer].region
+        egress = self.egress(job, region, job.checkpoint)
+        job.charge += egress
+        self.totals.egress += egress
+        job.billed_from = self.now
+        job.state, job.until = "setup", self.now + self.set_up_s(job, region, job.checkpoint)
+
+    def _work(self, job: Job) -> None:
+        assert job.offer is not None
+        if job.streaming and self.now < job.due_of_batch(job.finished):
+            job.state, job.until = "idle", job.due_of_batch(job.finished)
+            return
+        job.base = job.saved
+        job.work = left_s(job.execution[job.offer], job.saved)
+        job.work_from = self.now
+        job.state, job.until = "working", self.now + wall_s(job.work, job.interval, job.dump)
+
+    def _execution_ends(self, job: Job) -> None:
+        assert job.offer is not None
+        if job.streaming:
+            late = self.now - job.due_of_batch(job.finished) - job.standard
+            job.delay += late / (3600.0 * job.executions)
+        job.finished += 1
+        job.saved = 0.0
+        job.judged = max(job.judged, job.finished)
+        if job.finished < job.executions:
+            job.checkpoint = self.pools[job.offer].region
+            self._work(job)
+            return
+        if not job.streaming:
+            job.delay = (self.now - job.arrival - job.standard) / 3600.0
+        self._pay(job, by_provider=False)
+        self._leave(job)
+        job.state, job.offer, job.until, job.due = "done", None, None, None
+        self.totals.delay += job.delay
+
+    # -- interruptions -----------------------------------------------------------------------------------
+
+    def _availability_changes(self, job: Job, up: bool) -> None:
+        if up:
+            if job.state == "hibernated":
+                self._resume(job)
+        elif job.state == "launching":
+            self._launch_failed(job)
+        elif job.state != "hibernated":
+            self._interrupt(job)
+
+    def _interrupt(self, job: Job) -> None:
+        assert job.offer is not None
+        pool = self.pools[job.offer]
+        hibernates = pool.offer.interruption == "hibernate"
+        job.interruptions += 1
+        self.totals.interruptions += 1
+        self._pay(job, by_provider=True)
+        if job.state == "working":
+            luck = draw(self.episode.revocation_key, job.number, job.attempt, NOTICE)
+            noticed = luck >= pool.offer.notice_missed and job.dump <= pool.offer.notice_s
+            if noticed and not hibernates:
+                job.saved = self.progress(job)
+                job.checkpoint = pool.region
+            else:
+                elapsed = self.now - job.work_from
+                kept = checkpointed_s(elapsed, job)
+                if kept > 0:
+                    job.saved = job.base + (1.0 - job.base) * kept / job.work
+                    job.checkpoint = pool.region
+                if not hibernates:
+                    self._lose(job, elapsed)
+        self._leave(job)
+        if not hibernates:
+            self._buffer(job)
+            return
+        assert job.until is not None
+        job.frozen_at, job.frozen_left, job.frozen_state = self.now, job.until - self.now, job.state
+        job.state, job.until = "hibernated", None
+        job.due = job.entered = self.now
+
+    def _resume(self, job: Job) -> None:
+        assert job.offer is not None
+        self._pay_disk(job)
+        self.pools[job.offer].used += job.executors
+        pause = self.now - job.frozen_at
+        job.work_from += pause
+        job.state, job.due, job.billed_from = job.frozen_state, None, self.now
+        job.until = self.now + job.frozen_left
+        if job.state == "idle":
+            job.until = max(self.now, job.due_of_batch(job.finished))
+
+    def _lose(self, job: Job, elapsed: int) -> None:
+        self.totals.lost_s += job.executors * (worked_s(elapsed, job) - checkpointed_s(elapsed, job))
+
+    def _miss(self, job: Job) -> None:
+        deadline = job.deadline
+        assert deadline is not None
+        job.misses += 1
+        if job.streaming:
+            self.totals.miss_batches += 1
+        else:
+            self.totals.miss_tc += 1
+        if job.offer is not None:
+            pool = self.pools[job.offer]
+            pool.missed += 1
+            waited = job.state == "queued" or job.waited
+            if job.streaming and job.state != "queued":
+                waited = waited and deadline - job.allowance < job.left_queue
+            if pool.owned and waited:
+                for other in self.present:
+                    if other is not job and other.offer == job.offer:
+                        later = pool.deployments - other.deployment
+                        other.mutual += self.weight(job) * float(self.decay[later])
+        job.judged += 1
+
+    # -- money -------------------------------------------------------------------------------------------
+
+    def integral(self, c: int, start: int, end: int) -> int:
+        """Micro-dollars per hour, summed over the seconds of [start, end)."""
+        series = self.episode.price_usd_hour[c]
+        edges = [start, *(int(t) for t in series.times_s if start < t < end), end]
+        return sum((b - a) * round(series.at(a) * 1e6) for a, b in pairwise(edges))
+
+    def _pay(self, job: Job, by_provider: bool) -> None:
+        assert job.offer is not None
+        offer = self.data.offers[job.offer]
+        uptime = self.now - job.billed_from
+        if offer.market == "owned":
+            self.totals.owned_s += job.executors * uptime
+            return
+        if by_provider and uptime < offer.free_first_s:
+            return
+        charge = job.executors * self.integral(job.offer, job.billed_from, job.billed_from + max(uptime, 60))
+        job.charge += charge
+        if offer.market == "spot":
+            self.totals.spot += charge
+        else:
+            self.totals.on_demand += charge
+
+    def _disk(self, job: Job) -> int:
+        rate = round(self.market.disk_gb * self.market.disk_usd_gb_hour * 1e6)
+        return job.executors * rate * (self.now - job.frozen_at)
+
+    def _pay_disk(self, job: Job) -> None:
+        job.charge += self._disk(job)
+        self.totals.disk += self._disk(job)
+
+    def egress(self, job: Job, region: int, checkpoint: int | None) -> int:
+        charges = self.data.egress_usd_gb * float(PER_USD)
+        amount = job.data_gb * charges[job.home, region]
+        if checkpoint is not None:
+            amount += job.checkpoint_gb * charges[checkpoint, region]
+        return int(amount + 0.5)
+
+    def owed(self, job: Job) -> int:
+        if job.state == "hibernated":
+            return self._disk(job)
+        if job.state in ("setup", "working", "idle", "moving"):
+            assert job.offer is not None
+            if self.data.offers[job.offer].market != "owned":
+                return job.executors * self.integral(job.offer, job.billed_from, self.now)
+        return 0
+
+    # -- totals ------------------------------------------------------------------------------------------
+
+    def weight(self, job: Job) -> float:
+        return self.market.batch_miss_usd / self.market.miss_usd if job.streaming else 1.0
+
+    def progress(self, job: Job) -> float:
+        if job.state != "working":
+            return job.saved
+        work = worked_s(self.now - job.work_from, job)
+        return job.base + (1.0 - job.base) * work / job.work
+
+    def delay_of(self, job: Job) -> float:
+        if job.state == "done":
+            return job.delay
+        if not job.streaming:
+            return (self.now - job.arrival - job.standard * self.progress(job)) / 3600.0
+        waits = [self.now - job.due_of_batch(b) for b in range(job.finished, job.executions)]
+        waits = [wait for wait in waits if wait >= 0]
+        if not waits:
+            return job.delay
+        work = job.standard * self.progress(job)
+        return job.delay + (sum(waits) - work) / (3600.0 * job.executions)
+
+    def objective(self) -> float:
+        totals = self.totals
+        charge = totals.egress + totals.on_demand + totals.spot + totals.disk
+        delay = totals.delay
+        for job in self.present:
+            if job.state != "done":
+                charge += self.owed(job)
+                delay += self.delay_of(job)
+        misses = self.market.miss_usd * totals.miss_tc + self.market.batch_miss_usd * totals.miss_batches
+        return charge / PER_USD + misses + self.market.delay_usd_hour * delay
+
+    def values(self, job: Job, mark: list[float]) -> list[float]:
+        final = [job.misses * self.weight(job), job.mutual, job.delay, job.charge / PER_USD]
+        return [m - f for m, f in zip(mark, final, strict=True)]
+
+    # -- what a policy sees ------------------------------------------------------------------------------
+
+    def _spot(self, c: int) -> bool:
+        return self.data.offers[c].market == "spot"
+
+    def _available(self, c: int) -> bool:
+        return self.episode.availability[c].at(self.now) > 0.5
+
+    def set_up_s(self, job: Job, region: int, checkpoint: int | None) -> int:
+        def slowness(a: int, b: int) -> float:
+            inside, across = self.market.bandwidth_inside_gb_s, self.market.bandwidth_across_gb_s
+            return 1.0 / inside if a == b else 1.0 / across
+
+        seconds = job.data_gb * slowness(job.home, region)
+        if checkpoint is not None:
+            seconds += job.checkpoint_gb * slowness(checkpoint, region)
+        return self.market.restart_s + math.ceil(seconds)
+
+    def observation(self) -> Observation:
+        window = self.window
+        n, c = len(window), len(self.pools)
+        clusters = np.zeros((c, len(ClusterField)), np.float32)
+        occupation = np.zeros((c, HISTORY_STEPS), np.float32)
+        jobs = np.zeros((n, len(JobField)), np.float32)
+        pairs = np.zeros((n, c, len(PairField)), np.float32)
+        for k, pool in enumerate(self.pools):
+            self._show_pool(k, pool, clusters[k])
+            latest = pool.samples[-HISTORY_STEPS:]
+            if latest:
+                occupation[k, -len(latest) :] = np.array(latest, np.float32) / np.float32(pool.offer.quota)
+        for k, job in enumerate(window):
+            self._show_job(job, jobs[k])
+            for o in range(c):
+                self._show_pair(job, o, pairs[k, o])
+        return encode(Snapshot(clusters, occupation, jobs, pairs, True), self.market.window)
+
+    def _show_pool(self, c: int, pool: Pool, row: np.ndarray) -> None:
+        offer = pool.offer
+        spells = _spells(self.episode.availability[c], self.episode.history_s, self.now)
+        up = self._available(c)
+        day = max(self.episode.history_s, self.now - DAY)
+        week = max(self.episode.history_s, self.now - 7 * DAY)
+        in_day = sum(max(0, b - max(a, day)) for a, b, state in spells if state)
+        last = len(spells) - 1
+        in_week = [
+            b - max(a, week) for k, (a, b, state) in enumerate(spells) if state and (b > week or k == last)
+        ]
+        recent = pool.samples[-100:]
+        row[ClusterField.SEQUENCE] = c + 1
+        row[ClusterField.CAPACITY_NORMAL] = offer.quota if pool.owned else 0
+        row[ClusterField.CAPACITY_MAX] = offer.quota
+        row[ClusterField.CAPACITY_NOW] = offer.quota if up else 0
+        row[ClusterField.HETERO_FACTOR] = offer.hetero_factor
+        row[ClusterField.USED] = pool.used
+        row[ClusterField.HALTED] = pool.halted
+        row[ClusterField.MISSED] = pool.missed
+        row[ClusterField.MEAN_OCCUPATION] = sum(recent) / (len(recent) * offer.quota) if recent else 0.0
+        row[ClusterField.PRICE_USD_HOUR] = round(self.episode.price_usd_hour[c].at(self.now) * 1e6) / 1e6
+        row[ClusterField.ON_DEMAND_USD_HOUR] = self.episode.on_demand_usd_hour[c]
+        row[ClusterField.IS_SPOT] = self._spot(c)
+        row[ClusterField.AVAILABLE] = up
+        row[ClusterField.UP_RATIO] = in_day / (self.now - day) if self.now > day else float(up)
+        row[ClusterField.SPELL_S] = self.now - spells[-1][0]
+        if self._spot(c) and in_week:
+            row[ClusterField.MEAN_UP_S] = sum(in_week) / len(in_week)
+        row[ClusterField.LAUNCH_S] = 0 if pool.owned else offer.launch_s
+        row[ClusterField.NOTICE_S] = offer.notice_s if self._spot(c) else 0
+        row[ClusterField.PROVIDER] = PROVIDERS.index(offer.provider)
+        row[ClusterField.REGION] = pool.region
+        row[ClusterField.QUEUES] = pool.owned
+
+    def _show_job(self, job: Job, row: np.ndarray) -> None:
+        left = job.executions - job.finished
+        running = job.state == "working"
+        row[JobField.PRESENT] = 1
+        row[JobField.CATEGORY] = job.category
+        row[JobField.EXPECTED_HETERO] = job.hetero
+        row[JobField.SENSITIVITY] = job.sensitivity
+        row[JobField.STANDARD_S] = job.standard
+        row[JobField.EXECUTIONS] = left
+        row[JobField.PERIOD_S] = job.period
+        row[JobField.DURATION_S] = (
+            left * job.period if job.streaming else job.standard * (1.0 - self.progress(job))
+        )
+        row[JobField.WAITED_S] = 0 if running else self.now - job.entered
+        row[JobField.AGE_S] = self.now - job.arrival
+        if job.category != Category.GENERAL:
+            row[JobField.SLACK_S] = self.slack(job)
+            row[JobField.HAS_DEADLINE] = 1
+        row[JobField.PROGRESS] = job.finished / job.executions if job.streaming else self.progress(job)
+        row[JobField.RESTART_S] = self.market.restart_s
+        row[JobField.CHECKPOINT_INTERVAL_S] = job.period if job.streaming else job.interval
+        row[JobField.DATA_GB] = job.data_gb
+        row[JobField.CHECKPOINT_GB] = job.checkpoint_gb
+        row[JobField.INTERRUPTIONS] = job.interruptions
+        row[JobField.RUNNING] = running
+        row[JobField.MISSES] = job.misses
+        if job.streaming:
+            dues = [b for b in range(job.executions) if job.due_of_batch(b) <= self.now]
+            row[JobField.BACKLOG] = len(dues) - job.finished
+
+    def slack(self, job: Job) -> int:
+        """Seconds to the deadline of the execution that is next to finish."""
+        return job.arrival + (job.finished + 1) * job.period + job.allowance - self.now
+
+    def _show_pair(self, job: Job, c: int, row: np.ndarray) -> None:
+        running = job.state == "working"
+        here = job.offer == c and job.state in ("working", "hibernated")
+        checkpoint = job.checkpoint
+        if running:
+            assert job.offer is not None
+            checkpoint = self.pools[job.offer].region
+        region = self.pools[c].region
+        work = wall_s(left_s(job.execution[c], self.progress(job)), job.interval, job.dump)
+        if here:
+            if running:
+                assert job.until is not None
+                work = job.until - self.now
+            elif job.frozen_state == "working":
+                work = job.frozen_left
+            elif job.frozen_state == "setup":
+                work += job.frozen_left
+        row[PairField.REQUEST] = row[PairField.PEAK_REQUEST] = job.executors
+        row[PairField.EXECUTION_S] = work
+        row[PairField.DEADLINE_S] = self.slack(job) if job.category != Category.GENERAL else 0
+        row[PairField.EGRESS_USD] = self.egress(job, region, checkpoint) / PER_USD
+        row[PairField.TRANSFER_S] = self.set_up_s(job, region, checkpoint) + (job.dump if running else 0)
+        row[PairField.HERE] = here
+
+
+def left_s(execution: int, share: float) -> int:
+    """Work left of an execution of which a share is done."""
+    return max(1, math.ceil((1.0 - share) * execution))
+
+
+def wall_s(work: int, interval: int, dump: int) -> int:
+    """Work with a checkpoint after every full interval but the last."""
+    if interval == 0:
+        return work
+    return work + dump * (math.ceil(work / interval) - 1)
+
+
+def worked_s(elapsed: int, job: Job) -> int:
+    """Seconds of `elapsed` that were work, not checkpoints: second by second would give the same."""
+    if job.interval == 0:
+        return elapsed
+    cycles, rest = divmod(elapsed, job.interval + job.dump)
+    return cycles * job.interval + min(rest, job.interval)
+
+
+def checkpointed_s(elapsed: int, job: Job) -> int:
+    """Work that complete checkpoints hold."""
+    return 0 if job.interval == 0 else elapsed // (job.interval + job.dump) * job.interval
+
+
+def _flips(series: StepSeries) -> list[int]:
+    """When availability changes."""
+    values = series.values > 0.5
+    return [int(t) for k, t in enumerate(series.times_s) if k > 0 and values[k] != values[k - 1]]
+
+
+def _spells(series: StepSeries, start: int, now: int) -> list[tuple[int, int, bool]]:
+    """(from, to, up) of every spell up to now, the current one last."""
+    edges = [start, *(t for t in _flips(series) if t <= now)]
+    ends = [*edges[1:], now]
+    return [(a, b, series.at(a) > 0.5) for a, b in zip(edges, ends, strict=True)]
