@@ -21,19 +21,17 @@ from training.episodes import policy_seed
 from training.rounds import RoundReport, mean_metrics
 from training.settings import TrainerSettings
 
-LABELLED_JOBS = 4
-"""Window rows kept with a labelled decision: choices of jobs further back are not tried."""
-
 SCALER_ROWS = 1024
 FIRST_LABEL_CHANCE = 0.05
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A decision whose choices wait in copies: what was seen, the choices, their lanes."""
+    """A decision whose choices wait in copies: what was seen, the clusters tried, actions, lanes."""
 
     seen: dict[str, NDArray[Any]]
-    choices: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    actions: NDArray[np.int64]
     copies: NDArray[np.int64]
 
 
@@ -77,10 +75,8 @@ class CounterfactualTrainer:
         self.regression = AdvantageRegression(
             network, weights, settings.learning_rate.start, settings.target_clip
         )
-        self.n_jobs = min(LABELLED_JOBS, world.spec.window)
         self.replay = LabelledReplay(
             settings.replay_capacity,
-            self.n_jobs,
             world.spec.n_clusters,
             settings.counterfactual.candidates,
             len(world.spec.components),
@@ -150,27 +146,29 @@ class CounterfactualTrainer:
         return decisions
 
     def _branch(self, lane: int, taken: int) -> None:
-        """Copy a lane once for each choice that shall be tried; the one taken is among them."""
+        """Copy a lane once for each choice that the decided job has (or a sample that holds the one taken)."""
         observation = self.world.observation
-        n_choices = self.n_jobs * (self.world.spec.n_clusters + 1)
-        valid = np.flatnonzero(observation["action_mask"][lane, :n_choices])
+        n_targets = self.world.spec.n_clusters + 1
+        row = taken // n_targets
+        mask = observation["action_mask"][lane, row * n_targets : (row + 1) * n_targets]
+        targets = np.flatnonzero(mask)
         limit = self.settings.counterfactual.candidates
-        if len(valid) > limit:
-            valid = np.sort(self.exploration.rng.choice(valid, limit, replace=False))
-            if taken < n_choices and taken not in valid:
-                valid[0] = taken
-        if len(valid) < 2:
+        if len(targets) > limit:
+            others = targets[targets != taken % n_targets]
+            sample = self.exploration.rng.choice(others, limit - 1, replace=False)
+            targets = np.sort(np.append(sample, taken % n_targets))
+        if len(targets) < 2:
             return
-        copies = self.settings.lanes + self._copies_used + np.arange(len(valid))
-        self._copies_used += len(valid)
-        self.world.copy_lanes(np.full(len(valid), lane), copies)
+        copies = self.settings.lanes + self._copies_used + np.arange(len(targets))
+        self._copies_used += len(targets)
+        self.world.copy_lanes(np.full(len(targets), lane), copies)
         seen = {
             "clusters": observation["clusters"][lane].copy(),
             "occupation": observation["occupation"][lane].copy(),
-            "jobs": observation["jobs"][lane, : self.n_jobs].copy(),
-            "pairs": observation["pairs"][lane, : self.n_jobs].copy(),
+            "jobs": observation["jobs"][lane, row].copy(),
+            "pairs": observation["pairs"][lane, row].copy(),
         }
-        self._pending.append(_Pending(seen, valid, copies))
+        self._pending.append(_Pending(seen, targets, row * n_targets + targets, copies))
 
     def _roll_out(self, progress: float) -> None:
         """Play all copies to their ends and label the decisions they came from."""
@@ -179,7 +177,7 @@ class CounterfactualTrainer:
         world, counterfactual = self.world, self.settings.counterfactual
         lanes = np.concatenate([pending.copies for pending in self._pending])
         actions = np.zeros(world.n_lanes, np.int64)
-        actions[lanes] = np.concatenate([pending.choices for pending in self._pending])
+        actions[lanes] = np.concatenate([pending.actions for pending in self._pending])
         active = np.zeros(world.n_lanes, np.bool_)
         active[lanes] = True
         world.limit_arrivals(lanes, counterfactual.further_arrivals)
@@ -197,8 +195,8 @@ class CounterfactualTrainer:
         outcomes = world.system_outcome(lanes, jobs)
         start = 0
         for pending in self._pending:
-            end = start + len(pending.choices)
-            self.replay.add(**pending.seen, choices=pending.choices, outcomes=outcomes[start:end])
+            end = start + len(pending.targets)
+            self.replay.add(**pending.seen, choices=pending.targets, outcomes=outcomes[start:end])
             start = end
         self._pending.clear()
         self._copies_used = 0

@@ -67,7 +67,7 @@ class AdvantageRegression:
     def step(self, batch: LabelledBatch) -> Tensor:
         """One gradient step; returns the (K,) loss per head before it."""
         self.network.train()
-        values = self.network(batch.inputs).flatten(1, 2)
+        values = self.network(batch.inputs)[:, 0]
         index = batch.choices[..., None].expand(-1, -1, values.shape[-1])
         tried_values = values.gather(1, index)
         predicted = centred(tried_values, batch.tried)

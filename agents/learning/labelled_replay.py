@@ -18,8 +18,8 @@ class LabelledBatch:
     """B decisions with up to M tried choices each.
 
     Attributes:
-        inputs: what was seen (J rows of the window).
-        choices: (B, M) flat choices job * (C + 1) + cluster; 0 where not tried.
+        inputs: what was seen, with the decided job only (J = 1).
+        choices: (B, M) clusters, C for "none for now"; 0 where not tried.
         tried: (B, M) bool.
         outcomes: (B, M, K) what the system had come to in the end, physical units.
     """
@@ -35,7 +35,6 @@ class LabelledReplay:
 
     Args:
         capacity: decisions kept.
-        n_jobs: window rows kept of each observation.
         n_clusters: C.
         n_choices: M.
         n_components: K.
@@ -45,7 +44,6 @@ class LabelledReplay:
     def __init__(
         self,
         capacity: int,
-        n_jobs: int,
         n_clusters: int,
         n_choices: int,
         n_components: int,
@@ -57,8 +55,8 @@ class LabelledReplay:
         self._columns: dict[str, NDArray[Any]] = {
             "clusters": np.zeros((capacity, n_clusters, N_CLUSTER_FIELDS), np.float32),
             "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
-            "jobs": np.zeros((capacity, n_jobs, N_JOB_FIELDS), np.float32),
-            "pairs": np.zeros((capacity, n_jobs, n_clusters, N_PAIR_FIELDS), np.float32),
+            "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
+            "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
             "choices": np.full((capacity, n_choices), -1, np.int64),
             "outcomes": np.zeros((capacity, n_choices, n_components), np.float32),
         }
@@ -94,8 +92,8 @@ class LabelledReplay:
         inputs = NetworkInput(
             clusters=tensor("clusters"),
             occupation=tensor("occupation").float(),
-            jobs=tensor("jobs"),
-            pairs=tensor("pairs"),
+            jobs=tensor("jobs")[:, None],
+            pairs=tensor("pairs")[:, None],
         )
         return LabelledBatch(inputs, choices.clamp(min=0), choices >= 0, tensor("outcomes"))
 
