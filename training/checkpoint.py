@@ -121,7 +121,12 @@ def load_policy(
     if kind in LIBRARY_KINDS:
         return load_flat_policy(state, spec, weights, device)
     network = make_network(state["agent"], trained["n_clusters"], state["scales"], state["weights"])
-    network.load_state_dict(state["network"])
+    try:
+        network.load_state_dict(state["network"])
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{path} holds weights that its own settings do not fit: train again"
+        ) from error
     chosen = list(weights) if weights else state["weights"]
     if network.n_outputs == 1:
         if weights and list(weights) != state["weights"]:

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -16,10 +17,11 @@ from typing import Any, TypeVar
 
 import hydra
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
+from yaml import YAMLError
 
 from training.settings import AgentSettings, TrainerSettings
 from training.worlds import WORLDS
@@ -27,6 +29,7 @@ from training.worlds import WORLDS
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
 INTERRUPTED = 130
 USER_ERROR = 2
+GROUPS = ("env=", "agent=", "trainer=")
 
 T = TypeVar("T")
 
@@ -54,8 +57,7 @@ def register_schemas() -> None:
     store.store("agent_schema", plain(AgentSettings()), package="agent")
     store.store("trainer_schema", plain(TrainerSettings()), package="trainer")
     for name, entry in WORLDS.items():
-        node = {"name": name, **plain(entry.config_class())}
-        store.store(f"{name}_schema", node, group="env", package="env")
+        store.store(f"{name}_schema", {"name": name, **plain(entry.config_class())}, package="env")
 
 
 def typed(kind: type[T], value: object, where: str) -> T:
@@ -69,7 +71,7 @@ def typed(kind: type[T], value: object, where: str) -> T:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join([where, *map(str, first["loc"])])
+        place = ".".join([where, *map(str, first["loc"])]).lstrip(".")
         if isinstance(cause := first.get("ctx", {}).get("error"), ValueError):
             raise UsageError(f"{where}: {cause}") from error  # the dataclass's own check says it all
         raise UsageError(f"{place} is {first['input']!r}: {first['msg'].lower()}") from error
@@ -103,7 +105,7 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
     register_schemas()
     if config_name == "train":
-        sys.argv[1:] = _with_default_agent(sys.argv[1:])
+        sys.argv[1:] = _with_default_agent(_with_resumed_environment(sys.argv[1:]))
     overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     informs_only = any(argument.startswith("-") for argument in sys.argv[1:])
     code = 0
@@ -133,13 +135,26 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
     sys.exit(code)
 
 
+def _with_resumed_environment(arguments: list[str]) -> list[str]:
+    """A configuration is composed for an environment; a resumed run knows its own."""
+    resumed = [argument.split("=", 1)[1] for argument in arguments if argument.startswith("resume=")]
+    if not resumed or any(argument.lstrip("+").startswith("env=") for argument in arguments):
+        return arguments
+    try:
+        name = OmegaConf.select(OmegaConf.load(Path(resumed[-1]) / "config.yaml"), "env.name")
+    except (OSError, YAMLError, OmegaConfBaseException):
+        name = None  # there is nothing to resume, which the command itself says best
+    return [*arguments, f"+env={name if name in WORLDS else next(iter(WORLDS))}"]
+
+
 def _with_default_agent(arguments: list[str]) -> list[str]:
     """Each environment has its own default agent; agent= always wins."""
     chosen = [argument.split("=", 1)[1] for argument in arguments if argument.startswith(("+env=", "env="))]
     names = [name for name in chosen if name in WORLDS]
     if any(argument.startswith("agent=") for argument in arguments) or not names:
         return arguments
-    return [*arguments, f"agent={WORLDS[names[-1]].default_agent}"]
+    # In front: Hydra reads no setting behind a flag such as --cfg job.
+    return [f"agent={WORLDS[names[-1]].default_agent}", *arguments]
 
 
 def _check_composition(config_name: str, overrides: list[str]) -> None:
@@ -157,11 +172,24 @@ def _check_composition(config_name: str, overrides: list[str]) -> None:
         with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
             hydra.compose(config_name, overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(_one_line(error)) from error
+        raise UsageError(_one_line(error, config_name, overrides)) from error
 
 
-def _one_line(error: Exception) -> str:
-    """The facts of Hydra's message: its first lines, without its advice on tracebacks."""
+def _one_line(error: Exception, config_name: str, overrides: list[str]) -> str:
+    """What is wrong with `overrides`: our own words for a wrong choice or key, else the facts of Hydra's."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        return f"{group} is {choice!r}: expected one of {', '.join(error.options)}"
+    refused = re.match(r"Could not override '([^']+)'", str(error))
+    if refused:
+        full = refused[1]
+        parent, _, key = full.rpartition(".")
+        groups = [override for override in overrides if override.lstrip("+").startswith(GROUPS)]
+        with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
+            config = hydra.compose(config_name, groups)
+        node = OmegaConf.select(config, parent) if parent else config
+        if isinstance(node, DictConfig):
+            return unknown_key(full, key, [str(name) for name in node])
     text = str(error)
     cause: BaseException | None = error.__cause__
     while cause is not None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from training.checkpoint import load_state, save_state
 from training.config import UsageError, provenance, to_yaml
@@ -69,8 +71,13 @@ class RunDirectory:
         if not run.config.is_file():
             raise UsageError(f"nothing to resume in {path}: it has no config.yaml")
         prepare_directory(run.path)
-        container = OmegaConf.to_container(OmegaConf.load(run.config))
-        assert isinstance(container, dict)
+        try:
+            container = OmegaConf.to_container(OmegaConf.load(run.config))
+        except (YAMLError, OmegaConfBaseException) as error:
+            raise UsageError(f"{run.config} cannot be read: {' '.join(str(error).split())}") from error
+        expected = {"env", "agent", "trainer", "seed", "device", "command"}
+        if not isinstance(container, dict) or not expected <= set(container):
+            raise UsageError(f"nothing to resume in {path}: its config.yaml is not that of a training run")
         return run, {str(key): value for key, value in container.items()}
 
     def save_state(self, state: dict[str, Any]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from envs.simulation.world import WorldError
 from training.adapters.settings import LibraryKind, LibrarySettings
@@ -130,6 +133,40 @@ class TrainerSettings:
     counterfactual: CounterfactualSettings = field(default_factory=CounterfactualSettings)
 
 
+@dataclass
+class RunSettings:
+    """What belongs to a run as a whole.
+
+    Attributes:
+        seed: root of all random streams.
+        device: where networks compute.
+        out: run directory; None: runs/ENV/AGENT-seedN-TIME.
+        resume: a run directory to go on with.
+    """
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    out: str | None = None
+    resume: str | None = None
+
+
+def check_agent(agent: AgentSettings) -> None:
+    """Refuse settings that no network can be made of, in one line.
+
+    Raises:
+        WorldError: naming the setting, its value and what is expected.
+    """
+    for name in ("lstm_size", "shared_size", "head_size", "embedding_size", "pair_size"):
+        if getattr(agent, name) < 1:
+            raise WorldError(f"agent.{name} is {getattr(agent, name)}: expected at least 1")
+    if len(agent.hidden_sizes) != 2 or min(agent.hidden_sizes) < 1:
+        raise WorldError(f"agent.hidden_sizes is {agent.hidden_sizes}: expected two sizes of at least 1")
+    if not all(math.isfinite(weight) for weight in agent.weights):
+        raise WorldError(f"agent.weights is {agent.weights}: expected finite numbers")
+    if not all(0.0 < scale < math.inf for scale in agent.scales):
+        raise WorldError(f"agent.scales is {agent.scales}: expected positive numbers")
+
+
 def check_trainer(trainer: TrainerSettings) -> None:
     """Refuse settings that cannot train, in one line.
 
@@ -139,6 +176,7 @@ def check_trainer(trainer: TrainerSettings) -> None:
     positive = (
         "episodes",
         "lanes",
+        "gradient_steps",
         "batch_size",
         "replay_capacity",
         "validation_every",
@@ -152,7 +190,30 @@ def check_trainer(trainer: TrainerSettings) -> None:
             f"trainer.replay_capacity ({trainer.replay_capacity}) is smaller than "
             f"trainer.batch_size ({trainer.batch_size}): raise the one or lower the other"
         )
+    if trainer.test_episodes < 0 or trainer.test_episodes == 1:
+        raise WorldError(
+            f"trainer.test_episodes is {trainer.test_episodes}: expected at least 2, or 0 for no table"
+        )
+    rates = trainer.learning_rate
+    if not (0 < rates.start < math.inf and 0 <= rates.end < math.inf):
+        raise WorldError(f"trainer.learning_rate must be positive, got {rates.start} to {rates.end}")
+    if not trainer.target_clip > 0:
+        raise WorldError(f"trainer.target_clip is {trainer.target_clip}: expected a positive number")
     for name in ("epsilon_1", "epsilon_2"):
         schedule: ScheduleSettings = getattr(trainer, name)
         if not (0 <= schedule.start <= 1 and 0 <= schedule.end <= 1):
             raise WorldError(f"trainer.{name} must stay within 0..1, got {schedule.start} to {schedule.end}")
+    _check_counterfactual(trainer.counterfactual)
+
+
+def _check_counterfactual(settings: CounterfactualSettings) -> None:
+    for name, least in (("states_per_episode", 1), ("further_arrivals", 0), ("candidates", 2)):
+        if getattr(settings, name) < least:
+            raise WorldError(
+                f"trainer.counterfactual.{name} is {getattr(settings, name)}: expected at least {least}"
+            )
+    if settings.copies < settings.candidates:
+        raise WorldError(
+            f"trainer.counterfactual.copies is {settings.copies}: expected at least as many as candidates "
+            f"({settings.candidates}), one for each choice that is tried"
+        )

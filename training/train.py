@@ -24,13 +24,13 @@ from training.adapters.settings import LIBRARY_KINDS, require_library
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, save_policy
 from training.comparison import compare_after_training
-from training.config import INTERRUPTED, provenance, resolved, run_command, typed, world_config
+from training.config import INTERRUPTED, UsageError, provenance, resolved, run_command, typed, world_config
 from training.counterfactual import CounterfactualTrainer
 from training.monte_carlo import MonteCarloTrainer
 from training.rounds import Trainer
 from training.run_directory import RunDirectory
 from training.session import InterruptedTraining, Session
-from training.settings import AgentSettings, TrainerSettings, check_trainer
+from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
 from training.worlds import WORLDS
 
 VALIDATION_LANES = 16
@@ -72,12 +72,28 @@ def make_trainer(
     return kind(world, network, weights, settings, guide, seed, agent.name, device), scales, weights
 
 
-def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None) -> int:
-    """Run (or go on with) one training; returns the exit code."""
+def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSettings, torch.device]:
+    """Agent, trainer and device of a configuration, every value checked before anything is written.
+
+    Raises:
+        UsageError, WorldError, ValueError: one line naming the setting.
+    """
+    given = {
+        field.name: values[field.name] for field in dataclasses.fields(RunSettings) if field.name in values
+    }
+    run = typed(RunSettings, given, "")
     agent = typed(AgentSettings, values["agent"], "agent")
     settings = typed(TrainerSettings, values["trainer"], "trainer")
+    require_library(agent.kind)
+    check_agent(agent)
     check_trainer(settings)
-    device = choose_device(values["device"])
+    make_rule(settings.guide)
+    return agent, settings, choose_device(run.device)
+
+
+def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None) -> int:
+    """Run (or go on with) one training; returns the exit code."""
+    agent, settings, device = checked_settings(values)
     entry = WORLDS[values["env"]["name"]]
     config = world_config(values["env"])
     world = entry.build(config, VALIDATION_LANES)
@@ -100,7 +116,12 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
 
     session = Session(trainer, world, make_rule(settings.guide), settings, run, save)
     if state is not None:
-        session.restore(state)
+        try:
+            session.restore(state)
+        except (KeyError, RuntimeError) as error:  # what torch raises for other sizes spans many lines
+            raise UsageError(
+                f"{run.state} does not fit {run.config}: resume with the files as saved"
+            ) from error
     try:
         session.run()
     except InterruptedTraining:
@@ -120,16 +141,17 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
 
 def main(config: DictConfig) -> int:
     """Start or resume."""
-    if config.get("resume"):
-        run, values = RunDirectory.reopen(config.resume)
-        return train(values, run, run.load_state())
     values = resolved(config)
-    values["command"] = " ".join(["python", *sys.argv])
     name, agent = values["env"]["name"], values["agent"]["name"]
-    typed(TrainerSettings, values["trainer"], "trainer")
-    require_library(values["agent"]["kind"])
+    if values["resume"] is not None:
+        run, saved = RunDirectory.reopen(str(values["resume"]))
+        if saved["env"]["name"] != name:
+            raise UsageError(f"{run.path} is a run of +env={saved['env']['name']}, not of +env={name}")
+        return train(saved, run, run.load_state())
+    values["command"] = " ".join(["python", *sys.argv])
+    checked_settings(values)
     world_config(values["env"])
-    run = RunDirectory.create(values.get("out"), name, agent, values["seed"], values)
+    run = RunDirectory.create(values["out"], name, agent, values["seed"], values)
     return train(values, run, None)
 
 
