@@ -86,6 +86,14 @@ def any_offer(job: int, clusters: FloatArray, pairs: FloatArray, mask: MaskArray
 
 
 @njit(cache=True, error_model="numpy")
+def no_dearer(job: int, spot: int, safe: int, pairs: FloatArray) -> int:
+    """The spot offer, unless the safe one costs no more (egress included) and takes the job at once."""
+    if spot < 0 or safe < 0 or pairs[job, safe, P_FITS] == 0.0:
+        return spot
+    return safe if pairs[job, safe, P_COST] <= pairs[job, spot, P_COST] else spot
+
+
+@njit(cache=True, error_model="numpy")
 def place_of(job: int, pairs: FloatArray) -> int:
     """The cluster on which the job runs or hibernates, or -1."""
     for cluster in range(pairs.shape[1]):
@@ -101,16 +109,20 @@ def changeover_s(job: int, cluster: int, pairs: FloatArray) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def is_pressed(job: int, safe: int, changeovers: float, jobs: FloatArray, pairs: FloatArray) -> bool:
+def is_pressed(
+    job: int, safe: int, spot: int, changeovers: float, jobs: FloatArray, pairs: FloatArray
+) -> bool:
     """Whether the job must go to a safe offer now, because another interruption would make it late.
 
     That is the safety net of "Can't Be Late" (NSDI'24), R(t) < C(t) + 2d, plus the work that an interruption
     can undo here (one checkpoint interval). A one-shot job that no safe offer can save any more is not
-    pressed: its deadline is lost and money is all that remains. A streaming job's next batches still count.
+    pressed: its deadline is lost and money is all that remains. A streaming job has a deadline per batch, and
+    an interruption costs it some batches, not all: it is pressed only where there is no spot offer.
 
     Args:
         job: row of the job.
         safe: the safe offer that would be used; -1 means there is none.
+        spot: the opportunistic offer that would be used; -1 means there is none.
         changeovers: how many changeover delays to keep in hand (2 in the paper).
         jobs: (J, N_JOB_FIELDS).
         pairs: (J, C, N_PAIR_FIELDS).
@@ -118,7 +130,10 @@ def is_pressed(job: int, safe: int, changeovers: float, jobs: FloatArray, pairs:
     if safe < 0 or jobs[job, J_HAS_DEADLINE] == 0.0:
         return False
     slack = jobs[job, J_SLACK]
-    if jobs[job, J_CATEGORY] != STREAMING and slack < pairs[job, safe, P_FINISH]:
+    if jobs[job, J_CATEGORY] == STREAMING:
+        if spot >= 0:
+            return False
+    elif slack < pairs[job, safe, P_FINISH]:
         return False
     execution = pairs[job, safe, P_EXECUTION]
     undone = min(execution, jobs[job, J_CHECKPOINT_INTERVAL])

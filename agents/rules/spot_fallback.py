@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
 from agents.rules.fields import C_IS_SPOT
-from agents.rules.offers import OPPORTUNISTIC, SAFE, any_offer, cheapest_offer, is_pressed, place_of
+from agents.rules.offers import (
+    OPPORTUNISTIC,
+    SAFE,
+    any_offer,
+    cheapest_offer,
+    is_pressed,
+    no_dearer,
+    place_of,
+)
 from agents.rules.parameters import RuleParameters
 from envs.simulation.snapshot import FloatArray, MaskArray
 
@@ -48,12 +56,13 @@ def choose(
     base = job * (n_clusters + 1)
     none_valid = mask[base + n_clusters] != 0
     safe = cheapest_offer(job, SAFE, clusters, pairs, mask)
-    pressed = is_pressed(job, safe, parameters[0], jobs, pairs)
+    spot = cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
+    pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
     if stays(job, jobs, mask, n_clusters):
         here = place_of(job, pairs)
         risky = here >= 0 and clusters[here, C_IS_SPOT] != 0.0
         return flat_action(job, safe if risky and pressed else -1, n_clusters)
-    offer = safe if pressed else cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
+    offer = safe if pressed else no_dearer(job, spot, safe, pairs)
     if offer < 0 and not none_valid:
         offer = any_offer(job, clusters, pairs, mask)
     return flat_action(job, offer, n_clusters)

@@ -12,7 +12,8 @@ left C(t) and changeover delay d:
 - hysteresis: a job on demand stays there until cp(t) >= ep(t + 2d).
 
 Streaming jobs have a deadline per batch and no overall progress: they count as behind while batches are due
-and not finished. Jobs without a deadline are never behind.
+and not finished, and the safety net holds for them only while there is no spot offer. Jobs without a deadline
+are never behind.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from agents.rules.offers import (
     changeover_s,
     cheapest_offer,
     is_pressed,
+    no_dearer,
     place_of,
 )
 from agents.rules.parameters import RuleParameters
@@ -97,11 +99,12 @@ def choose(
             return flat_action(job, -1, n_clusters)
         keep_s = parameters[0] * changeover_s(job, spot, pairs)
         saves = pairs[job, spot, P_COST] < pairs[job, here, P_COST]
-        tight = is_pressed(job, spot, parameters[0], jobs, pairs)
+        tight = is_pressed(job, spot, -1, parameters[0], jobs, pairs)
         move = saves and not tight and not is_behind(job, keep_s, jobs)
         return flat_action(job, spot if move else -1, n_clusters)
-    offer = spot
-    if is_pressed(job, safe, parameters[0], jobs, pairs) or (spot < 0 and is_behind(job, 0.0, jobs)):
+    offer = no_dearer(job, spot, safe, pairs)
+    pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
+    if pressed or (spot < 0 and is_behind(job, 0.0, jobs)):
         offer = safe
     if offer < 0 and not none_valid:
         offer = any_offer(job, clusters, pairs, mask)

@@ -86,6 +86,16 @@ def test_the_safety_net_opens_at_two_changeover_delays(name: str) -> None:
     assert pick(name, market({"SLACK_S": 4100}), {"changeovers": 3.0}) == (0, 1)
 
 
+@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity", "uniform_progress"])
+def test_a_stream_goes_on_demand_only_if_there_is_no_spot(name: str) -> None:
+    # A batch of 600 s: 600 + 2 * 200 s and 600 s that a stop would undo are needed.
+    stream = {"CATEGORY": Category.STREAMING, "PERIOD_S": 900, "EXECUTIONS": 5, "CHECKPOINT_INTERVAL_S": 900}
+    batch = {"EXECUTION_S": 600}
+    assert pick(name, market({**stream, "SLACK_S": 1599}, ask=batch)) == (0, 0)
+    assert pick(name, market({**stream, "SLACK_S": 1599}, spot=DOWN, ask=batch)) == (0, 1)
+    assert pick(name, market({**stream, "SLACK_S": 1601}, spot=DOWN, ask=batch)) == (0, NONE)
+
+
 @pytest.mark.parametrize("name", ["spot_fallback", "price_capacity"])
 def test_greedy_spot_waits_while_no_spot_is_available(name: str) -> None:
     assert pick(name, market({"SLACK_S": 5000}, spot=DOWN)) == (0, NONE)
@@ -117,6 +127,14 @@ def test_price_capacity_pays_a_little_for_depth_but_not_more() -> None:
     # Equal but for the room: 8 executors leave more than 2.
     small = {**SPOT, "CAPACITY_NOW": 2}
     assert pick("price_capacity", observe([small, SPOT, ON_DEMAND], [JOB], pairs, allow_none=True)) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["spot_fallback", "price_capacity", "uniform_progress"])
+def test_spot_that_costs_more_than_on_demand_is_not_bought(name: str) -> None:
+    # On demand 6.3333 USD; spot 2.1111 USD, with egress of 4.2 USD 6.3111, with 4.3 USD 6.4111.
+    for egress, chosen in ((4.2, 0), (4.3, 1)):
+        pairs = [[{**ASK, "EGRESS_USD": egress}, ASK]]
+        assert pick(name, observe([SPOT, ON_DEMAND], [JOB], pairs, allow_none=True)) == (0, chosen)
 
 
 def test_uniform_progress_buys_on_demand_only_when_behind() -> None:
