@@ -66,7 +66,7 @@ def bend_by_hour(times_s: Ints, weights: tuple[float, ...], origin_s: int) -> In
     edges_s = np.concatenate([[0.0], (np.arange(1, hours + 1) * HOUR_S - first % HOUR_S).astype(np.float64)])
     rate = rates[(first // HOUR_S + np.arange(hours)) % 24]
     load = np.concatenate([[0.0], np.cumsum(np.diff(edges_s) * rate)])
-    row = np.minimum(np.searchsorted(load, times_s, side="right") - 1, hours - 1)
+    row = np.clip(np.searchsorted(load, times_s, side="left") - 1, 0, hours - 1)
     inside = np.where(rate[row] > 0, (times_s - load[row]) / np.maximum(rate[row], 1e-12), 0.0)
     return np.asarray(np.ceil(edges_s[row] + inside), np.int64)
 
