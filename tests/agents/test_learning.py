@@ -108,13 +108,11 @@ class TestValueRegression:
 
 
 def labelled(
-    outcomes: Tensor, choices: list[list[int]], tried: list[list[bool]] | None = None, n_jobs: int = 1
+    outcomes: Tensor, choices: list[list[int]], tried: list[list[bool]] | None = None
 ) -> LabelledBatch:
-    n = len(choices)
     every = [[True] * len(row) for row in choices]
-    return LabelledBatch(
-        random_input(n, n_jobs, C), torch.tensor(choices), torch.tensor(tried or every), outcomes
-    )
+    inputs = random_input(len(choices), 1, C)
+    return LabelledBatch(inputs, torch.tensor(choices), torch.tensor(tried or every), outcomes)
 
 
 class TestCentred:
@@ -147,13 +145,6 @@ class TestAdvantageRegression:
         # Head 2: predicted (0, 0), outcomes centred (0, 0). Two choices were tried.
         assert self.regression(network).step(batch).tolist() == [pytest.approx(0.25), 0.0]
 
-    def test_choices_of_other_jobs_are_found_in_the_flat_window(self) -> None:
-        values = torch.zeros(2, C + 1, 2)
-        values[1, 1] = torch.tensor([4.0, 0.0])  # job 1, cluster 1: flat choice 1 * 3 + 1
-        network = TableNetwork(values, (1.0, 1.0))
-        batch = labelled(torch.tensor([[[-2.0, 0.0], [2.0, 0.0]]]), [[0, 4]], n_jobs=2)
-        assert self.regression(network).step(batch).tolist() == [0.0, 0.0]
-
     def test_what_all_choices_have_in_common_does_not_matter(self) -> None:
         outcomes = torch.tensor([[[1.0, -3.0], [4.0, 0.0], [-2.0, 2.0]]])
         learned = []
@@ -170,8 +161,6 @@ class TestAdvantageRegression:
         batch = labelled(
             torch.tensor([[[6.0, 1.0], [2.0, 1.0], [0.0, 0.0]]]), [[1, 2, 0]], [[True, True, False]]
         )
-        predicted = network(batch.inputs).flatten(1, 2)
-        assert predicted.shape == (1, 3, 2)
         regression = self.regression(network)
         regression.LEVEL_WEIGHT = 0.0
         regression.step(batch)

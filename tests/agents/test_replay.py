@@ -12,7 +12,7 @@ from agents.learning.labelled_replay import LabelledReplay
 from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 from tests.agents.inputs import on_disk
 
-C, K, CAPACITY, WINDOW, CHOICES = 2, 2, 5, 3, 4
+C, K, CAPACITY, CHOICES = 2, 2, 5, 4
 CPU = torch.device("cpu")
 
 
@@ -111,15 +111,15 @@ class TestDecisionReplay:
 
 
 def labelled_replay(seed: int = 0) -> LabelledReplay:
-    return LabelledReplay(CAPACITY, WINDOW, C, CHOICES, K, np.random.default_rng(seed))
+    return LabelledReplay(CAPACITY, C, CHOICES, K, np.random.default_rng(seed))
 
 
 def add_labelled(replay: LabelledReplay, number: int, n_choices: int = CHOICES) -> None:
     replay.add(
         clusters=np.full((C, N_CLUSTER_FIELDS), number, np.float32),
         occupation=np.full((C, HISTORY_STEPS), number / 64, np.float32),
-        jobs=np.full((WINDOW, N_JOB_FIELDS), number, np.float32),
-        pairs=np.full((WINDOW, C, N_PAIR_FIELDS), number, np.float32),
+        jobs=np.full(N_JOB_FIELDS, number, np.float32),
+        pairs=np.full((C, N_PAIR_FIELDS), number, np.float32),
         choices=np.arange(n_choices) + number,
         outcomes=np.array([[number, choice] for choice in range(n_choices)], np.float64),
     )
@@ -133,8 +133,8 @@ class TestLabelledReplay:
         assert batch.tried.tolist() == [[True, True, False, False]]
         assert batch.choices.tolist() == [[1, 2, 0, 0]]  # 0 can be gathered; `tried` says it means nothing
         assert batch.outcomes.tolist() == [[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]]
-        assert batch.inputs.jobs.shape == (1, WINDOW, N_JOB_FIELDS)
-        assert batch.inputs.pairs.shape == (1, WINDOW, C, N_PAIR_FIELDS)
+        assert batch.inputs.jobs.shape == (1, 1, N_JOB_FIELDS)
+        assert batch.inputs.pairs.shape == (1, 1, C, N_PAIR_FIELDS)
 
     def test_the_oldest_are_overwritten_completely(self) -> None:
         replay = labelled_replay()
