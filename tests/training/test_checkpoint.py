@@ -1,0 +1,181 @@
+"""Checkpoints: the same choices after loading, and one clear line for whatever does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.factory import make_network
+from agents.value_policy import ValuePolicy
+from envs.simulation.world import WorldSpec
+from tests.agents.inputs import as_input, random_batch
+from tests.training.toy import ToyWorld
+from training.checkpoint import CheckpointError, load_policy, load_state, save_policy, save_state
+from training.settings import AgentSettings
+
+SPEC = ToyWorld(1).spec
+WEIGHTS = (1.0, 0.25)
+SMALL = {
+    "lstm_size": 4,
+    "shared_size": 16,
+    "head_size": 8,
+    "hidden_sizes": [16, 8],
+    "embedding_size": 8,
+    "pair_size": 8,
+}
+
+
+def fitted_policy(kind: str, spec: WorldSpec = SPEC) -> tuple[ValuePolicy, dict[str, Any]]:
+    agent: dict[str, Any] = dataclasses.asdict(AgentSettings(name=f"my_{kind}", kind=kind, **SMALL))  # type: ignore[arg-type]
+    torch.manual_seed(3)
+    network = make_network(agent, spec.n_clusters, spec.scales, WEIGHTS)
+    network.fit_scalers(as_input(random_batch(50, 2, spec.n_clusters, seed=9)))
+    return ValuePolicy(network, WEIGHTS if network.n_outputs > 1 else (1.0,), agent["name"]), agent
+
+
+@pytest.fixture
+def saved(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, ValuePolicy]:
+    kind = getattr(request, "param", "rl_lsfc")
+    policy, agent = fitted_policy(kind)
+    path = tmp_path / "policy.pt"
+    save_policy(path, policy, agent, SPEC, SPEC.scales, WEIGHTS, {"command": "python …", "seed": 3})
+    return path, policy
+
+
+def assert_one_line(error: pytest.ExceptionInfo[BaseException]) -> None:
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc", "spotweave"], indirect=True)
+def test_a_loaded_policy_chooses_the_same(saved: tuple[Path, ValuePolicy]) -> None:
+    path, policy = saved
+    batch = random_batch(200, 2, SPEC.n_clusters, seed=1)
+    lanes = np.arange(200)
+    for place in (path, path.parent):  # the file, or the run directory that holds it
+        loaded = load_policy(place, SPEC)
+        assert isinstance(loaded, ValuePolicy)
+        assert loaded.name == policy.name
+        assert np.array_equal(loaded.act_batch(batch, lanes), policy.act_batch(batch, lanes))
+        assert torch.equal(loaded.component_values(batch), policy.component_values(batch))
+
+
+def test_the_card_and_plain_settings_are_in_the_file(saved: tuple[Path, ValuePolicy]) -> None:
+    state = load_state(saved[0])
+    assert state["training"] == {"command": "python …", "seed": 3}
+    assert state["world"]["components"] == ["own", "mutual"]
+    assert state["weights"] == list(WEIGHTS)
+    assert state["agent"]["lstm_size"] == 4
+
+
+def test_other_weights_are_used_without_retraining(saved: tuple[Path, ValuePolicy]) -> None:
+    path, policy = saved
+    batch = random_batch(200, 2, SPEC.n_clusters, seed=1)
+    loaded = load_policy(path, SPEC, weights=(0.0, 1.0))
+    assert not np.array_equal(
+        loaded.act_batch(batch, np.arange(200)), policy.act_batch(batch, np.arange(200))
+    )
+    policy.set_weights((0.0, 1.0))
+    assert np.array_equal(loaded.act_batch(batch, np.arange(200)), policy.act_batch(batch, np.arange(200)))
+
+
+@pytest.mark.parametrize("weights", [(1.0, float("nan")), (1.0,), (1.0, 2.0, 3.0)])
+def test_wrong_weights_are_refused(saved: tuple[Path, ValuePolicy], weights: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="value weights") as caught:
+        load_policy(saved[0], SPEC, weights)
+    assert_one_line(caught)
+
+
+@pytest.mark.parametrize("saved", ["rl_fc"], indirect=True)
+def test_a_scalarised_value_cannot_be_weighted_anew(saved: tuple[Path, ValuePolicy]) -> None:
+    with pytest.raises(CheckpointError, match="cannot be changed without retraining") as caught:
+        load_policy(saved[0], SPEC, weights=(0.5, 0.5))
+    assert_one_line(caught)
+    load_policy(saved[0], SPEC, weights=WEIGHTS)  # those it was trained with
+
+
+@pytest.mark.parametrize(
+    "changes", [{"name": "multicloud"}, {"components": ("own_misses", "delay")}], ids=["name", "components"]
+)
+def test_another_environment_is_refused(saved: tuple[Path, ValuePolicy], changes: dict[str, Any]) -> None:
+    other = dataclasses.replace(SPEC, **changes)
+    with pytest.raises(CheckpointError, match=rf"was trained for \+env=toy, not for \+env={other.name}"):
+        load_policy(saved[0], other)
+
+
+@pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc"], indirect=True)
+def test_another_number_of_clusters_is_refused(saved: tuple[Path, ValuePolicy]) -> None:
+    with pytest.raises(CheckpointError, match="was trained for 3 clusters, this world has 7") as caught:
+        load_policy(saved[0], ToyWorld(1, n_clusters=7).spec)
+    assert_one_line(caught)
+
+
+@pytest.mark.parametrize("saved", ["spotweave"], indirect=True)
+def test_the_pairwise_network_takes_any_number_of_clusters(saved: tuple[Path, ValuePolicy]) -> None:
+    world = ToyWorld(4, n_clusters=7)
+    policy = load_policy(saved[0], world.spec)
+    batch = random_batch(20, 2, 7)
+    chosen = policy.act_batch(batch, np.arange(20))
+    assert batch["action_mask"][np.arange(20), chosen].all()
+
+
+class TestFilesThatAreNoCheckpoints:
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"no checkpoint at .*gone\.pt: give the path") as caught:
+            load_policy(tmp_path / "gone.pt", SPEC)
+        assert_one_line(caught)
+
+    def test_a_directory_without_one(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"no checkpoint at .*policy\.pt"):
+            load_policy(tmp_path, SPEC)
+
+    @pytest.mark.parametrize("keep", [0, 10, 1000, -1])
+    def test_cut_short(self, saved: tuple[Path, ValuePolicy], keep: int) -> None:
+        path = saved[0]
+        path.write_bytes(path.read_bytes()[:keep])
+        with pytest.raises(CheckpointError, match="is not a readable checkpoint") as caught:
+            load_policy(path, SPEC)
+        assert_one_line(caught)
+
+    def test_text(self, tmp_path: Path) -> None:
+        (tmp_path / "policy.pt").write_text("seed: 3\n")
+        with pytest.raises(CheckpointError, match="is not a readable checkpoint") as caught:
+            load_policy(tmp_path, SPEC)
+        assert_one_line(caught)
+
+    def test_code_in_a_file_is_not_run(self, tmp_path: Path) -> None:
+        class Trap:
+            def __reduce__(self) -> tuple[Any, ...]:
+                return (Path.touch, (tmp_path / "sprung",))
+
+        torch.save({"format": 1, "trap": Trap()}, tmp_path / "policy.pt")
+        with pytest.raises(CheckpointError, match="is not a readable checkpoint"):
+            load_policy(tmp_path, SPEC)
+        assert not (tmp_path / "sprung").exists()
+
+    def test_of_another_program(self, tmp_path: Path) -> None:
+        torch.save({"model": {}}, tmp_path / "policy.pt")
+        with pytest.raises(CheckpointError, match="is not a Spotweave checkpoint: it lacks the format"):
+            load_policy(tmp_path, SPEC)
+
+    def test_of_another_format(self, tmp_path: Path) -> None:
+        save_state(tmp_path / "policy.pt", {"format": 99})
+        with pytest.raises(CheckpointError, match="has checkpoint format 99, this version reads format 1"):
+            load_policy(tmp_path, SPEC)
+
+    def test_a_training_state(self, tmp_path: Path) -> None:
+        save_state(tmp_path / "state.pt", {"format": 1, "trainer": {}})
+        with pytest.raises(CheckpointError, match=r"holds no policy: give the path of a policy\.pt file"):
+            load_policy(tmp_path / "state.pt", SPEC)
+
+    def test_weights_of_another_network(self, saved: tuple[Path, ValuePolicy]) -> None:
+        state = load_state(saved[0])
+        state["agent"]["shared_size"] = 32
+        save_state(saved[0], state)
+        with pytest.raises(CheckpointError, match="weights that its own settings do not fit") as caught:
+            load_policy(saved[0], SPEC)
+        assert_one_line(caught)
