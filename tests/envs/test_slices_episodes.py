@@ -196,7 +196,7 @@ def test_waiting_by_choice_lets_one_slice_pass() -> None:
     rewards, dones = world.step(np.array([1]))
     assert rewards.tolist() == [0.0]
     assert dones.tolist() == [False]
-    assert world.decided_jobs().tolist() == [-1]
+    assert world.decided_jobs().tolist() == [0]
     assert world.observation["jobs"][0, 0, JobField.WAITED_S] == 1.0
     play_first(world)
     assert executions(world) == [(0, 1, 6)]

@@ -52,10 +52,12 @@ def play(world: SliceWorld, seed: int) -> tuple[float, list[int]]:
         assert last.min() >= 0.0
         assert last.max() <= 1.0
         valid = np.flatnonzero(world.observation["action_mask"][0])
-        rewards, dones = world.step(np.array([rng.choice(valid)]))
+        action = int(rng.choice(valid))
+        rewards, dones = world.step(np.array([action]))
         total, done = total + float(rewards[0]), bool(dones[0])
-        deployed.append(int(world.decided_jobs()[0]))
-    return total, [job for job in deployed if job >= 0]
+        if action % (world.spec.n_clusters + 1) < world.spec.n_clusters:
+            deployed.append(int(world.decided_jobs()[0]))
+    return total, deployed
 
 
 def on_each_slice(series: StepSeries, end: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -318,14 +318,14 @@ def step_lane(lanes: Lanes, tables: Tables, rules: Rules, i: int, action: int) -
     """Take the decision that lane i awaits and run it to the next one: the reward.
 
     `action` is position * (C + 1) + cluster; cluster C deploys nothing. It must be valid (see `is_valid`) and
-    the lane not done (`LaneState.DONE`). `LaneState.DECIDED` tells which job it deployed.
+    the lane not done (`LaneState.DONE`). `LaneState.DECIDED` tells which job it was about.
     """
     n_clusters = rules.normal.shape[0]
     c = action % (n_clusters + 1)
     if c < n_clusters:
         _deploy(lanes, tables, i, action // (n_clusters + 1), c)
     else:
-        lanes.lane[i, _L_DECIDED] = NOBODY
+        lanes.lane[i, _L_DECIDED] = lanes.buffer[i, action // (n_clusters + 1)]
     _close_slice(lanes, tables, rules, i)
     return advance_lane(lanes, tables, rules, i)
 

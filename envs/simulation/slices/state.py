@@ -50,7 +50,7 @@ class LaneState(IntEnum):
     ENDED = 4
     MISSED = 5  # deadlines missed anywhere
     DONE = 6
-    DECIDED = 7  # job deployed by the latest decision, NOBODY if it was "none"
+    DECIDED = 7  # job that the latest decision was about
     LIMIT = 8  # jobs that arrive in this episode; fewer than all in copies that look ahead
 
 

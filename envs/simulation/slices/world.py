@@ -149,7 +149,7 @@ class SliceWorld:
         return rewards, dones
 
     def decided_jobs(self) -> NDArray[np.int64]:
-        """(N,) job that the latest `step` deployed in each lane, -1 where none."""
+        """(N,) job that the latest `step` decided in each lane ("none for now" included), -1 before."""
         return self._decided.copy()
 
     def marks(self) -> NDArray[np.float64]:
