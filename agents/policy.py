@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, take_rows
 
 
 class Policy(ABC):
@@ -25,6 +25,10 @@ class Policy(ABC):
     @abstractmethod
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) flat actions for observations with a leading axis of n; row k belongs to lane lanes[k]."""
+
+    def act_lanes(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) flat actions for the rows `lanes` of observations of all lanes, as a world shows them."""
+        return self.act_batch(take_rows(observations, lanes), lanes)
 
     def act(self, observation: Observation) -> int:
         """The flat action for one observation (lane 0)."""

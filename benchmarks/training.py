@@ -17,7 +17,7 @@ from training.settings import AgentSettings, TrainerSettings
 from training.train import make_trainer
 from training.worlds import WORLDS
 
-ROUNDS = 3
+AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40
 
 
@@ -59,8 +59,11 @@ def measure() -> Iterator[Measurement]:
         trainer.round()  # compiles, fills the replay, fits the input normalisation
         name = f"{entry.default_agent} on {env}"
         started = time.perf_counter()
-        decisions = sum(trainer.round().decisions for _ in range(ROUNDS))
-        rate = decisions / (time.perf_counter() - started)
+        decisions, elapsed = 0, 0.0
+        while elapsed < AT_LEAST_S:
+            decisions += trainer.round().decisions
+            elapsed = time.perf_counter() - started
+        rate = decisions / elapsed
         yield Measurement(f"{name}: training", rate, "decisions/s", note="rounds of play and learning")
         started = time.perf_counter()
         for _ in range(GRADIENT_STEPS):

@@ -32,16 +32,18 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "batch_miss_usd": (1.0, 15.0),
     "delay_usd_hour": (0.1, 2.0),
     "owned_usd_hour": (0.01, 2.0),
-    "hazard": (0.2, 4.0),
+    "hazard": (0.02, 4.0),
     "typical_up_s": (1800.0, 43200.0),
     "typical_down_s": (900.0, 28800.0),
     "patience": (0.5, 30.0),
-    "queue_s": (3600.0, 200000.0),
+    "queue_s": (1800.0, 200000.0),
     "safety_s": (30.0, 1800.0),
-    "move_usd": (0.05, 5.0),
+    "move_usd": (0.05, 20.0),
+    "queue_risk": (1.0, 100.0),
 }
 SHARES: Mapping[str, tuple[float, float]] = {
     "spell_memory": (0.0, 1.0),
+    "down_memory": (0.0, 1.0),
     "move_margin": (0.0, 0.6),
     "allowance": (1.0, 1.5),
 }

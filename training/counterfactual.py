@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from agents.learning.advantage_regression import AdvantageRegression
-from agents.learning.exploration import GuidedExploration, select_rows
+from agents.learning.exploration import GuidedExploration
 from agents.learning.labelled_replay import LabelledReplay
 from agents.networks.base import ValueNetwork
 from agents.policy import Policy
 from agents.value_policy import ValuePolicy
+from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.episodes import policy_seed
@@ -132,7 +134,7 @@ class CounterfactualTrainer:
         decisions = 0
         while active.any():
             lanes = np.flatnonzero(active)
-            seen = select_rows(world.observation, lanes)
+            seen = take_rows(world.observation, lanes)
             actions[lanes] = self.exploration.choose(self.policy, seen, lanes, epsilon_1, epsilon_2)
             labelled = self.exploration.rng.random(len(lanes)) < self.label_chance
             for lane in lanes[labelled].tolist():
@@ -146,7 +148,7 @@ class CounterfactualTrainer:
         return decisions
 
     def _branch(self, lane: int, taken: int) -> None:
-        """Copy a lane once for each choice that the decided job has (or a sample that holds the one taken)."""
+        """Copy a lane once for each choice of the decided job (or a sample that holds the one taken)."""
         observation = self.world.observation
         n_targets = self.world.spec.n_clusters + 1
         row = taken // n_targets
@@ -186,12 +188,10 @@ class CounterfactualTrainer:
         rollout = self.policy if progress >= counterfactual.self_play_share else self.guide
         _, done = world.step(actions, active)
         jobs = world.decided_jobs()[lanes].copy()
-        active &= ~done
-        while active.any():
-            rows = np.flatnonzero(active)
-            actions[rows] = rollout.act_batch(select_rows(world.observation, rows), rows)
-            _, done = world.step(actions, active)
-            active &= ~done
+        running = lanes[~done[lanes]]
+        with ThreadPoolExecutor(counterfactual.threads) as pool:
+            parts = np.array_split(running, counterfactual.threads)
+            list(pool.map(lambda part: self._play_out(part, rollout), parts))
         outcomes = world.system_outcome(lanes, jobs)
         start = 0
         for pending in self._pending:
@@ -200,6 +200,19 @@ class CounterfactualTrainer:
             start = end
         self._pending.clear()
         self._copies_used = 0
+
+    def _play_out(self, lanes: NDArray[np.int64], rollout: Policy) -> None:
+        """Play some lanes to their ends. Lanes are independent and the compiled code frees the interpreter's
+        lock, so several threads may do this at once.
+        """
+        active = np.zeros(self.world.n_lanes, np.bool_)
+        active[lanes] = True
+        actions = np.zeros(self.world.n_lanes, np.int64)
+        while len(lanes):
+            actions[lanes] = rollout.act_lanes(self.world.observation, lanes)
+            _, done = self.world.step(actions, active)
+            active &= ~done
+            lanes = lanes[active[lanes]]
 
     def _learn(self, progress: float) -> list[float]:
         self.regression.set_learning_rate(self.settings.learning_rate.at(progress))

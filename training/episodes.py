@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.suite import Suite
@@ -56,16 +56,6 @@ def policy_seed(key: EpisodeKey) -> int:
     return Streams(episode_sequence(key.seed, key.split, key.index)).key("policy")
 
 
-def _take(observation: Observation, rows: NDArray[np.int64] | slice) -> Observation:
-    return {
-        "clusters": observation["clusters"][rows],
-        "occupation": observation["occupation"][rows],
-        "jobs": observation["jobs"][rows],
-        "pairs": observation["pairs"][rows],
-        "action_mask": observation["action_mask"][rows],
-    }
-
-
 def choose(policy: Policy, observation: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
     """(n,) actions of `policy` for the rows `lanes` of a batched observation.
 
@@ -75,7 +65,7 @@ def choose(policy: Policy, observation: Observation, lanes: NDArray[np.int64]) -
     n_lanes = observation["action_mask"].shape[0]
     rows = observation
     if len(lanes) != n_lanes:
-        rows = _take(observation, lanes)
+        rows = take_rows(observation, lanes)
     actions = np.asarray(policy.act_batch(rows, lanes))
     if actions.shape != lanes.shape or not np.issubdtype(actions.dtype, np.integer):
         raise ValueError(
@@ -203,7 +193,7 @@ def measure_latency(
         if ended:
             world.reset([key], [0])
             policy.begin(0, policy_seed(key))
-        row = _take(world.observation, slice(0, 1))
+        row = take_rows(world.observation, slice(0, 1))
         started = time.perf_counter_ns()
         chosen = policy.act_batch(row, lane)
         elapsed_ns = time.perf_counter_ns() - started

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 
 from agents.learning.decision_replay import DecisionReplay
-from agents.learning.exploration import GuidedExploration, select_rows
+from agents.learning.exploration import GuidedExploration
 from agents.learning.value_regression import ValueRegression
 from agents.networks.base import ValueNetwork
 from agents.policy import Policy
 from agents.value_policy import ValuePolicy
+from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.episodes import policy_seed
@@ -106,7 +107,7 @@ class MonteCarloTrainer:
         log: list[tuple[Any, ...]] = []
         while active.any():
             lanes = np.flatnonzero(active)
-            seen = select_rows(world.observation, active)
+            seen = take_rows(world.observation, active)
             chosen = self.exploration.choose(self.policy, seen, lanes, epsilon_1, epsilon_2)
             job_rows = (np.arange(len(lanes)), chosen // n_targets)
             ids = self.replay.add(

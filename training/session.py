@@ -105,7 +105,7 @@ class Session:
         started = time.monotonic()
         saved = started
         total = self.settings.episodes
-        writer = SummaryWriter(self.run_directory.path / "tensorboard")  # type: ignore[no-untyped-call]
+        writer = SummaryWriter(self.run_directory.path / "tensorboard")
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
@@ -139,7 +139,7 @@ class Session:
                         break
         finally:
             signal.signal(signal.SIGINT, previous)
-            writer.close()  # type: ignore[no-untyped-call]
+            writer.close()
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self.interrupted:
@@ -160,8 +160,8 @@ class Session:
         self._validated_at = episode
         metrics = self._validate(self.trainer.policy)
         for name, value in metrics.items():
-            writer.add_scalar(f"validation/{name}", value, episode)  # type: ignore[no-untyped-call]
-            writer.add_scalar(f"guide/{name}", guide_metrics[name], episode)  # type: ignore[no-untyped-call]
+            writer.add_scalar(f"validation/{name}", value, episode)
+            writer.add_scalar(f"guide/{name}", guide_metrics[name], episode)
         objective = metrics[self.objective]
         if self.best.improves(objective, self.higher_is_better):
             self.best = Best(objective, episode)
@@ -189,4 +189,4 @@ class Session:
         sign = 1.0 if self.higher_is_better else -1.0
         scalars["charts/return"] = sign * report.metrics[self.objective]
         for name, value in scalars.items():
-            writer.add_scalar(name, value, self.trainer.episodes_done)  # type: ignore[no-untyped-call]
+            writer.add_scalar(name, value, self.trainer.episodes_done)

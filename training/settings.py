@@ -77,6 +77,7 @@ class CounterfactualSettings:
         states_per_episode: decisions labelled in each behaviour episode.
         further_arrivals: a copy of the world sees this many more arrivals, then runs empty.
         copies: lanes of the world that holds the copies.
+        threads: copies are played out by this many threads.
         candidates: at most this many choices are tried per labelled decision.
         self_play_share: from this share of the episodes on, copies follow the learned policy, not the guide.
     """
@@ -84,6 +85,7 @@ class CounterfactualSettings:
     states_per_episode: int = 24
     further_arrivals: int = 12
     copies: int = 512
+    threads: int = 2
     candidates: int = 24
     self_play_share: float = 1.1
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, take_rows
 
 
 class GuidedExploration:
@@ -37,22 +37,9 @@ class GuidedExploration:
         greedy = ~explores
         guided = explores & ~at_random
         if greedy.any():
-            actions[greedy] = policy.act_batch(select_rows(observations, greedy), lanes[greedy])
+            actions[greedy] = policy.act_batch(take_rows(observations, greedy), lanes[greedy])
         if guided.any():
-            actions[guided] = self.guide.act_batch(select_rows(observations, guided), lanes[guided])
+            actions[guided] = self.guide.act_batch(take_rows(observations, guided), lanes[guided])
         for row in np.flatnonzero(explores & at_random):
             actions[row] = self.rng.choice(np.flatnonzero(observations["action_mask"][row]))
         return actions
-
-
-def select_rows(observations: Observation, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Observation:
-    """The given rows of a batch of observations (the batch itself if all are asked for)."""
-    if rows.dtype == np.bool_ and rows.all():
-        return observations
-    return {
-        "clusters": observations["clusters"][rows],
-        "occupation": observations["occupation"][rows],
-        "jobs": observations["jobs"][rows],
-        "pairs": observations["pairs"][rows],
-        "action_mask": observations["action_mask"][rows],
-    }

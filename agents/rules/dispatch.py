@@ -109,7 +109,7 @@ def choose_by_id(
     return NO_ACTION
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def choose_batch(
     rule_id: int,
     clusters: FloatArray,
@@ -117,13 +117,15 @@ def choose_batch(
     jobs: FloatArray,
     pairs: FloatArray,
     mask: MaskArray,
+    rows: NDArray[np.int64],
     lanes: NDArray[np.int64],
     memory: NDArray[np.float64],
     parameters: NDArray[np.float64],
     actions: NDArray[np.int64],
 ) -> None:
-    """Fill `actions` (n,): row k of the observations (leading axis n) uses the memory of lane lanes[k]."""
+    """Fill `actions` (n,) for the observations in rows[k]; lane lanes[k] remembers."""
     for k in range(lanes.shape[0]):
+        r = rows[k]
         actions[k] = choose_by_id(
-            rule_id, clusters[k], occupation[k], jobs[k], pairs[k], mask[k], memory[lanes[k]], parameters
+            rule_id, clusters[r], occupation[r], jobs[r], pairs[r], mask[r], memory[lanes[k]], parameters
         )

@@ -66,7 +66,9 @@ from envs.simulation.snapshot import FloatArray, MaskArray
     _MOVE,
     _ALLOWED,
     _POSTPONE,
-) = range(15)
+    _QUEUE_RISK,
+    _DOWN_MEMORY,
+) = range(17)
 
 
 @dataclass(frozen=True)
@@ -89,23 +91,27 @@ class ExpectedCostParameters(RuleParameters):
         move_usd: and at least this much.
         allowance: periods that a batch of a streaming job may take beyond its due time.
         postpone_s: going to the same offer this much later is weighed as well (0: not weighed).
+        queue_risk: factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess.
+        down_memory: 0 = an offer returns after its mean down-time, 1 = after as long as it has been down.
     """
 
-    miss_usd: float = 25.0
-    batch_miss_usd: float = 5.0
+    miss_usd: float = 10.0
+    batch_miss_usd: float = 12.0
     delay_usd_hour: float = 0.25
-    owned_usd_hour: float = 0.05
-    hazard: float = 1.0
+    owned_usd_hour: float = 0.36
+    hazard: float = 0.2
     spell_memory: float = 0.3
-    typical_up_s: float = 7200.0
-    typical_down_s: float = 3600.0
-    patience: float = 1.5
-    queue_s: float = 7200.0
-    safety_s: float = 120.0
-    move_margin: float = 0.3
-    move_usd: float = 0.2
-    allowance: float = 1.25
+    typical_up_s: float = 2000.0
+    typical_down_s: float = 16000.0
+    patience: float = 6.0
+    queue_s: float = 36000.0
+    safety_s: float = 300.0
+    move_margin: float = 0.0
+    move_usd: float = 5.0
+    allowance: float = 1.35
     postpone_s: float = 300.0
+    queue_risk: float = 5.0
+    down_memory: float = 0.3
 
 
 @njit(cache=True, error_model="numpy")
@@ -139,12 +145,24 @@ def interruption_rate(cluster: int, clusters: FloatArray, parameters: NDArray[np
 
 @njit(cache=True, error_model="numpy")
 def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64]) -> float:
-    """Expected seconds until an offer that is down returns, from its up-ratio and mean up-spell."""
+    """Expected seconds until an offer that is down returns.
+
+    The mean down-time follows from its up-ratio and mean up-spell; the longer it has been down, the longer it
+    is likely to stay so (heavy tails).
+    """
     ratio = float(clusters[cluster, C_UP_RATIO])
     mean_up = float(clusters[cluster, C_MEAN_UP])
-    if ratio <= 0.0 or mean_up <= 0.0:
-        return float(parameters[_DOWN] * (10.0 if ratio <= 0.0 else 1.0))
-    return mean_up * (1.0 - ratio) / ratio
+    if ratio <= 0.0:
+        mean_down = 10.0 * parameters[_DOWN]
+    elif mean_up <= 0.0:
+        mean_down = float(parameters[_DOWN])
+    else:
+        mean_down = mean_up * (1.0 - ratio) / ratio
+    if clusters[cluster, C_AVAILABLE] > 0.0:
+        return float(mean_down)
+    mean_down = max(mean_down, 60.0)
+    seen = max(float(clusters[cluster, C_SPELL]), 0.1 * mean_down)
+    return float(mean_down ** (1.0 - parameters[_DOWN_MEMORY]) * seen ** parameters[_DOWN_MEMORY])
 
 
 @njit(cache=True, error_model="numpy")
@@ -180,7 +198,10 @@ def expected_usd(
     egress = 0.0 if here else float(pairs[job, cluster, P_EGRESS])
     if clusters[cluster, C_QUEUES] != 0.0 and not here and pairs[job, cluster, P_FITS] == 0.0:
         missing = pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]
-        start += parameters[_QUEUE] * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
+        queue_s = parameters[_QUEUE]
+        if jobs[job, J_HAS_DEADLINE] != 0.0:
+            queue_s *= parameters[_QUEUE_RISK]
+        start += queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
     execution = float(pairs[job, cluster, P_EXECUTION])
     streaming = jobs[job, J_CATEGORY] == STREAMING
     slack = jobs[job, J_SLACK] - parameters[_SAFETY]

@@ -63,8 +63,22 @@ class RulePolicy(Policy):
         lanes = np.ascontiguousarray(lanes, np.int64)
         if lanes.shape != (n,):
             raise ValueError(f"got {n} observations and lanes of shape {lanes.shape}, expected ({n},)")
-        actions = np.empty(n, np.int64)
-        if n == 0:
+        return self._choose(observations, np.arange(n), lanes)
+
+    def act_lanes(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) flat actions for the rows `lanes` of the observations, which are not copied.
+
+        Raises:
+            ValueError: if one of these observations has no valid action.
+        """
+        lanes = np.ascontiguousarray(lanes, np.int64)
+        return self._choose(observations, lanes, lanes)
+
+    def _choose(
+        self, observations: Observation, rows: NDArray[np.int64], lanes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        actions = np.empty(len(lanes), np.int64)
+        if len(lanes) == 0:
             return actions
         if lanes.min() < 0:
             raise ValueError(f"lanes must be >= 0, got {int(lanes.min())}")
@@ -76,13 +90,14 @@ class RulePolicy(Policy):
             np.ascontiguousarray(observations["jobs"], np.float32),
             np.ascontiguousarray(observations["pairs"], np.float32),
             np.ascontiguousarray(observations["action_mask"], np.int8),
+            rows,
             lanes,
             self.memory,
             self.vector,
             actions,
         )
         if actions.min() == NO_ACTION:
-            row = int(np.argmin(actions))
+            row = int(rows[np.argmin(actions)])
             raise ValueError(f"rule {self.name}: observation {row} offers no valid action, expected a job")
         return actions
 

@@ -240,6 +240,19 @@ def empty_observation(n_jobs: int, n_clusters: int, batch: tuple[int, ...] = ())
     }
 
 
+def take_rows(observations: Observation, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Observation:
+    """Some rows of a batch of observations: copies, views for a slice, the batch itself for all."""
+    if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+        return observations
+    return {
+        "clusters": observations["clusters"][rows],
+        "occupation": observations["occupation"][rows],
+        "jobs": observations["jobs"][rows],
+        "pairs": observations["pairs"][rows],
+        "action_mask": observations["action_mask"][rows],
+    }
+
+
 def encode(snapshot: Snapshot, window: int) -> Observation:
     """Pad a snapshot to `window` jobs (the first by arrival) and derive what follows from it.
 

@@ -200,6 +200,12 @@ PLAIN = {
     "queue_s": 7200.0,
     "move_margin": 0.1,
     "move_usd": 0.2,
+    "allowance": 1.25,
+    "postpone_s": 300.0,
+    "queue_risk": 1.0,
+    "down_memory": 0.0,
+    "typical_up_s": 7200.0,
+    "typical_down_s": 3600.0,
 }
 
 
@@ -272,10 +278,11 @@ def test_expected_cost_lets_a_stream_start_late_to_save_idle_time() -> None:
 
 
 def test_expected_down_time_follows_from_the_up_ratio() -> None:
-    vector = ExpectedCostParameters().vector()
-    clusters = market({})["clusters"]
-    # 14400 s up at a ratio of .8: 3600 s down.
-    assert down_time(0, clusters, vector) == pytest.approx(3600.0, rel=1e-6)
+    clusters = market({}, spot={**DOWN, "SPELL_S": 900})["clusters"]
+    # 14400 s up at a ratio of .8: 3600 s down. It has been down for 900 s: the geometric mean is 1800 s.
+    for memory, seconds in ((0.0, 3600.0), (0.5, 1800.0), (1.0, 900.0)):
+        vector = ExpectedCostParameters().changed({**PLAIN, "down_memory": memory}).vector()
+        assert down_time(0, clusters, vector) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_expected_cost_waits_for_spot_only_while_the_slack_permits() -> None:

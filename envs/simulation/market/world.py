@@ -48,7 +48,7 @@ SCALES = (1.0, 1.0, 2.0, 5.0)
 _LOG_ROWS = 65_536
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def step_lanes(
     lanes: Lanes,
     episodes: Episodes,

@@ -190,7 +190,7 @@ def observe_lane(
     derive_into(clusters, jobs, pairs, rules.allow_none, mask)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def step_batch(
     lanes: Lanes,
     tables: Tables,
