@@ -182,14 +182,16 @@ def _one_line(error: Exception, config_name: str, overrides: list[str]) -> str:
         return f"{group} is {choice!r}: expected one of {', '.join(error.options)}"
     refused = re.match(r"Could not override '([^']+)'", str(error))
     if refused:
-        full = refused[1]
-        parent, _, key = full.rpartition(".")
         groups = [override for override in overrides if override.lstrip("+").startswith(GROUPS)]
         with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
-            config = hydra.compose(config_name, groups)
-        node = OmegaConf.select(config, parent) if parent else config
-        if isinstance(node, DictConfig):
-            return unknown_key(full, key, [str(name) for name in node])
+            node: Any = hydra.compose(config_name, groups)
+        parts = refused[1].split(".")
+        for depth, part in enumerate(parts):
+            if not isinstance(node, DictConfig):
+                break
+            if part not in node:
+                return unknown_key(".".join(parts[: depth + 1]), part, [str(name) for name in node])
+            node = node[part]
     text = str(error)
     cause: BaseException | None = error.__cause__
     while cause is not None:

@@ -1,0 +1,86 @@
+"""Runs the training command as a user would, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from training import train
+from training.config import run_command
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY_AGENT = (
+    "agent.lstm_size=4",
+    "agent.shared_size=16",
+    "agent.head_size=8",
+    "agent.hidden_sizes=[16,8]",
+    "agent.embedding_size=8",
+    "agent.pair_size=8",
+)
+TINY_TRAINER = (
+    "trainer.episodes=6",
+    "trainer.lanes=2",
+    "trainer.batch_size=16",
+    "trainer.replay_capacity=200",
+    "trainer.gradient_steps=1",
+    "trainer.validation_every=4",
+    "trainer.validation_episodes=2",
+    "trainer.test_episodes=0",
+    "trainer.counterfactual.copies=24",
+)
+TINY_WORLD = {"multicluster": ("env.n_jobs=20", "env.window=4"), "multicloud": ("env.workload.jobs=4",)}
+TINY = ("+env=multicluster", *TINY_WORLD["multicluster"], *TINY_AGENT, *TINY_TRAINER, "device=cpu")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Exit code and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def mistake(self) -> str:
+        """The one line that tells a user's mistake; everything else about it is checked here."""
+        assert self.code == 2, self
+        assert "Traceback" not in self.err, self.err
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: "), self.err
+        return lines[0]
+
+
+class Command:
+    """`python training/train.py` without the start of a process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch = monkeypatch
+        self.capsys = capsys
+
+    def __call__(self, *arguments: str) -> Outcome:
+        self.monkeypatch.setattr(sys, "argv", ["training/train.py", *arguments])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as exited:
+            run_command("train", train.main)
+        out, err = self.capsys.readouterr()
+        code = exited.value.code
+        assert isinstance(code, int)
+        return Outcome(code, out, err)
+
+
+def start_process(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The command as its own process, in `directory`."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "training" / "train.py"), *arguments],
+        cwd=directory,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

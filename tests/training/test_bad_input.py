@@ -1,0 +1,157 @@
+"""What a user may get wrong with training: one clear line, exit code 2, no traceback, nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
+from training.files import WriteError, write_atomically, write_bytes
+
+CLUSTER = "+env=multicluster"
+
+
+def test_without_an_environment_those_that_exist_are_listed(command: Command) -> None:
+    outcome = command()
+    assert outcome.code == 2
+    assert "+env=multicloud " in outcome.err
+    assert "+env=multicluster " in outcome.err
+    assert "Traceback" not in outcome.err
+    assert command("seed=3").err == outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((CLUSTER, "env.n_jbos=3"), "unknown key env.n_jbos: did you mean 'n_jobs'?"),
+        ((CLUSTER, "env.workload.arivals.b=3"), "unknown key env.workload.arivals: did you mean"),
+        ((CLUSTER, "trainer.episods=3"), "unknown key trainer.episods: did you mean 'episodes'?"),
+        ((CLUSTER, "+trainer.episods=3"), "unknown key trainer.episods: did you mean 'episodes'?"),
+        ((CLUSTER, "agent.lstm=3"), "unknown key agent.lstm"),
+        ((CLUSTER, "sede=3"), "unknown key sede: did you mean 'seed'?"),
+        ((CLUSTER, "trainer.episodes=many"), "trainer.episodes is 'many': input should be a valid integer"),
+        ((CLUSTER, "env.n_jobs=2.5"), "env.n_jobs is 2.5: input should be a valid integer"),
+        ((CLUSTER, "env.workload=3"), "env.workload is 3: input should be a dictionary"),
+        ((CLUSTER, "env.capacities=[a,b]"), "env.capacities.0 is 'a'"),
+        ((CLUSTER, "trainer.epsilon_1.shape=wavy"), "trainer.epsilon_1.shape is 'wavy'"),
+        ((CLUSTER, "trainer.optimizer=rmsprop"), "trainer.optimizer is 'rmsprop'"),
+        ((CLUSTER, "seed=abc"), "seed is 'abc': input should be a valid integer"),
+        ((CLUSTER, "seed=-1"), "seed is -1"),
+        ((CLUSTER, "out=5"), "out is 5"),
+        ((CLUSTER, "agent=dqn"), "agent is 'dqn': expected one of"),
+        ((CLUSTER, "trainer=fast"), "trainer is 'fast': expected one of default, paper, quick"),
+        (("+env=mars",), "env is 'mars': expected one of multicloud, multicluster"),
+        ((CLUSTER, "trainer.guide=mfa"), "unknown rule 'mfa' (did you mean 'maf'?)"),
+        ((CLUSTER, "agent.weights=[1,nan,1]"), "agent.weights is [1.0, nan, 1.0]: expected finite numbers"),
+        ((CLUSTER, "agent=rl_fc", "agent.weights=[nan,1,1]"), "agent.weights is [nan, 1.0, 1.0]"),
+        ((CLUSTER, "agent.weights=[1,1]", *TINY_AGENT), "agent.weights has 2 numbers, expected one for each"),
+        ((CLUSTER, "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: expected two sizes"),
+        ((CLUSTER, "env.n_jobs=0"), "the workload is empty: n_jobs must be >= 1, got 0"),
+        ((CLUSTER, "trainer.lanes=0"), "trainer.lanes is 0: expected at least 1"),
+        ((CLUSTER, "device=tpu"), "device is 'tpu'"),
+        ((CLUSTER, "quick"), "cannot read 'quick': expected KEY=VALUE"),
+        ((CLUSTER, "env.n_jobs=[1"), "'[1'"),
+        (("resume=nowhere",), "nothing to resume in nowhere: it has no config.yaml"),
+    ],
+)
+def test_one_clear_line(command: Command, arguments: tuple[str, ...], message: str) -> None:
+    assert message in command(*arguments).mistake
+
+
+def test_an_empty_workload_of_the_other_world(command: Command) -> None:
+    assert "jobs" in command("+env=multicloud", "env.workload.jobs=0").mistake
+
+
+def test_cuda_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    mistake = command(CLUSTER, "device=cuda").mistake
+    assert "offers no CUDA device: use device=auto" in mistake
+
+
+def test_settings_are_checked_before_anything_is_written(command: Command, tmp_path: Path) -> None:
+    for wrong in ("device=tpu", "trainer.lanes=0", "agent.weights=[nan,1,1]", "seed=-1", "trainer.guide=x"):
+        assert command(CLUSTER, wrong, "out=run").mistake
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestDirectories:
+    def test_below_a_file(self, command: Command, tmp_path: Path) -> None:
+        (tmp_path / "taken").write_text("x")
+        mistake = command(*TINY, "out=taken/run").mistake
+        assert "cannot write into taken/run: Not a directory. Give a directory" in mistake
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_not_writable(self, command: Command, tmp_path: Path) -> None:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        assert "Permission denied" in command(*TINY, "out=locked/run").mistake
+
+    def test_that_holds_a_run_already(self, command: Command, tmp_path: Path) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "state.pt").write_text("precious")
+        mistake = command(*TINY, "out=run").mistake
+        assert "run already holds a run: resume it with resume=run, or give another out=" in mistake
+        assert (tmp_path / "run" / "state.pt").read_text() == "precious"
+
+    def test_a_full_disk_is_told_in_one_line_and_keeps_what_was_saved(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        assert command(*TINY, "out=run", "trainer.episodes=2").code == 0
+        before = (tmp_path / "run" / "state.pt").read_bytes()
+        text = (tmp_path / "run" / "config.yaml").read_text()
+        (tmp_path / "run" / "config.yaml").write_text(text.replace("episodes: 2\n", "episodes: 4\n", 1))
+
+        def full(path: Path, content: bytes) -> None:
+            def fill(temporary: Path) -> None:
+                temporary.write_bytes(content[: len(content) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            if path.name != "state.pt":
+                return write_bytes(path, content)
+            return write_atomically(path, fill)
+
+        monkeypatch.setattr("training.checkpoint.write_bytes", full)
+        outcome = command("resume=run")
+        assert "state.pt: No space left on device. Nothing was lost there; free some space" in outcome.mistake
+        assert (tmp_path / "run" / "state.pt").read_bytes() == before
+
+    def test_write_errors_are_user_errors(self) -> None:
+        assert issubclass(WriteError, ValueError)
+
+
+class TestResuming:
+    @pytest.fixture
+    def run(self, command: Command, tmp_path: Path) -> Path:
+        """A finished run."""
+        assert command(*TINY, "out=run", "trainer.episodes=2").code == 0
+        return tmp_path / "run"
+
+    def test_another_environment(self, command: Command, run: Path) -> None:
+        mistake = command("resume=run", "+env=multicloud", *TINY_WORLD["multicloud"]).mistake
+        assert "run is a run of +env=multicluster, not of +env=multicloud" in mistake
+
+    def test_a_damaged_state(self, command: Command, run: Path) -> None:
+        (run / "state.pt").write_bytes((run / "state.pt").read_bytes()[:500])
+        assert "run/state.pt is not a readable checkpoint" in command("resume=run").mistake
+
+    def test_a_configuration_that_was_edited(self, command: Command, run: Path) -> None:
+        text = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(text.replace("shared_size: 16", "shared_size: 32"))
+        assert "run/state.pt does not fit run/config.yaml" in command("resume=run").mistake
+
+    def test_a_configuration_that_is_no_yaml(self, command: Command, run: Path) -> None:
+        (run / "config.yaml").write_text("a: [1\nb: {")
+        assert "run/config.yaml cannot be read" in command("resume=run").mistake
+
+    def test_the_directory_of_a_comparison(self, command: Command, run: Path) -> None:
+        (run / "config.yaml").write_text("env: {name: multicluster}\npolicies: [maf, eft]\n")
+        assert "its config.yaml is not that of a training run" in command("resume=run").mistake
+
+
+def test_messages_of_the_pairwise_agent(command: Command) -> None:
+    arguments = (CLUSTER, *TINY_WORLD["multicluster"], "agent=spotweave", *TINY_AGENT, *TINY_TRAINER)
+    mistake = command(*arguments, "trainer.counterfactual.copies=5").mistake
+    assert "trainer.counterfactual.copies is 5: expected at least as many as candidates (24)" in mistake

@@ -1,0 +1,163 @@
+"""Every file in configs/ composes for every environment, types, survives YAML and names its mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
+from training.config import (
+    CONFIG_DIRECTORY,
+    UsageError,
+    plain,
+    provenance,
+    register_schemas,
+    resolved,
+    to_yaml,
+    typed,
+    world_config,
+)
+from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
+from training.worlds import WORLDS
+
+CONFIGS = Path(CONFIG_DIRECTORY)
+AGENTS = sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml"))
+TRAINERS = sorted(path.stem for path in (CONFIGS / "trainer").glob("*.yaml"))
+TUNINGS = sorted(path.stem for path in (CONFIGS / "tuning").glob("*.yaml"))
+
+
+def compose(name: str, *overrides: str) -> DictConfig:
+    register_schemas()
+    with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
+        return hydra.compose(name, list(overrides))
+
+
+def round_trip(values: dict[str, Any]) -> dict[str, Any]:
+    """As a run's config.yaml gives it back."""
+    loaded = OmegaConf.to_container(OmegaConf.create(to_yaml(values)))
+    assert isinstance(loaded, dict)
+    return {str(key): value for key, value in loaded.items()}
+
+
+def test_every_environment_has_its_choice() -> None:
+    assert sorted(path.stem for path in (CONFIGS / "env").glob("*.yaml")) == sorted(WORLDS)
+
+
+@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_training_composes(env: str, agent: str, trainer: str) -> None:
+    values = resolved(compose("train", f"+env={env}", f"agent={agent}", f"trainer={trainer}"))
+    again = round_trip(values)
+    assert again == values
+    settings = typed(AgentSettings, again["agent"], "agent")
+    assert settings.name == agent
+    check_agent(settings)
+    check_trainer(typed(TrainerSettings, again["trainer"], "trainer"))
+    assert isinstance(world_config(again["env"]), WORLDS[env].config_class)
+
+
+@pytest.mark.parametrize("env", sorted(WORLDS))
+def test_small_settings_reach_the_typed_configuration(env: str) -> None:
+    values = resolved(compose("train", f"+env={env}", *TINY_WORLD[env], *TINY_AGENT, *TINY_TRAINER))
+    agent = typed(AgentSettings, values["agent"], "agent")
+    trainer = typed(TrainerSettings, values["trainer"], "trainer")
+    assert agent.hidden_sizes == [16, 8]
+    assert (trainer.lanes, trainer.counterfactual.copies) == (2, 24)
+    jobs = values["env"]["n_jobs"] if env == "multicluster" else values["env"]["workload"]["jobs"]
+    assert jobs == (20 if env == "multicluster" else 4)
+    world = WORLDS[env].build(world_config(values["env"]), 1)
+    assert world.spec.name == env
+
+
+@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("name", ["evaluate", "compare"])
+def test_the_other_commands_compose(name: str, env: str) -> None:
+    values = resolved(compose(name, f"+env={env}"))
+    assert isinstance(world_config(values["env"]), WORLDS[env].config_class)
+    assert round_trip(values) == values
+
+
+def test_every_tuning_belongs_to_a_combination() -> None:
+    combinations = {f"{e}_{a}_{t}" for e in WORLDS for a in AGENTS for t in TRAINERS}
+    assert set(TUNINGS) <= combinations
+
+
+def test_what_is_composed_without_overrides_are_the_defaults_of_the_code() -> None:
+    values = resolved(compose("train", "+env=multicluster", "agent=rl_lsfc", "trainer=default"))
+    assert (
+        typed(RunSettings, {k: values[k] for k in ("seed", "device", "out", "resume")}, "") == RunSettings()
+    )
+    if "multicluster_rl_lsfc_default" not in TUNINGS:
+        assert typed(TrainerSettings, values["trainer"], "trainer") == TrainerSettings()
+    assert world_config(values["env"]) == WORLDS["multicluster"].config_class()
+
+
+def test_the_papers_schedule() -> None:
+    values = resolved(compose("train", "+env=multicluster", "agent=rl_lsfc", "trainer=paper"))
+    trainer = typed(TrainerSettings, values["trainer"], "trainer")
+    assert trainer.episodes == 1500
+    # Adam(1e-4) for the first 1000 episodes, Adam(1e-5) afterwards (section 5.3.4).
+    assert [trainer.learning_rate.at(episode / 1500) for episode in (0, 999, 1001, 1499)] == [
+        1e-4,
+        1e-4,
+        1e-5,
+        1e-5,
+    ]
+
+
+@dataclasses.dataclass
+class Inner:
+    rate: float = 0.5
+
+
+@dataclasses.dataclass
+class Outer:
+    count: int = 3
+    inner: Inner = dataclasses.field(default_factory=Inner)
+    names: list[str] = dataclasses.field(default_factory=list)
+
+
+class TestTyped:
+    def test_plain_and_back(self) -> None:
+        made = Outer(4, Inner(0.25), ["a"])
+        assert plain(made) == {"count": 4, "inner": {"rate": 0.25}, "names": ["a"]}
+        assert typed(Outer, plain(made), "outer") == made
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            ({"cuont": 4}, "unknown key outer.cuont: did you mean 'count'?"),
+            ({"inner": {"speed": 1.0}}, "unknown key outer.inner.speed: known keys: rate"),
+            ({"count": "many"}, "outer.count is 'many': input should be a valid integer"),
+            ({"count": 1.5}, "outer.count is 1.5: input should be a valid integer"),
+            ({"inner": {"rate": "fast"}}, "outer.inner.rate is 'fast': input should be a valid number"),
+            ({"inner": 3}, "outer.inner is 3: "),
+            ({"names": ["a", 2]}, "outer.names.1 is 2: input should be a valid string"),
+        ],
+    )
+    def test_mistakes_name_the_key_and_the_value(self, value: object, message: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            typed(Outer, value, "outer")
+        assert str(caught.value).startswith(message)
+        assert "\n" not in str(caught.value)
+
+    def test_a_key_at_the_top_has_no_prefix(self) -> None:
+        with pytest.raises(UsageError, match=r"^seed is -1: "):
+            typed(RunSettings, {"seed": -1}, "")
+
+
+def test_an_unknown_environment_in_a_saved_configuration() -> None:
+    with pytest.raises(UsageError, match=r"env\.name is 'mars': expected one of"):
+        world_config({"name": "mars"})
+
+
+def test_provenance_is_plain_text() -> None:
+    facts = provenance()
+    assert set(facts) == {"spotweave", "commit"}
+    assert all(isinstance(value, str) and value for value in facts.values())
