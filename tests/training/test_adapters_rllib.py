@@ -1,0 +1,119 @@
+"""RLlib as a trainer, in processes of its own: Ray leaves files open that would fail other tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agents.rules import make_rule
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from envs.simulation.world import EpisodeKey
+from training.adapters.build import make_library_trainer
+from training.adapters.settings import LibrarySettings
+from training.adapters.trainer import LibraryTask, LibraryTrainer
+from training.checkpoint import load_policy, load_state, save_state
+from training.episodes import run_suite
+from training.settings import AgentSettings, TrainerSettings
+from training.suite import Suite
+
+pytestmark = [pytest.mark.library, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CONFIG = SliceWorldConfig(n_jobs=20, window=4)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+    )
+
+
+def trainer() -> LibraryTrainer:
+    library = LibrarySettings(jobs=2, hidden_sizes=[16, 12], rollout=64, learning_starts=40, target_every=64)
+    agent = AgentSettings(name="rllib_dqn", kind="rllib_dqn", library=library)
+    settings = TrainerSettings(episodes=40, batch_size=32, replay_capacity=500)
+    build = partial(SliceWorld, CONFIG, 1)
+    return make_library_trainer(LibraryTask(build, agent, settings, make_rule("maf"), 0, torch.device("cpu")))
+
+
+def check_trainer(directory: str) -> None:
+    """Runs in its own process: rounds, exported values, the same seed twice, stop and go on."""
+    from training.adapters.rllib import RLlibDQNTrainer
+
+    first = trainer()
+    assert isinstance(first, RLlibDQNTrainer)
+    reports = [first.round() for _ in range(3)]
+    assert sum(report.decisions for report in reports) == 192
+    assert first.episodes_done == sum(report.episodes for report in reports) == 192 // CONFIG.n_jobs
+    assert np.isfinite(reports[-1].losses["value"])
+
+    world = SliceWorld(CONFIG, 3)
+    world.reset([EpisodeKey(5, "validation", k) for k in range(3)])
+    features = torch.from_numpy(first.calibration.flattening.features(world.observation))
+    module = first.algorithm.get_module()
+    with torch.no_grad():
+        expected = module.compute_q_values({"obs": features})["qf_preds"]
+    torch.testing.assert_close(first.policy.scores(world.observation), expected)
+
+    second = trainer()
+    for _ in range(3):
+        second.round()
+    for one, other in zip(first.layers(), second.layers(), strict=True):
+        assert torch.equal(one[0], other[0])
+
+    path = Path(directory) / "state.pt"
+    save_state(path, {"format": 1, **first.state_dict()})
+    resumed = trainer()
+    assert isinstance(resumed, RLlibDQNTrainer)
+    resumed.load_state_dict(load_state(path))
+    assert resumed.episodes_done == first.episodes_done
+    assert resumed.epsilon_1 == first.epsilon_1 > 0
+    for one, other in zip(first.layers(), resumed.layers(), strict=True):
+        assert torch.equal(one[0], other[0])
+    resumed.round()
+    assert resumed.decisions == 192 + 64
+    for open_trainer in (resumed, second, first):
+        open_trainer.close()
+    print("checked")
+
+
+def test_it_trains_exports_repeats_and_goes_on(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tests.training.test_adapters_rllib import check_trainer; check_trainer(sys.argv[1])"
+    )
+    result = run("-c", code, str(tmp_path))
+    assert result.stdout.splitlines()[-1:] == ["checked"], result.stderr[-2000:]
+
+
+def test_the_command_writes_a_run_whose_checkpoint_plays(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run(
+        "training/train.py",
+        "+env=multicluster",
+        "agent=rllib_dqn",
+        "env.n_jobs=20",
+        "trainer.episodes=10",
+        "trainer.batch_size=32",
+        "trainer.validation_episodes=2",
+        "trainer.test_episodes=2",
+        "agent.library.learning_starts=50",
+        f"out={out}",
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "rllib_dqn" in result.stdout
+    for name in ("config.yaml", "policy.pt", "state.pt", "test/summary.json", "test/report.html"):
+        assert (out / name).is_file()
+    assert list((out / "tensorboard").iterdir())
+    world = SliceWorld(SliceWorldConfig(n_jobs=20), 2)
+    policy = load_policy(out, world.spec)
+    results = run_suite(world, policy, Suite("few", "test", seed=9, episodes=2))
+    assert [episode.decisions for episode in results] == [20, 20]
