@@ -6,9 +6,8 @@ free (AWS: within the first hour). All amounts are exact integers ("charges", se
 
 from __future__ import annotations
 
-from numba import njit
-
 from envs.simulation.market import columns as at
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.quotes import price_integral
 from envs.simulation.market.state import (
@@ -32,7 +31,7 @@ MINIMUM_S = 60
 _SEGMENT = int(LogKind.SEGMENT)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def open_bill(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """Instances of a job begin to run now."""
     t = lanes.lane[lane, at.NOW_S]
@@ -42,7 +41,7 @@ def open_bill(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def close_bill(
     lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int, by_provider: bool
 ) -> None:
@@ -67,7 +66,7 @@ def close_bill(
     lanes.counters[lane, SPOT if offers.fixed[c, at.SPOT] == 1 else ON_DEMAND] += charge
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def charge_disk(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """The disks of hibernated instances, from the hibernation until now."""
     slot = lanes.episode_of_lane[lane]
@@ -81,7 +80,7 @@ def charge_disk(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job
     lanes.counters[lane, DISK] += charge
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def egress_charge(
     episodes: Episodes, offers: Offers, slot: int, job: int, region: int, checkpoint_region: int
 ) -> int:
@@ -98,7 +97,7 @@ def egress_charge(
     return int(charge + 0.5)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def charge_egress(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """Pay for the data that a job reads as it is set up on its offer."""
     slot = lanes.episode_of_lane[lane]
@@ -108,7 +107,7 @@ def charge_egress(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, j
     lanes.counters[lane, EGRESS] += charge
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def accrued_charge(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
     """What a job owes at this moment beyond its closed bills."""
     slot = lanes.episode_of_lane[lane]

@@ -6,10 +6,9 @@ arrivals, then decisions. Work that ends exactly at its deadline or at an interr
 
 from __future__ import annotations
 
-from numba import njit
-
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import (
     begin_work,
@@ -48,7 +47,7 @@ _TIME_CRITICAL = int(Category.TIME_CRITICAL)
 MEAN_STEPS = 100
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def step_lane(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, action: int
 ) -> float:
@@ -77,7 +76,7 @@ def step_lane(
     return float(before - after)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Let time pass until a decision is due or the episode is over."""
     while lanes.lane[lane, at.STATUS] == RUNNING:
@@ -98,7 +97,7 @@ def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
             return
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def fill_window(lanes: Lanes, lane: int) -> bool:
     """Show the first J jobs that are due; whether there are any."""
     t = lanes.lane[lane, at.NOW_S]
@@ -113,7 +112,7 @@ def fill_window(lanes: Lanes, lane: int) -> bool:
     return n > 0
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) -> int:
     """When something happens next."""
     slot = lanes.episode_of_lane[lane]
@@ -136,7 +135,7 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
     return t
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def sample_occupation(lanes: Lanes, lane: int, t: int) -> None:
     """Record how many executors are used at every sampling moment up to `t`, before `t` changes them."""
     end = t // SAMPLE_S + 1
@@ -152,7 +151,7 @@ def sample_occupation(lanes: Lanes, lane: int, t: int) -> None:
         lanes.lane[lane, at.SAMPLES] = n + 1
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Everything that happens at `now_s` before its decisions."""
     t = lanes.lane[lane, at.NOW_S]
@@ -179,7 +178,7 @@ def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         job_arrives(lanes, episodes, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def job_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """The phase of a job ends."""
     phase = lanes.job[lane, job, at.PHASE]
@@ -195,7 +194,7 @@ def job_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
         finish_move(lanes, episodes, offers, rules, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """A job enters the buffer."""
     slot = lanes.episode_of_lane[lane]
@@ -213,7 +212,7 @@ def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
         lanes.job[lane, job, at.LATE_S] = t + episodes.job[slot, job, at.ALLOWANCE_S]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def next_deadline(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """After a miss: a streaming job has another deadline, a time-critical one has none."""
     slot = lanes.episode_of_lane[lane]
@@ -224,7 +223,7 @@ def next_deadline(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None
         lanes.job[lane, job, at.LATE_S] = NEVER
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def truncate(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Stop the episode now: instances end, and every deadline that is not met counts as missed."""
     slot = lanes.episode_of_lane[lane]

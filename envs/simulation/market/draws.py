@@ -7,7 +7,8 @@ and Flood 2014, "Fast splittable pseudorandom number generators").
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from envs.simulation.market.compiled import inner
 
 LATENCY = 0
 FAILURE = 1
@@ -24,7 +25,7 @@ _S31 = np.uint64(31)
 _S11 = np.uint64(11)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def uniform(key: np.uint64, job: int, attempt: int, purpose: int) -> float:
     """A number in [0, 1) that belongs to this attempt of this job and to nothing else.
 

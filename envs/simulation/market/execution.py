@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import charge_egress, close_bill, open_bill
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
@@ -25,7 +24,7 @@ from envs.simulation.snapshot import Category
 _STREAMING = int(Category.STREAMING)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
     """A job awaits a decision now."""
     t = lanes.lane[lane, at.NOW_S]
@@ -36,7 +35,7 @@ def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
     lanes.job[lane, job, at.ENTERED_S] = t
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def vacate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """The instances of a job stop counting against the quota of its offer."""
     c = lanes.job[lane, job, at.OFFER]
@@ -44,7 +43,7 @@ def vacate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     lanes.offer[lane, c, at.PRESENT] -= 1
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """Instances run from now on; data are fetched."""
     slot = lanes.episode_of_lane[lane]
@@ -58,7 +57,7 @@ def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
     lanes.job[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """The next execution starts; a streaming job first waits until its batch is due."""
     slot = lanes.episode_of_lane[lane]
@@ -82,7 +81,7 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """Work begins; on on-demand capacity the job may be moved from now on."""
     slot = lanes.episode_of_lane[lane]
@@ -93,7 +92,7 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
         lanes.job[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """A batch, or the whole job, is finished now."""
     slot = lanes.episode_of_lane[lane]
@@ -118,7 +117,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
     close_job(lanes, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def close_job(lanes: Lanes, lane: int, job: int) -> None:
     """The job is over; its bills are closed and its delay is known."""
     lanes.job[lane, job, at.PHASE] = DONE

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import charge_disk, close_bill, open_bill
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import NOTICE, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import return_to_buffer, vacate
@@ -29,7 +28,7 @@ from envs.simulation.market.state import (
 _INTERRUPTION = int(LogKind.INTERRUPTION)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def availability_changes(
     lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, c: int, available: bool
 ) -> None:
@@ -48,7 +47,7 @@ def availability_changes(
             interrupt(lanes, episodes, offers, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def interrupt(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """The instances of a job stop now; the job keeps what a notice or a checkpoint saved."""
     c = lanes.job[lane, job, at.OFFER]
@@ -64,7 +63,7 @@ def interrupt(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: 
     return_to_buffer(lanes, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """What survives outside the instances: all with a sufficient notice, else the last checkpoint.
 
@@ -95,7 +94,7 @@ def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane:
         lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """Freeze a job on its instances; it may be put elsewhere meanwhile."""
     t = lanes.lane[lane, at.NOW_S]
@@ -111,7 +110,7 @@ def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     lanes.job[lane, job, at.ENTERED_S] = t
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def resume(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """Hibernated instances run again, billed anew, exactly where they stopped."""
     t = lanes.lane[lane, at.NOW_S]

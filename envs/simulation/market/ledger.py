@@ -6,10 +6,9 @@ decision is what the totals of its job gained from the decision to the end.
 
 from __future__ import annotations
 
-from numba import njit
-
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import accrued_charge
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.state import (
@@ -36,14 +35,14 @@ _STREAMING = int(Category.STREAMING)
 _MISS = int(LogKind.MISS)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def batches_due(episodes: Episodes, slot: int, job: int, t: int) -> int:
     """Batches of a streaming job whose data are complete at `t`."""
     passed = (t - episodes.job[slot, job, at.ARRIVAL_S]) // episodes.job[slot, job, at.PERIOD_S]
     return int(min(episodes.job[slot, job, at.EXECUTIONS], passed))
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def batch_delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """What the batch that ends now adds to the mean delay of its job's batches."""
     slot = lanes.episode_of_lane[lane]
@@ -55,7 +54,7 @@ def batch_delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> 
     return float(late / (3600.0 * episodes.job[slot, job, at.EXECUTIONS]))
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """Hours of delay so far: time in the system less the standard time of the work done.
 
@@ -84,7 +83,7 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     return float(delay)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def miss_weight(episodes: Episodes, rules: Rules, slot: int, job: int) -> float:
     """A miss of this job in units of one time-critical miss."""
     if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
@@ -92,7 +91,7 @@ def miss_weight(episodes: Episodes, rules: Rules, slot: int, job: int) -> float:
     return 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """A deadline of the job passes now: its execution number `late_next` is not finished."""
     slot = lanes.episode_of_lane[lane]
@@ -119,7 +118,7 @@ def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
             lanes.job_real[lane, other, at.MUTUAL] += weight * decay
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def take_mark(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """Note the running totals of a job just before it is decided."""
     slot = lanes.episode_of_lane[lane]
@@ -131,7 +130,7 @@ def take_mark(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
     lanes.mark[lane, 3] = charge / CHARGES_PER_USD
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) -> tuple[int, float]:
     """(charges paid and owed, hours of delay) of all jobs so far."""
     counters = lanes.counters[lane]
@@ -144,7 +143,7 @@ def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int)
     return charge, delay
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def objective(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> float:
     """USD paid and owed, misses and delay of all jobs so far, in USD."""
     counters = lanes.counters[lane]
@@ -153,7 +152,7 @@ def objective(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
     return float(charge / CHARGES_PER_USD + misses + rules.delay_usd_hour * delay)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def system_totals(
     lanes: Lanes,
     episodes: Episodes,

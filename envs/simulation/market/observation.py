@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import egress_charge
 from envs.simulation.market.clock import MEAN_STEPS
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batches_due
 from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
@@ -88,7 +88,7 @@ _P_TRANSFER = int(PairField.TRANSFER_S)
 _P_HERE = int(PairField.HERE)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def observe_lane(
     lanes: Lanes,
     episodes: Episodes,
@@ -117,7 +117,7 @@ def observe_lane(
     derive_into(clusters, jobs, pairs, True, mask)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def observe_offer(
     lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, c: int, row: FloatArray
 ) -> None:
@@ -152,7 +152,7 @@ def observe_offer(
     row[_C_QUEUES] = offers.fixed[c, at.QUEUES]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def observe_occupation(lanes: Lanes, offers: Offers, lane: int, c: int, row: FloatArray) -> None:
     """The latest samples of an offer's occupation, oldest first, 0 where there are none yet."""
     n = lanes.lane[lane, at.SAMPLES]
@@ -170,7 +170,7 @@ def observe_occupation(lanes: Lanes, offers: Offers, lane: int, c: int, row: Flo
         row[HISTORY_STEPS - oldest + k] = np.float32(ring[k]) / quota
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def observe_job(
     lanes: Lanes,
     episodes: Episodes,
@@ -228,7 +228,7 @@ def observe_job(
     observe_pairs(lanes, episodes, offers, rules, lane, job, done, slack, pairs)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def observe_pairs(
     lanes: Lanes,
     episodes: Episodes,
@@ -265,7 +265,7 @@ def observe_pairs(
             row[_P_EXECUTION] = left_here_s(lanes, episodes, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def left_here_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> int:
     """Seconds to the end of the current execution of a job that stays where it runs or hibernates."""
     if lanes.job[lane, job, at.PHASE] == WORKING:
@@ -276,9 +276,7 @@ def left_here_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> int:
         return left
     slot = lanes.episode_of_lane[lane]
     execution = episodes.execution_s[slot, job, lanes.job[lane, job, at.OFFER]]
-    work = wall_s(
-        work_left_s(execution, lanes.job_real[lane, job, at.SAVED]),
-        episodes.job[slot, job, at.INTERVAL_S],
-        episodes.job[slot, job, at.DUMP_S],
-    )
-    return left + work if phase == SETTING_UP else work
+    work = work_left_s(execution, lanes.job_real[lane, job, at.SAVED])
+    interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
+    wall = int(wall_s(work, interval, dump))
+    return left + wall if phase == SETTING_UP else wall

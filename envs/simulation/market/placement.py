@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import begin_set_up, return_to_buffer, vacate
@@ -27,7 +27,7 @@ from envs.simulation.market.state import (
 )
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def apply_decision(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
 ) -> None:
@@ -50,7 +50,7 @@ def apply_decision(
     arrive(lanes, episodes, offers, rules, lane, job, c)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def begin_move(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int, c: int) -> None:
     """Save a running job's progress and reserve its new place; the old instances run until it is saved."""
     slot = lanes.episode_of_lane[lane]
@@ -63,7 +63,7 @@ def begin_move(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
         lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def finish_move(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """The progress is saved: leave the old instances for the new offer."""
     close_bill(lanes, episodes, offers, lane, job, False)
@@ -71,7 +71,7 @@ def finish_move(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     arrive(lanes, episodes, offers, rules, lane, job, lanes.job[lane, job, at.TARGET])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def leave_hibernated(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """Give up hibernated instances; what no checkpoint holds is lost."""
     slot = lanes.episode_of_lane[lane]
@@ -82,7 +82,7 @@ def leave_hibernated(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int
         lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, stopped)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def lost_executor_s(lanes: Lanes, episodes: Episodes, slot: int, lane: int, job: int, elapsed_s: int) -> int:
     """Executor-seconds of work since the last periodic checkpoint."""
     interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
@@ -90,7 +90,7 @@ def lost_executor_s(lanes: Lanes, episodes: Episodes, slot: int, lane: int, job:
     return int(episodes.job[slot, job, at.EXECUTORS] * lost)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def arrive(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
 ) -> None:
@@ -113,7 +113,7 @@ def arrive(
     serve_queues(lanes, episodes, offers, rules, lane)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """Ask the provider for instances. Whether and when they come does not depend on the policy."""
     slot = lanes.episode_of_lane[lane]
@@ -133,7 +133,7 @@ def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
         lanes.job[lane, job, at.EVENT_S] = t + int(latency)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def launch_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """Instances run, or it is known that they will not."""
     if lanes.job[lane, job, at.FAILS] == 0:
@@ -144,7 +144,7 @@ def launch_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     return_to_buffer(lanes, lane, job)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def serve_queues(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Start what fits, in order of arrival; `strict_fifo` lets nothing pass a job that does not fit."""
     slot = lanes.episode_of_lane[lane]

@@ -7,20 +7,20 @@ On an offer an execution is `work_s` seconds of work; after every `interval_s` o
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from envs.simulation.market import columns as at
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.state import WORKING, Lanes, Offers
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def work_left_s(execution_s: int, share_done: float) -> int:
     """Seconds of work left on an offer, at least 1."""
     return max(1, int(np.ceil((1.0 - share_done) * execution_s)))
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def wall_s(work_s: int, interval_s: int, dump_s: int) -> int:
     """Seconds that the work takes with its checkpoints."""
     if interval_s <= 0:
@@ -28,7 +28,7 @@ def wall_s(work_s: int, interval_s: int, dump_s: int) -> int:
     return work_s + dump_s * ((work_s - 1) // interval_s)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def worked_s(elapsed_s: int, interval_s: int, dump_s: int, checkpointed: bool) -> int:
     """Seconds of work after `elapsed_s`: all of it, or only what a periodic checkpoint holds."""
     if interval_s <= 0:
@@ -39,35 +39,32 @@ def worked_s(elapsed_s: int, interval_s: int, dump_s: int, checkpointed: bool) -
     return int(cycles * interval_s + min(interval_s, elapsed_s - cycles * (interval_s + dump_s)))
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def work_done_s(lanes: Lanes, episodes: Episodes, lane: int, job: int, t: int, checkpointed: bool) -> int:
     """Seconds of work of a working job since `base`, as it stood at `t`."""
     slot = lanes.episode_of_lane[lane]
-    return worked_s(
-        t - lanes.job[lane, job, at.WORK_START_S],
-        episodes.job[slot, job, at.INTERVAL_S],
-        episodes.job[slot, job, at.DUMP_S],
-        checkpointed,
-    )
+    elapsed = t - lanes.job[lane, job, at.WORK_START_S]
+    interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
+    return int(worked_s(elapsed, interval, dump, checkpointed))
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def share_after(lanes: Lanes, lane: int, job: int, work_s: int) -> float:
     """Share of the execution done after `work_s` seconds of work on these instances."""
     base = lanes.job_real[lane, job, at.BASE]
     return float(base + (1.0 - base) * work_s / lanes.job[lane, job, at.WORK_S])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def share_done(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """Share of the current execution done now (working), else what is saved."""
     if lanes.job[lane, job, at.PHASE] == WORKING:
         work = work_done_s(lanes, episodes, lane, job, lanes.lane[lane, at.NOW_S], False)
-        return share_after(lanes, lane, job, work)
+        return float(share_after(lanes, lane, job, work))
     return float(lanes.job_real[lane, job, at.SAVED])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def set_up_s(
     episodes: Episodes,
     offers: Offers,

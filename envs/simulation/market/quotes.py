@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from envs.simulation.market import columns as at
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.state import Ints, Lanes
 
@@ -12,7 +11,7 @@ DAY_S = 86_400
 WEEK_S = 7 * DAY_S
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def advance_cursor(times: Ints, row: int, t: int) -> int:
     """The row that holds at `t`, found by walking forward from `row`."""
     while row + 1 < times.shape[0] and times[row + 1] <= t:
@@ -20,7 +19,7 @@ def advance_cursor(times: Ints, row: int, t: int) -> int:
     return row
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def sync_availability(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: int) -> bool:
     """Bring the cursor of an offer to `t`; whether it is available."""
     slot = lanes.episode_of_lane[lane]
@@ -29,7 +28,7 @@ def sync_availability(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: in
     return bool(episodes.market[slot, c, at.UP, row] == 1)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def price_integral(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: int) -> int:
     """(micro-dollars per executor-hour) x seconds from the series' start to `t`, for t not before now."""
     slot = lanes.episode_of_lane[lane]
@@ -43,14 +42,14 @@ def price_integral(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: int) 
     )
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def up_seconds(episodes: Episodes, slot: int, c: int, row: int, t: int) -> int:
     """Seconds up from the history's start to `t`, which lies in `row`."""
     running = (t - episodes.market[slot, c, at.UP_TIMES, row]) * episodes.market[slot, c, at.UP, row]
     return int(episodes.market[slot, c, at.UP_SECONDS, row] + running)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def recent_availability(
     lanes: Lanes, episodes: Episodes, lane: int, c: int
 ) -> tuple[bool, float, float, float]:

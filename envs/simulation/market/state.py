@@ -10,10 +10,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation.market import columns as at
+from envs.simulation.market.compiled import inner
 from envs.simulation.snapshot import HISTORY_STEPS
 
 Ints = NDArray[np.int64]
@@ -196,7 +196,7 @@ def clear_lane(lanes: Lanes, lane: int, slot: int, n_jobs: int) -> None:
         lanes.job[lane, :, column] = -1
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def log_event(lanes: Lanes, lane: int, kind: int, job: int, offer: int, start_s: int, late: int) -> None:
     """Note what happened up to now, if this world keeps a log with room for it."""
     n = lanes.lane[lane, at.LOG_N]

@@ -1,0 +1,16 @@
+"""How the inner functions of the market world are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+
+inner = njit(**_OPTIONS)
+"""For functions that work on arrays which their caller keeps alive, and allocate none themselves.
+
+They skip reference counting, which at 25 arrays a call took most of the time: a decision is six times faster
+without it. Called from Python they work too, only their arguments take longer to unpack.
+"""
