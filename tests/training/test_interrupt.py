@@ -1,0 +1,44 @@
+"""Ctrl-C in a real process: exit code 130, how to go on, and the same weights as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.training.commands import TINY, start_process
+from tests.training.test_resume import assert_same
+from training.checkpoint import load_state
+
+# Rounds long enough that the signal arrives before the last one.
+LONG = (*TINY, "trainer.episodes=40", "trainer.gradient_steps=30", "trainer.validation_every=14", "seed=6")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["rl_lsfc", "spotweave"])
+def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path) -> None:
+    straight = start_process(tmp_path, *LONG, f"agent={agent}", "out=straight")
+    stopped = start_process(tmp_path, *LONG, f"agent={agent}", "out=stopped")
+    assert stopped.stdout is not None
+    first_line = stopped.stdout.readline()
+    assert first_line.startswith("guiding rule on validation")
+    stopped.send_signal(signal.SIGINT)
+    out, err = stopped.communicate(timeout=120)
+    assert stopped.returncode == 130, out + err
+    assert err == ""
+    assert out.splitlines()[-1].endswith("python training/train.py resume=stopped")
+    episodes = load_state(tmp_path / "stopped" / "state.pt")["trainer"]["episodes_done"]
+    assert 0 < episodes < 40
+
+    resumed = start_process(tmp_path, "resume=stopped")
+    out, err = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, out + err
+    out, err = straight.communicate(timeout=120)
+    assert straight.returncode == 0, out + err
+    for name in ("state.pt", "policy.pt"):
+        one, other = (load_state(tmp_path / run / name) for run in ("straight", "stopped"))
+        for state in (one, other):
+            state.pop("seconds", None)  # time passes differently
+            state.pop("training", None)  # and stands on the card, beside the command
+        assert_same(one, other, name)

@@ -1,0 +1,114 @@
+"""The training command from end to end, in small: every agent, every environment, every file it promises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
+from training.checkpoint import load_policy, load_state
+from training.config import CONFIG_DIRECTORY, world_config
+from training.worlds import WORLDS
+
+
+def tiny(env: str, *more: str) -> tuple[str, ...]:
+    return (f"+env={env}", *TINY_WORLD[env], *TINY_AGENT, *TINY_TRAINER, "device=cpu", *more)
+
+
+def saved_config(run: Path) -> dict[str, Any]:
+    container = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+@pytest.mark.parametrize("agent", ["rl_lsfc", "rl_fc", "spotweave"])
+@pytest.mark.parametrize("env", sorted(WORLDS))
+def test_every_agent_trains_on_every_environment(
+    env: str, agent: str, command: Command, tmp_path: Path
+) -> None:
+    outcome = command(*tiny(env, f"agent={agent}", "out=run", "seed=4"))
+    assert outcome.code == 0, outcome.err
+    run = tmp_path / "run"
+    assert "policy: run/policy.pt" in outcome.out
+    for name in ("policy.pt", "state.pt", "config.yaml", "provenance.json"):
+        assert (run / name).is_file(), name
+    assert list((run / "tensorboard").glob("events.*"))
+    config = saved_config(run)
+    assert (config["seed"], config["agent"]["name"], config["env"]["name"]) == (4, agent, env)
+    world = WORLDS[env].build(world_config(config["env"]), 1)
+    assert load_policy(run, world.spec).name == agent
+    card = load_state(run / "policy.pt")["training"]
+    assert card["seed"] == 4
+    assert f"+env={env}" in card["command"]
+    assert set(card["validation"]) == set(world.spec.metrics)
+    assert card["commit"]
+    # Nothing else is left lying about, and the run itself holds no half-written file.
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert not [path for path in run.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("env", sorted(WORLDS))
+def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_path: Path) -> None:
+    assert command(*tiny(env, "out=run", "trainer.episodes=2")).code == 0
+    assert saved_config(tmp_path / "run")["agent"]["name"] == WORLDS[env].default_agent
+
+
+def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:
+    assert command(*tiny("multicluster", "trainer.episodes=2", "seed=9")).code == 0
+    (run,) = (tmp_path / "runs" / "multicluster").iterdir()
+    assert run.name.startswith("rl_lsfc-seed9-")
+
+
+def test_the_same_command_gives_the_same_policy(command: Command, tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        assert command(*TINY, f"out={name}", f"seed={seed}").code == 0
+    one, two, three = (
+        load_state(tmp_path / name / "state.pt")["trainer"]["regression"]["network"]
+        for name in ("one", "two", "three")
+    )
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    assert not all(torch.equal(one[key], three[key]) for key in one)
+
+
+def test_a_finished_run_may_be_resumed_and_changes_nothing(command: Command, tmp_path: Path) -> None:
+    assert command(*TINY, "out=run").code == 0
+    before = (tmp_path / "run" / "state.pt").read_bytes(), (tmp_path / "run" / "policy.pt").read_bytes()
+    outcome = command("resume=run")
+    assert outcome.code == 0, outcome.err
+    after = (tmp_path / "run" / "state.pt").read_bytes(), (tmp_path / "run" / "policy.pt").read_bytes()
+    assert before == after
+
+
+def test_a_run_that_stopped_before_its_first_save_starts_anew(command: Command, tmp_path: Path) -> None:
+    assert command(*TINY, "out=straight").code == 0
+    assert command(*TINY, "out=run").code == 0
+    (tmp_path / "run" / "state.pt").unlink()
+    assert command("resume=run").code == 0
+    one, other = (
+        load_state(tmp_path / name / "state.pt")["trainer"]["regression"]["network"]
+        for name in ("straight", "run")
+    )
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_training_ends_with_a_table_against_every_rule(command: Command, tmp_path: Path) -> None:
+    outcome = command(*TINY, "out=run", "trainer.episodes=2", "trainer.test_episodes=2")
+    assert outcome.code == 0, outcome.err
+    summary = json.loads((tmp_path / "run" / "test" / "summary.json").read_text())
+    assert summary["suite"]["name"] == "test"
+    assert set(summary["policies"]) == {"rl_lsfc", *WORLDS["multicluster"].rules}
+    assert (tmp_path / "run" / "test" / "report.html").is_file()
+    assert "maf" in outcome.out
+    assert "report: run/test/report.html" in outcome.out
+
+
+def test_help_of_the_configuration_needs_no_training(command: Command) -> None:
+    outcome = command("+env=multicluster", "seed=3", "--cfg", "job")
+    assert outcome.code == 0
+    assert "seed: 3" in outcome.out
+    assert Path(CONFIG_DIRECTORY).name == "configs"
