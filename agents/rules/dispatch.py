@@ -1,8 +1,4 @@
-"""One compiled entry to every rule, so that compiled rollouts can call a rule by its number.
-
-numba's cache looks only at the text of the file a kernel stands in: after editing a rule or a shared kernel,
-delete `agents/rules/__pycache__`, or the cached dispatch goes on calling the old rule.
-"""
+"""One compiled entry to every rule, so that compiled rollouts can call a rule by its number."""
 
 from __future__ import annotations
 

@@ -95,23 +95,23 @@ class ExpectedCostParameters(RuleParameters):
         down_memory: 0 = an offer returns after its mean down-time, 1 = after as long as it has been down.
     """
 
-    miss_usd: float = 10.0
-    batch_miss_usd: float = 12.0
-    delay_usd_hour: float = 0.25
+    miss_usd: float = 33.0
+    batch_miss_usd: float = 15.0
+    delay_usd_hour: float = 0.1
     owned_usd_hour: float = 0.36
     hazard: float = 0.2
-    spell_memory: float = 0.3
+    spell_memory: float = 0.75
     typical_up_s: float = 2000.0
-    typical_down_s: float = 16000.0
+    typical_down_s: float = 6400.0
     patience: float = 6.0
-    queue_s: float = 36000.0
-    safety_s: float = 300.0
-    move_margin: float = 0.0
-    move_usd: float = 5.0
-    allowance: float = 1.35
+    queue_s: float = 140000.0
+    safety_s: float = 160.0
+    move_margin: float = 0.01
+    move_usd: float = 0.5
+    allowance: float = 1.32
     postpone_s: float = 300.0
-    queue_risk: float = 5.0
-    down_memory: float = 0.3
+    queue_risk: float = 8.6
+    down_memory: float = 0.38
 
 
 @njit(cache=True, error_model="numpy")
