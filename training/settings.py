@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from envs.simulation.world import WorldError
-from training.adapters.settings import LibraryKind, LibrarySettings
+from training.adapters.settings import ComparatorSettings, LibraryKind
 
 AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave"] | LibraryKind
 Learning = Literal["monte_carlo", "counterfactual"]
@@ -33,7 +33,7 @@ class AgentSettings:
         hidden_sizes: the two hidden layers of rl_fc (2000 and 500 in chapter 4).
         embedding_size: width of cluster and job encodings (spotweave).
         pair_size: width of the pair layers (spotweave).
-        library: settings of the agents that libraries train.
+        comparator: settings of the agents that libraries train.
     """
 
     name: str = "rl_lsfc"
@@ -48,7 +48,7 @@ class AgentSettings:
     hidden_sizes: list[int] = field(default_factory=lambda: [2000, 500])
     embedding_size: int = 64
     pair_size: int = 128
-    library: LibrarySettings = field(default_factory=LibrarySettings)
+    comparator: ComparatorSettings = field(default_factory=ComparatorSettings)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from training.adapters.flat_env import FlatWorldEnv, nearest_valid
 from training.adapters.flat_policy import FlatPolicy, new_policy
 from training.adapters.flattening import CLIP, Flattening, n_features, signed_log_features
 from training.adapters.settings import (
-    LibrarySettings,
+    ComparatorSettings,
     MissingExtraError,
     check_library,
     require_library,
@@ -287,12 +287,12 @@ def test_only_library_agents_have_a_library_trainer() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"jobs": 0}, "agent.library.jobs is 0"),
-        ({"learning_starts": -1}, "agent.library.learning_starts is -1"),
-        ({"discount": 1.5}, "agent.library.discount is 1.5"),
-        ({"hidden_sizes": []}, "agent.library.hidden_sizes is"),
+        ({"jobs": 0}, "agent.comparator.jobs is 0"),
+        ({"learning_starts": -1}, "agent.comparator.learning_starts is -1"),
+        ({"discount": 1.5}, "agent.comparator.discount is 1.5"),
+        ({"hidden_sizes": []}, "agent.comparator.hidden_sizes is"),
     ],
 )
 def test_settings_that_cannot_train_are_refused(changed: dict[str, int], message: str) -> None:
     with pytest.raises(WorldError, match=message):
-        check_library(dataclasses.replace(LibrarySettings(), **changed))  # type: ignore[arg-type]
+        check_library(dataclasses.replace(ComparatorSettings(), **changed))  # type: ignore[arg-type]

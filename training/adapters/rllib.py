@@ -73,7 +73,7 @@ class RLlibDQNTrainer(LibraryTrainer):
     @cached_property
     def algorithm(self) -> Any:
         """The library's algorithm, made when first needed: a resumed run knows its decisions by then."""
-        task, library, settings = self.task, self.task.library, self.task.settings
+        task, library, settings = self.task, self.task.comparator, self.task.settings
         config = (
             DQN.get_default_config()
             .environment(

@@ -21,7 +21,7 @@ _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass
-class LibrarySettings:
+class ComparatorSettings:
     """What is particular to agents from libraries; the trainer's settings give the rest.
 
     Attributes:
@@ -68,7 +68,7 @@ def require_library(kind: str) -> None:
             )
 
 
-def check_library(settings: LibrarySettings) -> None:
+def check_library(settings: ComparatorSettings) -> None:
     """Refuse settings that cannot train, in one line.
 
     Raises:
@@ -77,12 +77,15 @@ def check_library(settings: LibrarySettings) -> None:
     positive = ("jobs", "environments", "rollout", "epochs", "train_every", "target_every")
     for name in positive:
         if getattr(settings, name) < 1:
-            raise WorldError(f"agent.library.{name} is {getattr(settings, name)}: expected at least 1")
+            raise WorldError(f"agent.comparator.{name} is {getattr(settings, name)}: expected at least 1")
     if settings.learning_starts < 0:
-        raise WorldError(f"agent.library.learning_starts is {settings.learning_starts}: expected at least 0")
+        raise WorldError(
+            f"agent.comparator.learning_starts is {settings.learning_starts}: expected at least 0"
+        )
     if not 0.0 <= settings.discount <= 1.0:
-        raise WorldError(f"agent.library.discount is {settings.discount}: expected a number in [0, 1]")
+        raise WorldError(f"agent.comparator.discount is {settings.discount}: expected a number in [0, 1]")
     if not settings.hidden_sizes or min(settings.hidden_sizes) < 1:
         raise WorldError(
-            f"agent.library.hidden_sizes is {settings.hidden_sizes}: expected at least one size of at least 1"
+            f"agent.comparator.hidden_sizes is {settings.hidden_sizes}: "
+            "expected at least one size of at least 1"
         )

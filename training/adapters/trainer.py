@@ -17,7 +17,7 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 from training.adapters.calibration import Calibration, calibrate
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.flat_policy import FlatPolicy, Layers, new_policy
-from training.adapters.settings import LibrarySettings, check_library
+from training.adapters.settings import ComparatorSettings, check_library
 from training.rounds import RoundReport
 from training.settings import AgentSettings, TrainerSettings
 
@@ -43,9 +43,9 @@ class LibraryTask:
     device: torch.device
 
     @property
-    def library(self) -> LibrarySettings:
+    def comparator(self) -> ComparatorSettings:
         """The library's settings."""
-        return self.agent.library
+        return self.agent.comparator
 
     @property
     def library_seed(self) -> int:
@@ -64,18 +64,18 @@ class LibraryTrainer(ABC):
     """
 
     def __init__(self, task: LibraryTask) -> None:
-        check_library(task.library)
+        check_library(task.comparator)
         self.task = task
         self.settings = task.settings
         self.calibration: Calibration = calibrate(
             task.build(),
             [task.guide, make_rule("random")],
             EpisodeKey(task.seed, "train", 0),
-            task.library.jobs,
+            task.comparator.jobs,
         )
         torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
         self.policy: FlatPolicy = new_policy(
-            self.calibration.flattening, task.library.hidden_sizes, task.agent.name, task.device
+            self.calibration.flattening, task.comparator.hidden_sizes, task.agent.name, task.device
         )
         self.episodes_done = 0
 
