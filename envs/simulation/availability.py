@@ -220,8 +220,10 @@ def _on_at(rng: np.random.Generator, process: OnOff | None, ticks_s: NDArray[np.
         spells[1::2] = current.sample(rng, n)
         pieces.append(reached_s + np.cumsum(spells))
         reached_s = float(pieces[-1][-1])
-    switches = np.searchsorted(np.concatenate(pieces), ticks_s, side="right")
-    return np.asarray((switches % 2 == 0) == starts_on, dtype=np.bool_)
+    # Switches up to each tick, counted from the few switches rather than by a search from every tick.
+    seen_at = np.searchsorted(ticks_s, np.concatenate(pieces), side="left")
+    switches = np.cumsum(np.bincount(seen_at, minlength=len(ticks_s))[: len(ticks_s)])
+    return np.asarray((switches & 1 == 0) == starts_on, dtype=np.bool_)
 
 
 def _compress(ticks_s: NDArray[np.int64], on: NDArray[np.bool_]) -> StepSeries:

@@ -102,8 +102,8 @@ def fill_window(lanes: Lanes, lane: int) -> bool:
     """Show the first J jobs that are due; whether there are any."""
     t = lanes.lane[lane, at.NOW_S]
     n = 0
-    for job in range(lanes.lane[lane, at.ARRIVED]):
-        if lanes.job[lane, job, at.DUE_S] <= t:
+    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+        if lanes.when[lane, job, at.DUE_S] <= t:
             lanes.window[lane, n] = job
             n += 1
             if n == lanes.window.shape[1]:
@@ -120,18 +120,16 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
     t = NEVER
     if arrived < lanes.lane[lane, at.LIMIT]:
         t = episodes.job[slot, arrived, at.ARRIVAL_S]
-    for job in range(arrived):
+    for job in range(lanes.lane[lane, at.FIRST], arrived):
         t = min(
             t,
-            lanes.job[lane, job, at.EVENT_S],
-            lanes.job[lane, job, at.LATE_S],
-            lanes.job[lane, job, at.DUE_S],
+            lanes.when[lane, job, at.EVENT_S],
+            lanes.when[lane, job, at.LATE_S],
+            lanes.when[lane, job, at.DUE_S],
         )
     for c in range(offers.fixed.shape[0]):
         if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
-            following = lanes.offer[lane, c, at.UP_NOW] + 1
-            if following < episodes.market.shape[3]:
-                t = min(t, episodes.market[slot, c, at.UP_TIMES, following])
+            t = min(t, episodes.up[slot, c, lanes.offer[lane, c, at.UP_NOW], at.UNTIL])
     return t
 
 
@@ -155,20 +153,19 @@ def sample_occupation(lanes: Lanes, lane: int, t: int) -> None:
 def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Everything that happens at `now_s` before its decisions."""
     t = lanes.lane[lane, at.NOW_S]
-    for job in range(lanes.lane[lane, at.ARRIVED]):
-        if lanes.job[lane, job, at.EVENT_S] == t:
+    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+        if lanes.when[lane, job, at.EVENT_S] == t:
             job_event(lanes, episodes, offers, rules, lane, job)
     slot = lanes.episode_of_lane[lane]
     for c in range(offers.fixed.shape[0]):
-        if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
-            row = lanes.offer[lane, c, at.UP_NOW] + 1
-            if row < episodes.market.shape[3] and episodes.market[slot, c, at.UP_TIMES, row] <= t:
-                available = sync_availability(lanes, episodes, lane, c, t)
-                availability_changes(lanes, episodes, offers, lane, c, available)
+        touches = offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0
+        if touches and episodes.up[slot, c, lanes.offer[lane, c, at.UP_NOW], at.UNTIL] <= t:
+            available = sync_availability(lanes, episodes, lane, c, t)
+            availability_changes(lanes, episodes, offers, lane, c, available)
     if lanes.lane[lane, at.QUEUE_N] > 0:
         serve_queues(lanes, episodes, offers, rules, lane)
-    for job in range(lanes.lane[lane, at.ARRIVED]):
-        if lanes.job[lane, job, at.LATE_S] <= t:
+    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+        if lanes.when[lane, job, at.LATE_S] <= t:
             record_miss(lanes, episodes, offers, rules, lane, job)
             next_deadline(lanes, episodes, lane, job)
     while lanes.lane[lane, at.ARRIVED] < lanes.lane[lane, at.LIMIT]:
@@ -201,15 +198,15 @@ def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     t = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.ARRIVED] += 1
     lanes.job[lane, job, at.PHASE] = BUFFERED
-    lanes.job[lane, job, at.DUE_S] = t
+    lanes.when[lane, job, at.DUE_S] = t
     lanes.job[lane, job, at.ENTERED_S] = t
     category = episodes.job[slot, job, at.CATEGORY]
     if category == _STREAMING:
-        lanes.job[lane, job, at.LATE_S] = (
+        lanes.when[lane, job, at.LATE_S] = (
             t + episodes.job[slot, job, at.PERIOD_S] + episodes.job[slot, job, at.ALLOWANCE_S]
         )
     elif category == _TIME_CRITICAL:
-        lanes.job[lane, job, at.LATE_S] = t + episodes.job[slot, job, at.ALLOWANCE_S]
+        lanes.when[lane, job, at.LATE_S] = t + episodes.job[slot, job, at.ALLOWANCE_S]
 
 
 @inner
@@ -218,9 +215,9 @@ def next_deadline(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None
     slot = lanes.episode_of_lane[lane]
     lanes.job[lane, job, at.LATE_NEXT] += 1
     if lanes.job[lane, job, at.LATE_NEXT] < episodes.job[slot, job, at.EXECUTIONS]:
-        lanes.job[lane, job, at.LATE_S] += episodes.job[slot, job, at.PERIOD_S]
+        lanes.when[lane, job, at.LATE_S] += episodes.job[slot, job, at.PERIOD_S]
     else:
-        lanes.job[lane, job, at.LATE_S] = NEVER
+        lanes.when[lane, job, at.LATE_S] = NEVER
 
 
 @inner

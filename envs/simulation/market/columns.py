@@ -17,7 +17,8 @@ WINDOW_N = 6  # jobs shown
 DECIDED = 7  # job of the latest decision, -1 before
 SAMPLES = 8  # occupation samples taken
 QUEUE_N = 9  # jobs in `queue`
-LOG_N = 10  # rows in `log`
+FIRST = 10  # all jobs before this one have ended
+LOG_N = 11  # rows in `log`
 
 # `Lanes.lane_real`.
 OBJECTIVE = 0  # at the latest decision
@@ -35,33 +36,35 @@ UP_WEEK = 7  # the same, 7 days ago
 PRICE_NOW = 8  # row of the price series that holds now
 OCCUPATION_SUM = 9  # over the latest 100 samples
 
+# `Lanes.when`: the next moments of a job in a lane, NEVER where there is none.
+EVENT_S = 0  # when its phase ends
+DUE_S = 1  # its next decision
+LATE_S = 2  # next moment at which a deadline may pass
+
 # `Lanes.job`: of a job in a lane.
 PHASE = 0  # `state.Phase`
 OFFER = 1  # where it is, -1 in the buffer
 TARGET = 2  # where a moving job goes
-EVENT_S = 3  # when its phase ends
-DUE_S = 4  # its next decision
-LATE_S = 5  # next moment at which a deadline may pass
-LATE_NEXT = 6  # execution that LATE_S belongs to
-ENTERED_S = 7  # when it (re-)entered the buffer or a queue
-ATTEMPT = 8  # launches so far
-FAILS = 9  # 1 if the launch under way fails
-EXECUTED = 10  # executions finished
-WORK_S = 11  # seconds of work from BASE to the end on this offer
-WORK_START_S = 12  # when work on the current execution began here
-STAY_START_S = 13  # when it left the queue of an owned cluster
-WAITED = 14  # 1 if it waited in that queue
-BILLED_FROM_S = 15  # when its instances began to run
-INTEGRAL_FROM = 16  # price integral at BILLED_FROM_S
-PAUSED_S = 17  # when it hibernated
-PAUSED_LEFT_S = 18  # what was left until EVENT_S
-PAUSED_PHASE = 19  # phase that it hibernated in
-CHECKPOINT_REGION = 20  # where its latest checkpoint lies, -1 without one
-DEPLOYMENT = 21  # number of its deployment on its offer
-INTERRUPTED = 22  # interruptions so far
-MISSES = 23  # deadlines missed so far
-CHARGE = 24  # closed bills
-FINISH_S = 25  # when it ended
+LATE_NEXT = 3  # execution that LATE_S belongs to
+ENTERED_S = 4  # when it (re-)entered the buffer or a queue
+ATTEMPT = 5  # launches so far
+FAILS = 6  # 1 if the launch under way fails
+EXECUTED = 7  # executions finished
+WORK_S = 8  # seconds of work from BASE to the end on this offer
+WORK_START_S = 9  # when work on the current execution began here
+STAY_START_S = 10  # when it left the queue of an owned cluster
+WAITED = 11  # 1 if it waited in that queue
+BILLED_FROM_S = 12  # when its instances began to run
+INTEGRAL_FROM = 13  # price integral at BILLED_FROM_S
+PAUSED_S = 14  # when it hibernated
+PAUSED_LEFT_S = 15  # what was left until EVENT_S
+PAUSED_PHASE = 16  # phase that it hibernated in
+CHECKPOINT_REGION = 17  # where its latest checkpoint lies, -1 without one
+DEPLOYMENT = 18  # number of its deployment on its offer
+INTERRUPTED = 19  # interruptions so far
+MISSES = 20  # deadlines missed so far
+CHARGE = 21  # closed bills
+FINISH_S = 22  # when it ended
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds
@@ -87,14 +90,14 @@ HOME = 11
 DATA_GB = 0
 CHECKPOINT_GB = 1
 
-# `Episodes.market`: of an offer's series.
-UP_TIMES = 0  # row k of availability holds from here (row 0: from the start, unused rows at NEVER)
-UP = 1  # 1 if a launch could succeed
-UP_SECONDS = 2  # seconds up before the row
-UP_STARTS = 3  # up-spells begun up to and including the row
-PRICE_TIMES = 4  # likewise for prices
-PRICE = 5  # micro-dollars per executor-hour
-PRICE_INTEGRAL = 6  # (micro-dollars per hour) x seconds before the row
+# `Episodes.up` and `Episodes.price`: row k of a series holds in [SINCE, UNTIL).
+SINCE = 0
+UNTIL = 1  # NEVER in the last row
+UP = 2  # 1 if a launch could succeed
+UP_SECONDS = 3  # seconds up before the row
+UP_STARTS = 4  # up-spells begun up to and including the row
+PRICE = 2  # micro-dollars per executor-hour
+PRICE_INTEGRAL = 3  # (micro-dollars per hour) x seconds before the row
 
 # `Offers.fixed`: see `config.OfferConfig`.
 HETERO = 0

@@ -79,7 +79,7 @@ class EpisodeData:
 class Episodes(NamedTuple):
     """S slots of episode data: M jobs, C offers, at most K changes of a series.
 
-    The columns of the last axes (of `market`: the third) are named in `columns`.
+    The columns of the last axes are named in `columns`.
     """
 
     n_jobs: Ints  # (S,)
@@ -89,7 +89,8 @@ class Episodes(NamedTuple):
     job_real: Floats  # (S, M, columns)
     execution_s: Ints  # (S, M, C)
     on_demand_usd: Floats  # (S, C)
-    market: Ints  # (S, C, columns, K)
+    up: Ints  # (S, C, K, columns)
+    price: Ints  # (S, C, K, columns)
 
 
 _JOB_COLUMNS = {
@@ -119,15 +120,15 @@ def empty_episodes(slots: int, max_jobs: int, n_offers: int, changes: int) -> Ep
         job_real=np.zeros((slots, max_jobs, len(_JOB_REALS)), np.float64),
         execution_s=np.zeros((slots, max_jobs, n_offers), np.int64),
         on_demand_usd=np.zeros((slots, n_offers), np.float64),
-        market=np.zeros((slots, n_offers, at.PRICE_INTEGRAL + 1, changes), np.int64),
+        up=np.zeros((slots, n_offers, changes, at.UP_STARTS + 1), np.int64),
+        price=np.zeros((slots, n_offers, changes, at.PRICE_INTEGRAL + 1), np.int64),
     )
 
 
 def grow(episodes: Episodes, slots: int, changes: int) -> Episodes:
     """A copy with room for at least that many slots and changes."""
-    old_slots, n_offers, _, old_changes = episodes.market.shape
+    old_slots, n_offers, old_changes, _ = episodes.up.shape
     larger = empty_episodes(max(slots, old_slots), episodes.job.shape[1], n_offers, max(changes, old_changes))
-    larger.market[:, :, [at.UP_TIMES, at.PRICE_TIMES]] = NEVER
     arrays = cast("tuple[NDArray[Any], ...]", episodes)
     for source, target in zip(arrays, cast("tuple[NDArray[Any], ...]", larger), strict=True):
         target[tuple(slice(0, n) for n in source.shape)] = source
@@ -135,8 +136,8 @@ def grow(episodes: Episodes, slots: int, changes: int) -> Episodes:
 
 
 def changes_of(data: EpisodeData) -> int:
-    """Rows that the longest series of an episode needs, with one spare at NEVER."""
-    return 1 + max(len(series.times_s) for series in (*data.availability, *data.price_usd_hour))
+    """Rows that the longest series of an episode needs."""
+    return max(len(series.times_s) for series in (*data.availability, *data.price_usd_hour))
 
 
 def store(episodes: Episodes, slot: int, data: EpisodeData) -> None:
@@ -152,31 +153,42 @@ def store(episodes: Episodes, slot: int, data: EpisodeData) -> None:
     episodes.execution_s[slot, :n] = data.jobs.execution_s
     episodes.on_demand_usd[slot] = data.on_demand_usd_hour
     for c, (availability, price) in enumerate(zip(data.availability, data.price_usd_hour, strict=True)):
-        rows = episodes.market[slot, c]
-        rows[at.UP_TIMES] = NEVER
-        rows[at.PRICE_TIMES] = NEVER
-        _store_availability(rows, availability, data.history_s)
-        _store_price(rows, price)
+        _store_availability(episodes.up[slot, c], availability, data.history_s)
+        _store_price(episodes.price[slot, c], price)
 
 
 def _store_availability(rows: Ints, series: StepSeries, history_s: int) -> None:
+    if len(series.values) == 1:
+        up_now = int(series.values[0] > 0.5)
+        rows[0] = history_s, NEVER, up_now, 0, up_now
+        return
     up = series.values > 0.5
     kept = np.concatenate([[True], up[1:] != up[:-1]])
-    times, state = series.times_s[kept].copy(), up[kept].astype(np.int64)
-    if len(times) > 1 and times[1] <= history_s:
-        raise WorldError(f"availability changes at {times[1]} s, before its history starts at {history_s} s")
-    times[0] = history_s
-    k = len(times)
-    rows[at.UP_TIMES, :k] = times
-    rows[at.UP, :k] = state
-    rows[at.UP_SECONDS, :k] = np.concatenate([[0], np.cumsum(np.diff(times) * state[:-1])])
-    rows[at.UP_STARTS, :k] = np.cumsum(state)  # rows alternate, so every 1 begins a spell
+    since, state = series.times_s[kept], up[kept].astype(np.int64)
+    k = len(since)
+    if k > 1 and since[1] <= history_s:
+        raise WorldError(f"availability changes at {since[1]} s, before its history starts at {history_s} s")
+    rows[:k, at.SINCE] = since
+    rows[0, at.SINCE] = history_s
+    rows[: k - 1, at.UNTIL] = since[1:]
+    rows[k - 1, at.UNTIL] = NEVER
+    rows[:k, at.UP] = state
+    lengths = np.diff(rows[:k, at.SINCE])
+    rows[0, at.UP_SECONDS] = 0
+    rows[1:k, at.UP_SECONDS] = np.cumsum(lengths * state[:-1])
+    rows[:k, at.UP_STARTS] = np.cumsum(state)  # rows alternate, so every 1 begins a spell
 
 
 def _store_price(rows: Ints, series: StepSeries) -> None:
-    times = series.times_s
-    k = len(times)
+    since = series.times_s
+    k = len(since)
+    if k == 1:
+        rows[0] = since[0], NEVER, round(float(series.values[0]) * 1e6), 0
+        return
     micro = np.rint(series.values * 1e6).astype(np.int64)
-    rows[at.PRICE_TIMES, :k] = times
-    rows[at.PRICE, :k] = micro
-    rows[at.PRICE_INTEGRAL, :k] = np.concatenate([[0], np.cumsum(np.diff(times) * micro[:-1])])
+    rows[:k, at.SINCE] = since
+    rows[: k - 1, at.UNTIL] = since[1:]
+    rows[k - 1, at.UNTIL] = NEVER
+    rows[:k, at.PRICE] = micro
+    rows[0, at.PRICE_INTEGRAL] = 0
+    rows[1:k, at.PRICE_INTEGRAL] = np.cumsum(np.diff(since) * micro[:-1])

@@ -30,8 +30,8 @@ def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
     t = lanes.lane[lane, at.NOW_S]
     lanes.job[lane, job, at.PHASE] = BUFFERED
     lanes.job[lane, job, at.OFFER] = -1
-    lanes.job[lane, job, at.EVENT_S] = NEVER
-    lanes.job[lane, job, at.DUE_S] = t
+    lanes.when[lane, job, at.EVENT_S] = NEVER
+    lanes.when[lane, job, at.DUE_S] = t
     lanes.job[lane, job, at.ENTERED_S] = t
 
 
@@ -54,7 +54,7 @@ def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         episodes, offers, slot, job, region, lanes.job[lane, job, at.CHECKPOINT_REGION], rules.restart_s
     )
     lanes.job[lane, job, at.PHASE] = SETTING_UP
-    lanes.job[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
+    lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
 
 
 @inner
@@ -67,7 +67,7 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
         due = episodes.job[slot, job, at.ARRIVAL_S] + (batch + 1) * episodes.job[slot, job, at.PERIOD_S]
         if t < due:
             lanes.job[lane, job, at.PHASE] = IDLE
-            lanes.job[lane, job, at.EVENT_S] = due
+            lanes.when[lane, job, at.EVENT_S] = due
             return
     c = lanes.job[lane, job, at.OFFER]
     saved = lanes.job_real[lane, job, at.SAVED]
@@ -76,7 +76,7 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     lanes.job_real[lane, job, at.BASE] = saved
     lanes.job[lane, job, at.WORK_S] = work
     lanes.job[lane, job, at.WORK_START_S] = t
-    lanes.job[lane, job, at.EVENT_S] = t + wall_s(
+    lanes.when[lane, job, at.EVENT_S] = t + wall_s(
         work, episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
     )
 
@@ -89,7 +89,7 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     begin_work(lanes, episodes, offers, lane, job)
     movable = offers.fixed[c, at.SPOT] == 0 and offers.fixed[c, at.QUEUES] == 0
     if movable and episodes.job[slot, job, at.CATEGORY] != _STREAMING and rules.reconsider_interval_s > 0:
-        lanes.job[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
+        lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
 
 
 @inner
@@ -106,7 +106,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
         if done > lanes.job[lane, job, at.LATE_NEXT]:
             lanes.job[lane, job, at.LATE_NEXT] = done
             due = episodes.job[slot, job, at.ARRIVAL_S] + (done + 1) * episodes.job[slot, job, at.PERIOD_S]
-            lanes.job[lane, job, at.LATE_S] = due + episodes.job[slot, job, at.ALLOWANCE_S]
+            lanes.when[lane, job, at.LATE_S] = due + episodes.job[slot, job, at.ALLOWANCE_S]
         begin_work(lanes, episodes, offers, lane, job)
         return
     if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
@@ -122,9 +122,13 @@ def close_job(lanes: Lanes, lane: int, job: int) -> None:
     """The job is over; its bills are closed and its delay is known."""
     lanes.job[lane, job, at.PHASE] = DONE
     lanes.job[lane, job, at.OFFER] = -1
-    lanes.job[lane, job, at.EVENT_S] = NEVER
-    lanes.job[lane, job, at.DUE_S] = NEVER
-    lanes.job[lane, job, at.LATE_S] = NEVER
+    lanes.when[lane, job, at.EVENT_S] = NEVER
+    lanes.when[lane, job, at.DUE_S] = NEVER
+    lanes.when[lane, job, at.LATE_S] = NEVER
     lanes.job[lane, job, at.FINISH_S] = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.CLOSED] += 1
+    first = lanes.lane[lane, at.FIRST]
+    while first < lanes.lane[lane, at.ARRIVED] and lanes.job[lane, first, at.PHASE] == DONE:
+        first += 1
+    lanes.lane[lane, at.FIRST] = first
     lanes.lane_real[lane, at.DELAY_CLOSED] += lanes.job_real[lane, job, at.DELAY]

@@ -33,7 +33,7 @@ def availability_changes(
     lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, c: int, available: bool
 ) -> None:
     """An offer with jobs on it came up or went down at this moment."""
-    for job in range(lanes.lane[lane, at.ARRIVED]):
+    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
         if lanes.job[lane, job, at.OFFER] != c:
             continue
         if available:
@@ -102,11 +102,11 @@ def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
         lanes.episode_of_lane[lane], job, at.EXECUTORS
     ]
     lanes.job[lane, job, at.PAUSED_S] = t
-    lanes.job[lane, job, at.PAUSED_LEFT_S] = lanes.job[lane, job, at.EVENT_S] - t
+    lanes.job[lane, job, at.PAUSED_LEFT_S] = lanes.when[lane, job, at.EVENT_S] - t
     lanes.job[lane, job, at.PAUSED_PHASE] = lanes.job[lane, job, at.PHASE]
     lanes.job[lane, job, at.PHASE] = HIBERNATED
-    lanes.job[lane, job, at.EVENT_S] = NEVER
-    lanes.job[lane, job, at.DUE_S] = t
+    lanes.when[lane, job, at.EVENT_S] = NEVER
+    lanes.when[lane, job, at.DUE_S] = t
     lanes.job[lane, job, at.ENTERED_S] = t
 
 
@@ -121,9 +121,9 @@ def resume(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int
         lanes.episode_of_lane[lane], job, at.EXECUTORS
     ]
     lanes.job[lane, job, at.PHASE] = phase
-    lanes.job[lane, job, at.DUE_S] = NEVER
+    lanes.when[lane, job, at.DUE_S] = NEVER
     lanes.job[lane, job, at.WORK_START_S] += pause
-    lanes.job[lane, job, at.EVENT_S] = t + lanes.job[lane, job, at.PAUSED_LEFT_S]
+    lanes.when[lane, job, at.EVENT_S] = t + lanes.job[lane, job, at.PAUSED_LEFT_S]
     if phase == IDLE:  # the next batch fell due, or falls due, by the clock
-        lanes.job[lane, job, at.EVENT_S] = max(t, lanes.job[lane, job, at.EVENT_S] - pause)
+        lanes.when[lane, job, at.EVENT_S] = max(t, lanes.when[lane, job, at.EVENT_S] - pause)
     open_bill(lanes, episodes, lane, job)

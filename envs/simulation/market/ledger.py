@@ -106,12 +106,12 @@ def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     waited = lanes.job[lane, job, at.PHASE] == QUEUED or lanes.job[lane, job, at.WAITED] == 1
     if streaming and lanes.job[lane, job, at.PHASE] != QUEUED:
         # A batch that fell due after the job had left the queue did not wait in it.
-        due = lanes.job[lane, job, at.LATE_S] - episodes.job[slot, job, at.ALLOWANCE_S]
+        due = lanes.when[lane, job, at.LATE_S] - episodes.job[slot, job, at.ALLOWANCE_S]
         waited = waited and due < lanes.job[lane, job, at.STAY_START_S]
     if offers.fixed[c, at.QUEUES] == 0 or not waited:
         return
     weight = miss_weight(episodes, rules, slot, job)
-    for other in range(lanes.lane[lane, at.ARRIVED]):
+    for other in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
         if other != job and lanes.job[lane, other, at.OFFER] == c:
             later = lanes.offer[lane, c, at.DEPLOYMENTS] - lanes.job[lane, other, at.DEPLOYMENT]
             decay = offers.decay[min(later, offers.decay.shape[0] - 1)]
@@ -136,7 +136,7 @@ def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int)
     counters = lanes.counters[lane]
     charge = counters[EGRESS] + counters[ON_DEMAND] + counters[SPOT] + counters[DISK]
     delay = lanes.lane_real[lane, at.DELAY_CLOSED]
-    for job in range(lanes.lane[lane, at.ARRIVED]):
+    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
         if lanes.job[lane, job, at.PHASE] != DONE:
             charge += accrued_charge(lanes, episodes, offers, lane, job)
             delay += delay_hours(lanes, episodes, lane, job)

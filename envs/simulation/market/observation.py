@@ -11,7 +11,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batches_due
 from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
-from envs.simulation.market.quotes import advance_cursor, recent_availability
+from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
     HIBERNATED,
@@ -124,9 +124,7 @@ def observe_offer(
     """Columns of one offer."""
     slot = lanes.episode_of_lane[lane]
     available, up_ratio, spell_s, mean_up_s = recent_availability(lanes, episodes, lane, c)
-    times = episodes.market[slot, c, at.PRICE_TIMES]
-    price_row = advance_cursor(times, lanes.offer[lane, c, at.PRICE_NOW], lanes.lane[lane, at.NOW_S])
-    lanes.offer[lane, c, at.PRICE_NOW] = price_row
+    price_row = sync_price(lanes, episodes, lane, c)
     quota = offers.fixed[c, at.QUOTA]
     steps = min(MEAN_STEPS, lanes.lane[lane, at.SAMPLES])
     row[_C_SEQUENCE] = c + 1
@@ -138,7 +136,7 @@ def observe_offer(
     row[_C_HALTED] = lanes.offer[lane, c, at.HALTED]
     row[_C_MISSED] = lanes.offer[lane, c, at.MISSED]
     row[_C_MEAN_OCCUPATION] = lanes.offer[lane, c, at.OCCUPATION_SUM] / (steps * quota) if steps > 0 else 0.0
-    row[_C_PRICE] = episodes.market[slot, c, at.PRICE, price_row] / 1e6
+    row[_C_PRICE] = episodes.price[slot, c, price_row, at.PRICE] / 1e6
     row[_C_ON_DEMAND] = episodes.on_demand_usd[slot, c]
     row[_C_IS_SPOT] = offers.fixed[c, at.SPOT]
     row[_C_AVAILABLE] = 1.0 if available else 0.0
@@ -269,7 +267,7 @@ def observe_pairs(
 def left_here_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> int:
     """Seconds to the end of the current execution of a job that stays where it runs or hibernates."""
     if lanes.job[lane, job, at.PHASE] == WORKING:
-        return int(lanes.job[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
+        return int(lanes.when[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
     left = int(lanes.job[lane, job, at.PAUSED_LEFT_S])
     phase = lanes.job[lane, job, at.PAUSED_PHASE]
     if phase == WORKING:

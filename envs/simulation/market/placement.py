@@ -37,9 +37,9 @@ def apply_decision(
     running = lanes.job[lane, job, at.PHASE] == WORKING
     if c == offers.fixed.shape[0]:
         wait = rules.reconsider_interval_s if running else rules.decision_interval_s
-        lanes.job[lane, job, at.DUE_S] = t + wait
+        lanes.when[lane, job, at.DUE_S] = t + wait
         return
-    lanes.job[lane, job, at.DUE_S] = NEVER
+    lanes.when[lane, job, at.DUE_S] = NEVER
     if running:
         begin_move(lanes, episodes, offers, lane, job, c)
         return
@@ -58,7 +58,7 @@ def begin_move(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
     lanes.job[lane, job, at.PHASE] = MOVING
     lanes.job[lane, job, at.TARGET] = c
-    lanes.job[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + episodes.job[slot, job, at.DUMP_S]
+    lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + episodes.job[slot, job, at.DUMP_S]
     if offers.fixed[c, at.QUEUES] == 0:
         lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
 
@@ -105,7 +105,7 @@ def arrive(
         return
     slot = lanes.episode_of_lane[lane]
     lanes.job[lane, job, at.PHASE] = QUEUED
-    lanes.job[lane, job, at.EVENT_S] = NEVER
+    lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.job[lane, job, at.ENTERED_S] = lanes.lane[lane, at.NOW_S]
     lanes.offer[lane, c, at.HALTED] += episodes.job[slot, job, at.EXECUTORS]
     lanes.queue[lane, lanes.lane[lane, at.QUEUE_N]] = job
@@ -127,10 +127,10 @@ def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
     lanes.job[lane, job, at.PHASE] = LAUNCHING
     lanes.job[lane, job, at.FAILS] = 1 if fails else 0
     if fails:
-        lanes.job[lane, job, at.EVENT_S] = t + rules.failure_s
+        lanes.when[lane, job, at.EVENT_S] = t + rules.failure_s
     else:
         latency = np.ceil(offers.fixed[c, at.LAUNCH_S] * (0.5 + uniform(key, job, attempt, LATENCY)))
-        lanes.job[lane, job, at.EVENT_S] = t + int(latency)
+        lanes.when[lane, job, at.EVENT_S] = t + int(latency)
 
 
 @inner

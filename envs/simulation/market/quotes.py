@@ -12,9 +12,9 @@ WEEK_S = 7 * DAY_S
 
 
 @inner
-def advance_cursor(times: Ints, row: int, t: int) -> int:
-    """The row that holds at `t`, found by walking forward from `row`."""
-    while row + 1 < times.shape[0] and times[row + 1] <= t:
+def advance_cursor(rows: Ints, row: int, t: int) -> int:
+    """The row of a series (K, columns) that holds at `t`, found by walking forward from `row`."""
+    while rows[row, at.UNTIL] <= t:
         row += 1
     return row
 
@@ -22,31 +22,33 @@ def advance_cursor(times: Ints, row: int, t: int) -> int:
 @inner
 def sync_availability(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: int) -> bool:
     """Bring the cursor of an offer to `t`; whether it is available."""
-    slot = lanes.episode_of_lane[lane]
-    row = advance_cursor(episodes.market[slot, c, at.UP_TIMES], lanes.offer[lane, c, at.UP_NOW], t)
+    rows = episodes.up[lanes.episode_of_lane[lane], c]
+    row = advance_cursor(rows, lanes.offer[lane, c, at.UP_NOW], t)
     lanes.offer[lane, c, at.UP_NOW] = row
-    return bool(episodes.market[slot, c, at.UP, row] == 1)
+    return bool(rows[row, at.UP] == 1)
+
+
+@inner
+def sync_price(lanes: Lanes, episodes: Episodes, lane: int, c: int) -> int:
+    """Bring the price cursor of an offer to the present; its row."""
+    rows = episodes.price[lanes.episode_of_lane[lane], c]
+    row = advance_cursor(rows, lanes.offer[lane, c, at.PRICE_NOW], lanes.lane[lane, at.NOW_S])
+    lanes.offer[lane, c, at.PRICE_NOW] = row
+    return int(row)
 
 
 @inner
 def price_integral(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: int) -> int:
     """(micro-dollars per executor-hour) x seconds from the series' start to `t`, for t not before now."""
-    slot = lanes.episode_of_lane[lane]
-    times = episodes.market[slot, c, at.PRICE_TIMES]
-    now_row = advance_cursor(times, lanes.offer[lane, c, at.PRICE_NOW], lanes.lane[lane, at.NOW_S])
-    lanes.offer[lane, c, at.PRICE_NOW] = now_row
-    row = advance_cursor(times, now_row, t)
-    return int(
-        episodes.market[slot, c, at.PRICE_INTEGRAL, row]
-        + episodes.market[slot, c, at.PRICE, row] * (t - times[row])
-    )
+    rows = episodes.price[lanes.episode_of_lane[lane], c]
+    row = advance_cursor(rows, sync_price(lanes, episodes, lane, c), t)
+    return int(rows[row, at.PRICE_INTEGRAL] + rows[row, at.PRICE] * (t - rows[row, at.SINCE]))
 
 
 @inner
-def up_seconds(episodes: Episodes, slot: int, c: int, row: int, t: int) -> int:
+def up_seconds(rows: Ints, row: int, t: int) -> int:
     """Seconds up from the history's start to `t`, which lies in `row`."""
-    running = (t - episodes.market[slot, c, at.UP_TIMES, row]) * episodes.market[slot, c, at.UP, row]
-    return int(episodes.market[slot, c, at.UP_SECONDS, row] + running)
+    return int(rows[row, at.UP_SECONDS] + (t - rows[row, at.SINCE]) * rows[row, at.UP])
 
 
 @inner
@@ -59,27 +61,26 @@ def recent_availability(
     the part that lies inside the 7 days.
     """
     slot = lanes.episode_of_lane[lane]
+    rows, cursors = episodes.up[slot, c], lanes.offer[lane, c]
     t = lanes.lane[lane, at.NOW_S]
     start = episodes.history_s[slot]
-    times = episodes.market[slot, c, at.UP_TIMES]
-    row = advance_cursor(times, lanes.offer[lane, c, at.UP_NOW], t)
-    lanes.offer[lane, c, at.UP_NOW] = row
-    available = episodes.market[slot, c, at.UP, row] == 1
-    total = up_seconds(episodes, slot, c, row, t)
+    row = advance_cursor(rows, cursors[at.UP_NOW], t)
+    cursors[at.UP_NOW] = row
+    available = rows[row, at.UP] == 1
+    total = up_seconds(rows, row, t)
 
     day = max(start, t - DAY_S)
-    day_row = advance_cursor(times, lanes.offer[lane, c, at.UP_DAY], day)
-    lanes.offer[lane, c, at.UP_DAY] = day_row
+    day_row = advance_cursor(rows, cursors[at.UP_DAY], day)
+    cursors[at.UP_DAY] = day_row
     ratio = 1.0 if available else 0.0
     if t > day:
-        ratio = (total - up_seconds(episodes, slot, c, day_row, day)) / (t - day)
+        ratio = (total - up_seconds(rows, day_row, day)) / (t - day)
 
     week = max(start, t - WEEK_S)
-    week_row = advance_cursor(times, lanes.offer[lane, c, at.UP_WEEK], week)
-    lanes.offer[lane, c, at.UP_WEEK] = week_row
-    spells = episodes.market[slot, c, at.UP_STARTS, row] - episodes.market[slot, c, at.UP_STARTS, week_row]
-    spells += episodes.market[slot, c, at.UP, week_row]
+    week_row = advance_cursor(rows, cursors[at.UP_WEEK], week)
+    cursors[at.UP_WEEK] = week_row
+    spells = rows[row, at.UP_STARTS] - rows[week_row, at.UP_STARTS] + rows[week_row, at.UP]
     mean_up = 0.0
     if spells > 0:
-        mean_up = (total - up_seconds(episodes, slot, c, week_row, week)) / spells
-    return available, ratio, float(t - times[row]), mean_up
+        mean_up = (total - up_seconds(rows, week_row, week)) / spells
+    return available, ratio, float(t - rows[row, at.SINCE]), mean_up

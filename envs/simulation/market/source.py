@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -140,8 +141,8 @@ def draw_episode(config: MarketWorldConfig, data: MarketData, key: EpisodeKey) -
     history_s = -min(WEEK_S, origin - start)
     return EpisodeData(
         jobs=jobs,
-        availability=_availability(data, streams, origin, history_s, end),
-        price_usd_hour=tuple(series.window(origin, end) for series in data.price_usd_hour),
+        availability=_availability(data, streams, origin, history_s, end, config.market.max_s + 1),
+        price_usd_hour=tuple(_cut(series, origin, end, origin) for series in data.price_usd_hour),
         on_demand_usd_hour=np.array([series.at(origin) for series in data.on_demand_usd_hour]),
         history_s=history_s,
         launch_key=streams.key("launches"),
@@ -151,21 +152,40 @@ def draw_episode(config: MarketWorldConfig, data: MarketData, key: EpisodeKey) -
 
 
 def _availability(
-    data: MarketData, streams: Streams, origin: int, history_s: int, end: int
+    data: MarketData, streams: Streams, origin: int, history_s: int, end: int, longest_s: int
 ) -> tuple[StepSeries, ...]:
     """C series that begin at `history_s`, on the episode's clock."""
     synthetic = [c for c, series in enumerate(data.availability) if series is None]
     drawn: dict[int, StepSeries] = {}
     if synthetic and data.spells is not None:
         regions = [data.offers[c].region for c in synthetic]
-        span = end - origin - history_s
+        # No episode lasts longer than max_s, so nobody sees what would come after it.
+        span = min(end - origin, longest_s) - history_s
         series = generate_availability(streams.generator("availability"), regions, span, data.spells)
         drawn = dict(zip(synthetic, series, strict=True))
     result = []
     for c, recorded in enumerate(data.availability):
-        part = drawn[c] if recorded is None else recorded.window(origin + history_s, end)
-        result.append(StepSeries(part.times_s + history_s, part.values))
+        if recorded is None:
+            result.append(StepSeries(drawn[c].times_s + history_s, drawn[c].values))
+        else:
+            result.append(_cut(recorded, origin + history_s, end, origin))
     return tuple(result)
+
+
+def _cut(series: StepSeries, start: int, end: int, origin: int) -> StepSeries:
+    """The part of a series in [start, end), its times counted from `origin`."""
+    first = max(0, int(np.searchsorted(series.times_s, start, side="right")) - 1)
+    last = max(first + 1, int(np.searchsorted(series.times_s, end, side="left")))
+    if last == first + 1:
+        return _constant(float(series.values[first]), start - origin)
+    times = series.times_s[first:last] - origin
+    times[0] = start - origin
+    return StepSeries(times, series.values[first:last])
+
+
+@lru_cache(maxsize=4096)
+def _constant(value: float, since_s: int) -> StepSeries:
+    return StepSeries(np.array([since_s], np.int64), np.array([value]))
 
 
 def fingerprint(episode: EpisodeData) -> str:

@@ -127,6 +127,7 @@ class Lanes(NamedTuple):
     log: Ints  # (N, L, len(LogField)) what happened, for drawing; L is 0 where nothing is kept
     offer: Ints  # (N, C, columns)
     occupation: NDArray[np.int16]  # (N, C, HISTORY_STEPS) executors used, a ring
+    when: Ints  # (N, M, columns) apart from `job`, because every instant looks through it
     job: Ints  # (N, M, columns)
     job_real: Floats  # (N, M, columns)
 
@@ -169,6 +170,7 @@ def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_row
         log=np.zeros((n_lanes, log_rows, len(LogField)), np.int64),
         offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
         occupation=np.zeros((n_lanes, n_offers, HISTORY_STEPS), np.int16),
+        when=np.zeros((n_lanes, max_jobs, at.LATE_S + 1), np.int64),
         job=np.zeros((n_lanes, max_jobs, at.FINISH_S + 1), np.int64),
         job_real=np.zeros((n_lanes, max_jobs, at.DELAY + 1), np.float64),
     )
@@ -190,8 +192,7 @@ def clear_lane(lanes: Lanes, lane: int, slot: int, n_jobs: int) -> None:
     lanes.episode_of_lane[lane] = slot
     lanes.lane[lane, at.LIMIT] = n_jobs
     lanes.lane[lane, at.DECIDED] = -1
-    for column in (at.EVENT_S, at.DUE_S, at.LATE_S):
-        lanes.job[lane, :, column] = NEVER
+    lanes.when[lane] = NEVER
     for column in (at.OFFER, at.TARGET, at.CHECKPOINT_REGION):
         lanes.job[lane, :, column] = -1
 

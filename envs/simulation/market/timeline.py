@@ -6,7 +6,7 @@ import numpy as np
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.state import NEVER, Lanes, LogField, LogKind, Offers, Phase
+from envs.simulation.market.state import NEVER, Ints, Lanes, LogField, LogKind, Offers, Phase
 from envs.simulation.series import StepSeries
 from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.world import WorldSpec
@@ -62,21 +62,20 @@ def _moments(
 
 
 def _capacity(episodes: Episodes, offers: Offers, slot: int, c: int, now: int) -> StepSeries:
-    times = episodes.market[slot, c, at.UP_TIMES]
-    kept = times < NEVER
-    series = StepSeries(
-        times[kept].copy(),
-        episodes.market[slot, c, at.UP][kept].astype(np.float64) * float(offers.fixed[c, at.QUOTA]),
-    )
-    return series.window(0, max(now, 1))
+    rows = _rows(episodes.up[slot, c])
+    capacity = rows[:, at.UP].astype(np.float64) * float(offers.fixed[c, at.QUOTA])
+    return StepSeries(rows[:, at.SINCE].copy(), capacity).window(0, max(now, 1))
 
 
 def _price(episodes: Episodes, slot: int, c: int, now: int) -> StepSeries:
-    times = episodes.market[slot, c, at.PRICE_TIMES]
-    kept = times < NEVER
-    return StepSeries(times[kept].copy(), episodes.market[slot, c, at.PRICE][kept] / 1e6).window(
-        0, max(now, 1)
-    )
+    rows = _rows(episodes.price[slot, c])
+    usd = rows[:, at.PRICE].astype(np.float64) / 1e6
+    return StepSeries(rows[:, at.SINCE].copy(), usd).window(0, max(now, 1))
+
+
+def _rows(rows: Ints) -> Ints:
+    """The rows in use: the last of them ends never."""
+    return rows[: int(np.argmax(rows[:, at.UNTIL] == NEVER)) + 1]
 
 
 def _used(segments: list[Segment]) -> StepSeries:

@@ -188,7 +188,7 @@ class MarketWorld:
             raise WorldError(f"an episode of {n} jobs in a world for 1 to {room}: set workload.jobs to {n}")
         slot = self._free_slot(lane)
         changes = changes_of(episode)
-        if slot >= self.episodes.n_jobs.shape[0] or changes > self.episodes.market.shape[3]:
+        if slot >= self.episodes.n_jobs.shape[0] or changes > self.episodes.up.shape[2]:
             slots = max(slot + 1, 2 * self.episodes.n_jobs.shape[0] if slot > 0 else 1)
             self.episodes = grow(self.episodes, slots, changes + changes // 4)
         store(self.episodes, slot, episode)
