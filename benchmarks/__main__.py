@@ -87,7 +87,7 @@ def print_table(rows: Sequence[Measurement]) -> None:
     for heading in ("measured", "bar", "ratio"):
         table.add_column(heading, justify="right")
     for row in rows:
-        bar = "" if row.bar is None else f"{'≥' if row.higher_is_better else '≤'} {row.bar:,.4g}"
+        bar = "" if row.bar is None else f"{'≥' if row.higher_is_better else '≤'} {_readable(row.bar)}"
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         style = "bold red" if row.ratio is not None and row.ratio < 1 else ""
         table.add_row(row.name, f"{_readable(row.value)} {row.unit}", bar, ratio, style=style)
