@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agents.learning.exploration import GuidedExploration, select_rows
+from agents.learning.exploration import GuidedExploration
 from agents.policy import Policy
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, take_rows
 from tests.agents.inputs import random_batch
 
 N, J, C = 20_000, 2, 3
@@ -98,7 +98,7 @@ def test_the_stream_alone_decides(batch: Observation) -> None:
 def test_policies_see_the_rows_they_decide() -> None:
     made = random_batch(6, J, C)
     rows = np.array([True, False, False, True, True, False])
-    for chosen in (select_rows(made, rows), select_rows(made, np.flatnonzero(rows))):
+    for chosen in (take_rows(made, rows), take_rows(made, np.flatnonzero(rows))):
         for name in ("clusters", "occupation", "jobs", "pairs", "action_mask"):
             assert np.array_equal(chosen[name], made[name][rows])
-    assert select_rows(made, np.ones(6, np.bool_)) is made
+    assert take_rows(made, np.ones(6, np.bool_)) is made

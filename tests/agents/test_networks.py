@@ -32,6 +32,7 @@ SIZES = {
     "hidden_sizes": [16, 8],
     "embedding_size": 8,
     "pair_size": 8,
+    "appraiser": "none",
 }
 
 

@@ -32,6 +32,7 @@ SMALL = {
 
 def fitted_policy(kind: str, spec: WorldSpec = SPEC) -> tuple[ValuePolicy, dict[str, Any]]:
     agent: dict[str, Any] = dataclasses.asdict(AgentSettings(name=f"my_{kind}", kind=kind, **SMALL))  # type: ignore[arg-type]
+    agent["appraiser"] = "none"
     torch.manual_seed(3)
     network = make_network(agent, spec.n_clusters, spec.scales, WEIGHTS)
     network.fit_scalers(as_input(random_batch(50, 2, spec.n_clusters, seed=9)))

@@ -12,7 +12,7 @@ from tests.training.test_resume import assert_same
 from training.checkpoint import load_state
 
 # Rounds long enough that the signal arrives before the last one.
-LONG = (*TINY, "trainer.episodes=40", "trainer.gradient_steps=30", "trainer.validation_every=14", "seed=6")
+LONG = (*TINY, "trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path
     assert err == ""
     assert out.splitlines()[-1].endswith("python training/train.py resume=stopped")
     episodes = load_state(tmp_path / "stopped" / "state.pt")["trainer"]["episodes_done"]
-    assert 0 < episodes < 40
+    assert 0 < episodes < 60
 
     resumed = start_process(tmp_path, "resume=stopped")
     out, err = resumed.communicate(timeout=120)

@@ -30,6 +30,7 @@ SIZES: dict[str, Any] = {
     "hidden_sizes": [32, 16],
     "embedding_size": 16,
     "pair_size": 32,
+    "appraiser": "none",
 }
 TOY_SUITE = Suite("toy", "validation", seed=5, episodes=20)
 
