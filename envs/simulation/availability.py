@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -60,26 +61,39 @@ class LognormalMixture:
                 + ", ".join(f"(weight {c.weight}, log_sigma {c.log_sigma})" for c in self.components)
             )
 
-    @property
+    @cached_property
     def mean_s(self) -> float:
         """Expected length, seconds."""
-        return float(sum(c.weight * np.exp(c.log_mean + c.log_sigma**2 / 2) for c in self.components))
+        return float(sum(self._means_s))
+
+    @cached_property
+    def _means_s(self) -> list[float]:
+        """Share of the mean that each component brings."""
+        return [float(c.weight * np.exp(c.log_mean + c.log_sigma**2 / 2)) for c in self.components]
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Upper edges of all weights but the last, log_means and log_sigmas."""
+        edges = np.cumsum([c.weight for c in self.components])[:-1]
+        return (
+            edges,
+            np.array([c.log_mean for c in self.components]),
+            np.array([c.log_sigma for c in self.components]),
+        )
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         """(n,) independent lengths, seconds."""
-        edges = np.cumsum([c.weight for c in self.components])[:-1]
-        which = np.searchsorted(edges, rng.random(n), side="right")
-        means = np.array([c.log_mean for c in self.components])[which]
-        sigmas = np.array([c.log_sigma for c in self.components])[which]
-        return np.exp(means + sigmas * rng.standard_normal(n))
+        edges, log_means, log_sigmas = self._columns
+        which = edges.searchsorted(rng.random(n), side="right")
+        return np.exp(log_means[which] + log_sigmas[which] * rng.standard_normal(n))
 
     def sample_residual(self, rng: np.random.Generator) -> float:
         """What is left of the spell that a random moment falls into, seconds.
 
         The length-biased lognormal has log_mean + log_sigma^2, and the moment is uniform within it.
         """
-        means_s = [c.weight * np.exp(c.log_mean + c.log_sigma**2 / 2) for c in self.components]
-        which = int(np.searchsorted(np.cumsum(means_s)[:-1], rng.random() * sum(means_s), side="right"))
+        reached = np.cumsum(self._means_s)[:-1]
+        which = int(reached.searchsorted(rng.random() * self.mean_s, side="right"))
         chosen = self.components[which]
         log_length = chosen.log_mean + chosen.log_sigma**2 + chosen.log_sigma * rng.standard_normal()
         return float(np.exp(log_length) * rng.random())
@@ -220,10 +234,10 @@ def _on_at(rng: np.random.Generator, process: OnOff | None, ticks_s: NDArray[np.
         spells[1::2] = current.sample(rng, n)
         pieces.append(reached_s + np.cumsum(spells))
         reached_s = float(pieces[-1][-1])
-    # Switches up to each tick, counted from the few switches rather than by a search from every tick.
-    seen_at = np.searchsorted(ticks_s, np.concatenate(pieces), side="left")
-    switches = np.cumsum(np.bincount(seen_at, minlength=len(ticks_s))[: len(ticks_s)])
-    return np.asarray((switches & 1 == 0) == starts_on, dtype=np.bool_)
+    # Each spell covers the ticks between its two switches, perhaps none.
+    switches = ticks_s.searchsorted(np.concatenate(pieces), side="left")
+    lengths = np.diff(switches, prepend=0, append=len(ticks_s))
+    return np.repeat((np.arange(len(lengths)) % 2 == 0) == starts_on, lengths)
 
 
 def _compress(ticks_s: NDArray[np.int64], on: NDArray[np.bool_]) -> StepSeries:

@@ -34,7 +34,7 @@ class StepSeries:
                 f"a step series needs as many times as values, at least one: got {self.times_s.shape} "
                 f"and {self.values.shape}"
             )
-        if (np.diff(self.times_s) <= 0).any():
+        if (self.times_s[1:] <= self.times_s[:-1]).any():
             row = int(np.argmax(np.diff(self.times_s) <= 0)) + 1
             raise ValueError(f"times of a step series must strictly increase: row {row} does not")
         if not np.isfinite(self.values).all():
