@@ -113,7 +113,7 @@ def test_it_is_registered_and_draws_itself() -> None:
     register()
     env = gym.make("spotweave/MultiCloud-v0", config=small(), render_mode="rgb_array")
     env.reset(seed=1)
-    for _ in range(20):
+    for _ in range(10):  # twelve jobs take at least twelve decisions
         env.step(env.action_space.sample())
     picture: Any = env.render()
     assert isinstance(picture, np.ndarray)

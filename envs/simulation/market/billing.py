@@ -36,9 +36,8 @@ def open_bill(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """Instances of a job begin to run now."""
     t = lanes.lane[lane, at.NOW_S]
     lanes.job[lane, job, at.BILLED_FROM_S] = t
-    lanes.job[lane, job, at.INTEGRAL_FROM] = price_integral(
-        lanes, episodes, lane, lanes.job[lane, job, at.OFFER], t
-    )
+    c = lanes.job[lane, job, at.OFFER]
+    lanes.job[lane, job, at.INTEGRAL_FROM] = price_integral(lanes, episodes, lane, c, t)
 
 
 @inner
@@ -59,23 +58,25 @@ def close_bill(
     if by_provider and uptime < offers.fixed[c, at.FREE_FIRST_S]:
         return
     end = max(t, start + MINIMUM_S)
-    charge = executors * (
-        price_integral(lanes, episodes, lane, c, end) - lanes.job[lane, job, at.INTEGRAL_FROM]
-    )
+    integral = price_integral(lanes, episodes, lane, c, end) - lanes.job[lane, job, at.INTEGRAL_FROM]
+    charge = executors * integral
     lanes.job[lane, job, at.CHARGE] += charge
     lanes.counters[lane, SPOT if offers.fixed[c, at.SPOT] == 1 else ON_DEMAND] += charge
 
 
 @inner
-def charge_disk(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
-    """The disks of hibernated instances, from the hibernation until now."""
+def disk_charge(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
+    """What the disks of a job's hibernated instances cost, from the hibernation until now."""
     slot = lanes.episode_of_lane[lane]
     seconds = lanes.lane[lane, at.NOW_S] - lanes.job[lane, job, at.PAUSED_S]
-    charge = (
-        episodes.job[slot, job, at.EXECUTORS]
-        * offers.fixed[lanes.job[lane, job, at.OFFER], at.DISK_CHARGE_S]
-        * seconds
-    )
+    rate = offers.fixed[lanes.job[lane, job, at.OFFER], at.DISK_CHARGE_S]
+    return int(episodes.job[slot, job, at.EXECUTORS] * rate * seconds)
+
+
+@inner
+def charge_disk(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """Pay for the disks as a hibernation ends."""
+    charge = disk_charge(lanes, episodes, offers, lane, job)
     lanes.job[lane, job, at.CHARGE] += charge
     lanes.counters[lane, DISK] += charge
 
@@ -85,15 +86,10 @@ def egress_charge(
     episodes: Episodes, offers: Offers, slot: int, job: int, region: int, checkpoint_region: int
 ) -> int:
     """Moving a job's input, and its checkpoint (if `checkpoint_region` >= 0), into a region."""
-    charge = (
-        episodes.job_real[slot, job, at.DATA_GB]
-        * offers.egress_charge_gb[episodes.job[slot, job, at.HOME], region]
-    )
+    home, size = episodes.job[slot, job, at.HOME], episodes.job_real[slot, job]
+    charge = size[at.DATA_GB] * offers.egress_charge_gb[home, region]
     if checkpoint_region >= 0:
-        charge += (
-            episodes.job_real[slot, job, at.CHECKPOINT_GB]
-            * offers.egress_charge_gb[checkpoint_region, region]
-        )
+        charge += size[at.CHECKPOINT_GB] * offers.egress_charge_gb[checkpoint_region, region]
     return int(charge + 0.5)
 
 
@@ -110,16 +106,12 @@ def charge_egress(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, j
 @inner
 def accrued_charge(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
     """What a job owes at this moment beyond its closed bills."""
-    slot = lanes.episode_of_lane[lane]
     phase = lanes.job[lane, job, at.PHASE]
-    t = lanes.lane[lane, at.NOW_S]
-    executors = episodes.job[slot, job, at.EXECUTORS]
     if phase == HIBERNATED:
-        seconds = t - lanes.job[lane, job, at.PAUSED_S]
-        return int(executors * offers.fixed[lanes.job[lane, job, at.OFFER], at.DISK_CHARGE_S] * seconds)
-    if phase in (SETTING_UP, WORKING, IDLE, MOVING):
-        c = lanes.job[lane, job, at.OFFER]
-        if offers.fixed[c, at.QUEUES] == 0:
-            integral = price_integral(lanes, episodes, lane, c, t)
-            return int(executors * (integral - lanes.job[lane, job, at.INTEGRAL_FROM]))
+        return int(disk_charge(lanes, episodes, offers, lane, job))
+    c = lanes.job[lane, job, at.OFFER]
+    if phase in (SETTING_UP, WORKING, IDLE, MOVING) and offers.fixed[c, at.QUEUES] == 0:
+        integral = price_integral(lanes, episodes, lane, c, lanes.lane[lane, at.NOW_S])
+        executors = episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS]
+        return int(executors * (integral - lanes.job[lane, job, at.INTEGRAL_FROM]))
     return 0

@@ -121,12 +121,8 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
     if arrived < lanes.lane[lane, at.LIMIT]:
         t = episodes.job[slot, arrived, at.ARRIVAL_S]
     for job in range(lanes.lane[lane, at.FIRST], arrived):
-        t = min(
-            t,
-            lanes.when[lane, job, at.EVENT_S],
-            lanes.when[lane, job, at.LATE_S],
-            lanes.when[lane, job, at.DUE_S],
-        )
+        when = lanes.when[lane, job]
+        t = min(t, when[at.EVENT_S], when[at.LATE_S], when[at.DUE_S])
     for c in range(offers.fixed.shape[0]):
         if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
             t = min(t, episodes.up[slot, c, lanes.offer[lane, c, at.UP_NOW], at.UNTIL])

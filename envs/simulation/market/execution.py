@@ -50,9 +50,8 @@ def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
     open_bill(lanes, episodes, lane, job)
     charge_egress(lanes, episodes, offers, lane, job)
     region = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
-    seconds = set_up_s(
-        episodes, offers, slot, job, region, lanes.job[lane, job, at.CHECKPOINT_REGION], rules.restart_s
-    )
+    checkpoint = lanes.job[lane, job, at.CHECKPOINT_REGION]
+    seconds = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
     lanes.job[lane, job, at.PHASE] = SETTING_UP
     lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
 
@@ -76,9 +75,8 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     lanes.job_real[lane, job, at.BASE] = saved
     lanes.job[lane, job, at.WORK_S] = work
     lanes.job[lane, job, at.WORK_START_S] = t
-    lanes.when[lane, job, at.EVENT_S] = t + wall_s(
-        work, episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
-    )
+    interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
+    lanes.when[lane, job, at.EVENT_S] = t + wall_s(work, interval, dump)
 
 
 @inner

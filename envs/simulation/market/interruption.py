@@ -76,12 +76,10 @@ def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane:
     t = lanes.lane[lane, at.NOW_S]
     c = lanes.job[lane, job, at.OFFER]
     hibernates = offers.fixed[c, at.HIBERNATES] == 1
-    missed = uniform(episodes.keys[slot, 1], job, lanes.job[lane, job, at.ATTEMPT], NOTICE)
-    if (
-        not hibernates
-        and episodes.job[slot, job, at.DUMP_S] <= offers.fixed[c, at.NOTICE_S]
-        and missed >= offers.chance[c, at.NOTICE_MISSED]
-    ):
+    luck = uniform(episodes.keys[slot, 1], job, lanes.job[lane, job, at.ATTEMPT], NOTICE)
+    noticed = luck >= offers.chance[c, at.NOTICE_MISSED]
+    in_time = episodes.job[slot, job, at.DUMP_S] <= offers.fixed[c, at.NOTICE_S]
+    if noticed and in_time and not hibernates:
         lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
         lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
         return

@@ -46,10 +46,8 @@ def batches_due(episodes: Episodes, slot: int, job: int, t: int) -> int:
 def batch_delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """What the batch that ends now adds to the mean delay of its job's batches."""
     slot = lanes.episode_of_lane[lane]
-    due = (
-        episodes.job[slot, job, at.ARRIVAL_S]
-        + (lanes.job[lane, job, at.EXECUTED] + 1) * episodes.job[slot, job, at.PERIOD_S]
-    )
+    batch = lanes.job[lane, job, at.EXECUTED] + 1
+    due = episodes.job[slot, job, at.ARRIVAL_S] + batch * episodes.job[slot, job, at.PERIOD_S]
     late = lanes.lane[lane, at.NOW_S] - due - episodes.job[slot, job, at.STANDARD_S]
     return float(late / (3600.0 * episodes.job[slot, job, at.EXECUTIONS]))
 
@@ -75,9 +73,8 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     backlog = due - finished
     if backlog > 0:
         # The sum over k = finished+1..due of (t - arrival - k * period).
-        waits = backlog * (t - arrival) - episodes.job[slot, job, at.PERIOD_S] * (
-            (finished + 1 + due) * backlog // 2
-        )
+        periods = (finished + 1 + due) * backlog // 2
+        waits = backlog * (t - arrival) - episodes.job[slot, job, at.PERIOD_S] * periods
         work = standard * share_done(lanes, episodes, lane, job)
         delay += (waits - work) / (3600.0 * episodes.job[slot, job, at.EXECUTIONS])
     return float(delay)

@@ -75,12 +75,8 @@ def set_up_s(
     restart_s: int,
 ) -> int:
     """Seconds from running instances to work: set-up, input data, and the checkpoint if there is one."""
-    transfer = (
-        episodes.job_real[slot, job, at.DATA_GB]
-        * offers.seconds_per_gb[episodes.job[slot, job, at.HOME], region]
-    )
+    home, size = episodes.job[slot, job, at.HOME], episodes.job_real[slot, job]
+    transfer = size[at.DATA_GB] * offers.seconds_per_gb[home, region]
     if checkpoint_region >= 0:
-        transfer += (
-            episodes.job_real[slot, job, at.CHECKPOINT_GB] * offers.seconds_per_gb[checkpoint_region, region]
-        )
+        transfer += size[at.CHECKPOINT_GB] * offers.seconds_per_gb[checkpoint_region, region]
     return int(restart_s + np.ceil(transfer))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.clock import advance, step_lane
+from envs.simulation.market.batch import step_lanes
+from envs.simulation.market.clock import advance
 from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.market.episodes import (
     EpisodeData,
-    Episodes,
     changes_of,
     empty_episodes,
     grow,
@@ -28,17 +27,13 @@ from envs.simulation.market.state import (
     N_MARKS,
     RUNNING,
     TRUNCATED,
-    Floats,
-    Ints,
-    Lanes,
-    Offers,
     Rules,
     clear_lane,
     copy_lanes,
     empty_lanes,
 )
 from envs.simulation.market.timeline import lane_timeline
-from envs.simulation.snapshot import Category, FloatArray, MaskArray, Observation, empty_observation
+from envs.simulation.snapshot import Category, Observation, empty_observation
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldError, WorldSpec
 
@@ -46,50 +41,6 @@ COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
 # Typical magnitudes of a decision's components under cheapest-spot placement.
 SCALES = (1.0, 1.0, 2.0, 5.0)
 _LOG_ROWS = 65_536
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def step_lanes(
-    lanes: Lanes,
-    episodes: Episodes,
-    offers: Offers,
-    rules: Rules,
-    actions: Ints,
-    active: NDArray[np.bool_],
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    rewards: Floats,
-    done: NDArray[np.bool_],
-) -> int:
-    """Step every active lane and rewrite its observation; the first lane with an invalid action, else -1."""
-    for lane in range(actions.shape[0]):
-        if active[lane]:
-            action = actions[lane]
-            invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != RUNNING
-            if invalid or mask[lane, action] == 0:
-                return lane
-    for lane in range(actions.shape[0]):
-        rewards[lane] = 0.0
-        done[lane] = True
-        if active[lane]:
-            rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, actions[lane])
-            done[lane] = lanes.lane[lane, at.STATUS] != RUNNING
-            observe_lane(
-                lanes,
-                episodes,
-                offers,
-                rules,
-                lane,
-                clusters[lane],
-                occupation[lane],
-                jobs[lane],
-                pairs[lane],
-                mask[lane],
-            )
-    return -1
 
 
 class MarketWorld:
