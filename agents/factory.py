@@ -43,5 +43,6 @@ def make_network(
         combined = max(abs(w) * s for w, s in zip(weights, scales, strict=True))
         return RLFC(n_clusters, (combined,), settings["features"], (first, second))
     if kind == "spotweave":
-        return PairwiseNetwork(tuple(scales), settings["embedding_size"], settings["pair_size"])
+        appraised = settings["appraiser"] != "none"
+        return PairwiseNetwork(tuple(scales), settings["embedding_size"], settings["pair_size"], appraised)
     raise ValueError(f"unknown agent kind {kind!r}: expected rl_lsfc, rl_fc or spotweave")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.policy import Policy
-from envs.simulation.snapshot import JobField, Observation
+from agents.rules.appraisal import Appraiser
+from envs.simulation.snapshot import FloatArray, JobField, Observation
 
 
 def to_input(observations: Observation, device: torch.device, n_jobs: int | None = None) -> NetworkInput:
@@ -38,15 +40,22 @@ class ValuePolicy(Policy):
         weights: (K,) scalarisation weights; they may be changed at any time, without retraining.
         name: shown in tables.
         device: where the network lives.
+        appraiser: rule whose expected costs the network takes as input, if it does.
 
     Raises:
         ValueError: if a weight is not finite or their number does not fit the network.
     """
 
     def __init__(
-        self, network: ValueNetwork, weights: Sequence[float], name: str, device: torch.device | str = "cpu"
+        self,
+        network: ValueNetwork,
+        weights: Sequence[float],
+        name: str,
+        device: torch.device | str = "cpu",
+        appraiser: Appraiser | None = None,
     ) -> None:
         self.name = name
+        self.appraiser = appraiser
         self.device = torch.device(device)
         self.network = network.to(self.device)
         self.set_weights(weights)
@@ -66,13 +75,50 @@ class ValuePolicy(Policy):
     @torch.inference_mode()
     def component_values(self, observations: Observation) -> Tensor:
         """(n, J', C + 1, K) values in physical units; J' is the largest number of jobs present."""
-        present = int((observations["jobs"][..., JobField.PRESENT] > 0).sum(-1).max(initial=1))
-        self.network.eval()
-        return self.network.values(to_input(observations, self.device, max(1, present)))
+        return self._values(observations, self._costs(observations))
 
+    def choices(self, observations: Observation) -> NDArray[np.bool_]:
+        """(n, J', C + 1) what this policy chooses among: valid, and waiting only where its rule would wait.
+
+        Waiting is worth next to nothing for the moment that it lasts, and what it costs adds up unseen: an
+        error of cents in its value would put a job off for days. So a job that does not run waits only if the
+        appraising rule expects no valid cluster to be cheaper than waiting.
+        """
+        return self._choices(observations, self._costs(observations))
+
+    @torch.inference_mode()
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The valid choice with the largest scalarised value, per row."""
-        scores = (self.component_values(observations) @ self.weights).flatten(1)
-        valid = torch.from_numpy(observations["action_mask"][:, : scores.shape[1]] > 0).to(self.device)
-        best = scores.masked_fill(~valid, -torch.inf).argmax(dim=1)
+        """The choice with the largest scalarised value, per row."""
+        costs = self._costs(observations)
+        scores = (self._values(observations, costs) @ self.weights).flatten(1)
+        among = torch.from_numpy(self._choices(observations, costs)).to(self.device).flatten(1)
+        best = scores.masked_fill(~among, -torch.inf).argmax(dim=1)
         return best.cpu().numpy().astype(np.int64)
+
+    def _costs(self, observations: Observation) -> FloatArray | None:
+        if self.appraiser is None:
+            return None
+        return self.appraiser(observations, _jobs_present(observations))
+
+    def _values(self, observations: Observation, costs: FloatArray | None) -> Tensor:
+        self.network.eval()
+        inputs = to_input(observations, self.device, _jobs_present(observations))
+        if costs is not None:
+            inputs = dataclasses.replace(inputs, appraisal=torch.from_numpy(costs).to(self.device))
+        return self.network.values(inputs)
+
+    def _choices(self, observations: Observation, costs: FloatArray | None) -> NDArray[np.bool_]:
+        n, n_clusters = observations["clusters"].shape[:2]
+        present = _jobs_present(observations)
+        valid = observations["action_mask"].reshape(n, -1, n_clusters + 1)[:, :present] > 0
+        if costs is None:
+            return valid
+        cheapest = np.where(valid[..., :-1], costs[..., :-1], np.inf).min(-1)
+        runs = observations["jobs"][:, :present, JobField.RUNNING] > 0
+        waits = runs | (costs[..., -1] <= cheapest)
+        return np.concatenate([valid[..., :-1], (valid[..., -1] & waits)[..., None]], axis=-1)
+
+
+def _jobs_present(observations: Observation) -> int:
+    """The largest number of jobs present in a row, at least 1."""
+    return max(1, int((observations["jobs"][..., JobField.PRESENT] > 0).sum(-1).max(initial=1)))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from agents.factory import CLUSTER_COUNT_INDEPENDENT, make_network
+from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldError, WorldSpec
 from training.adapters.flat_policy import FlatPolicy, load_flat_policy
@@ -134,4 +135,6 @@ def load_policy(
                 f"{path} learned one scalarised value: its weights cannot be changed without retraining"
             )
         chosen = [1.0]
-    return ValuePolicy(network, chosen, state["agent"]["name"], device)
+    named = state["agent"]["appraiser"]
+    appraiser = None if named == "none" else Appraiser(named)
+    return ValuePolicy(network, chosen, state["agent"]["name"], device, appraiser)

@@ -15,6 +15,7 @@ from agents.learning.exploration import GuidedExploration
 from agents.learning.labelled_replay import LabelledReplay
 from agents.networks.base import ValueNetwork
 from agents.policy import Policy
+from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams
@@ -54,6 +55,7 @@ class CounterfactualTrainer:
         seed: root of all random streams of the run.
         name: the policy's name.
         device: where the network computes.
+        appraiser: rule whose expected costs the network takes as input.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class CounterfactualTrainer:
         seed: int,
         name: str,
         device: torch.device,
+        appraiser: Appraiser | None = None,
     ) -> None:
         streams = Streams(seed)
         self.world = world
@@ -73,10 +76,10 @@ class CounterfactualTrainer:
         self.guide = guide
         self.seed = seed
         self.device = device
-        self.policy = ValuePolicy(network, weights, name, device)
         self.regression = AdvantageRegression(
             network, weights, settings.learning_rate.start, settings.target_clip
         )
+        self.policy = ValuePolicy(self.regression.averaged_network, weights, name, device, appraiser)
         self.replay = LabelledReplay(
             settings.replay_capacity,
             world.spec.n_clusters,
@@ -107,7 +110,7 @@ class CounterfactualTrainer:
             if first:
                 rows = self.replay.rng.integers(0, self.replay.size, SCALER_ROWS)
                 batch = self.replay.rows(rows, self.device)
-                self.policy.network.fit_scalers(batch.inputs)
+                self.regression.network.fit_scalers(batch.inputs)
                 self.regression.fit_scales(batch)
             losses = dict(zip(self.world.spec.components, self._learn(progress), strict=True))
         self.episodes_done += self.settings.lanes
@@ -148,17 +151,15 @@ class CounterfactualTrainer:
         return decisions
 
     def _branch(self, lane: int, taken: int) -> None:
-        """Copy a lane once for each choice of the decided job (or a sample that holds the one taken)."""
+        """Copy a lane once for each choice that the policy has for the decided job, or for a sample."""
         observation = self.world.observation
         n_targets = self.world.spec.n_clusters + 1
         row = taken // n_targets
-        mask = observation["action_mask"][lane, row * n_targets : (row + 1) * n_targets]
-        targets = np.flatnonzero(mask)
+        shown = take_rows(observation, slice(lane, lane + 1))
+        targets = np.flatnonzero(self.policy.choices(shown)[0, row])
         limit = self.settings.counterfactual.candidates
         if len(targets) > limit:
-            others = targets[targets != taken % n_targets]
-            sample = self.exploration.rng.choice(others, limit - 1, replace=False)
-            targets = np.sort(np.append(sample, taken % n_targets))
+            targets = np.sort(self.exploration.rng.choice(targets, limit, replace=False))
         if len(targets) < 2:
             return
         copies = self.settings.lanes + self._copies_used + np.arange(len(targets))
@@ -170,6 +171,8 @@ class CounterfactualTrainer:
             "jobs": observation["jobs"][lane, row].copy(),
             "pairs": observation["pairs"][lane, row].copy(),
         }
+        if self.policy.appraiser is not None:
+            seen["appraisal"] = self.policy.appraiser(shown, row + 1)[0, row]
         self._pending.append(_Pending(seen, targets, row * n_targets + targets, copies))
 
     def _roll_out(self, progress: float) -> None:

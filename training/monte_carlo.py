@@ -12,6 +12,7 @@ from agents.learning.exploration import GuidedExploration
 from agents.learning.value_regression import ValueRegression
 from agents.networks.base import ValueNetwork
 from agents.policy import Policy
+from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams
@@ -37,6 +38,8 @@ class MonteCarloTrainer:
         guide: the guiding rule.
         seed: root of all random streams of the run.
         name: the policy's name.
+        device: where the network computes.
+        appraiser: rule whose expected costs the network takes as input.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class MonteCarloTrainer:
         seed: int,
         name: str,
         device: torch.device,
+        appraiser: Appraiser | None = None,
     ) -> None:
         streams = Streams(seed)
         self.world = world
@@ -56,7 +60,7 @@ class MonteCarloTrainer:
         self.seed = seed
         self.device = device
         acting_weights = weights if network.n_outputs > 1 else (1.0,)
-        self.policy = ValuePolicy(network, acting_weights, name, device)
+        self.policy = ValuePolicy(network, acting_weights, name, device, appraiser)
         self.regression = ValueRegression(
             network,
             weights,
@@ -110,12 +114,16 @@ class MonteCarloTrainer:
             seen = take_rows(world.observation, active)
             chosen = self.exploration.choose(self.policy, seen, lanes, epsilon_1, epsilon_2)
             job_rows = (np.arange(len(lanes)), chosen // n_targets)
+            columns = {}
+            if self.policy.appraiser is not None:
+                columns["appraisal"] = self.policy.appraiser(seen, world.spec.window)[job_rows]
             ids = self.replay.add(
                 clusters=seen["clusters"],
                 occupation=seen["occupation"],
                 jobs=seen["jobs"][job_rows],
                 pairs=seen["pairs"][job_rows],
                 targets=chosen % n_targets,
+                **columns,
             )
             actions = np.zeros(world.n_lanes, np.int64)
             actions[lanes] = chosen

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from agents.factory import make_network
 from agents.rules import make_rule
+from agents.rules.appraisal import Appraiser
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld
 from training.adapters.build import make_library_trainer
@@ -69,7 +70,9 @@ def make_trainer(
     network = make_network(dataclasses.asdict(agent), spec.n_clusters, scales, weights).to(device)
     kind = CounterfactualTrainer if counterfactual else MonteCarloTrainer
     guide = make_rule(settings.guide)
-    return kind(world, network, weights, settings, guide, seed, agent.name, device), scales, weights
+    appraiser = None if agent.appraiser == "none" else Appraiser(agent.appraiser)
+    trainer = kind(world, network, weights, settings, guide, seed, agent.name, device, appraiser)
+    return trainer, scales, weights
 
 
 def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSettings, torch.device]:
@@ -95,6 +98,10 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     """Run (or go on with) one training; returns the exit code."""
     agent, settings, device = checked_settings(values)
     entry = WORLDS[values["env"]["name"]]
+    if agent.kind != "spotweave":
+        agent = dataclasses.replace(agent, appraiser="none")
+    elif agent.appraiser == "auto":
+        agent = dataclasses.replace(agent, appraiser=entry.appraiser)
     config = world_config(values["env"])
     world = entry.build(config, VALIDATION_LANES)
     trainer: Trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation.slices.config import SliceWorldConfig
@@ -21,6 +21,7 @@ class WorldEntry:
         config_class: dataclass of its settings; the group `env` has its fields.
         build: makes a world with the given number of lanes.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
+        appraiser: rule whose expected costs the agent `spotweave` takes as input (agent.appraiser=auto).
         rules: rules shown beside a policy by default, the strongest included.
         build_recording: makes a world of one lane that keeps a `timeline` for pictures, or None.
     """
@@ -29,6 +30,7 @@ class WorldEntry:
     config_class: type[Any]
     build: Callable[[Any, int], BatchWorld]
     default_agent: str
+    appraiser: Literal["expected_cost", "tuned"]
     rules: Sequence[str]
     build_recording: Callable[[Any], BatchWorld] | None = None
 
@@ -57,6 +59,7 @@ WORLDS: dict[str, WorldEntry] = {
         MarketWorldConfig,
         _build_market,
         "spotweave",
+        "expected_cost",
         (*CLUSTER_RULES, *MARKET_RULES),
         lambda config: build_market(config, 1, record=True),
     ),
@@ -65,6 +68,7 @@ WORLDS: dict[str, WorldEntry] = {
         SliceWorldConfig,
         _build_slices,
         "rl_lsfc",
+        "tuned",
         (*CLUSTER_RULES, "ih_filter"),
         lambda config: SliceWorld(config, 1, record=True),
     ),

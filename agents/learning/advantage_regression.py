@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from agents.learning.labelled_replay import LabelledBatch
 from agents.networks.base import ValueNetwork
@@ -36,6 +37,8 @@ class AdvantageRegression:
 
     LEVEL_WEIGHT = 1e-3
     """Pulls the mean value of a decision, which no label fixes, towards 0."""
+    AVERAGE_DECAY = 0.998
+    """Per gradient step: acting on averaged weights takes the noise of single labels out of the choices."""
 
     def __init__(
         self,
@@ -50,6 +53,8 @@ class AdvantageRegression:
         self.target_clip = target_clip
         self.gradient_clip = gradient_clip
         self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+        keep = get_ema_multi_avg_fn(self.AVERAGE_DECAY)  # type: ignore[no-untyped-call]
+        self.average = AveragedModel(network, multi_avg_fn=keep)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Change the (base) learning rate, as the schedule says."""
@@ -62,7 +67,12 @@ class AdvantageRegression:
         advantages = centred(batch.outcomes, batch.tried) @ self.weights
         unit = advantages[batch.tried].square().mean().sqrt().clamp(min=1e-6)
         weights = self.weights.abs().clamp(min=1e-6)
-        self.network.output_scales.copy_(unit / weights)
+        self.network.set_scales(unit / weights, unit)
+
+    @property
+    def averaged_network(self) -> ValueNetwork:
+        """The network to act with: its weights are an exponential average."""
+        return cast(ValueNetwork, self.average.module)
 
     def step(self, batch: LabelledBatch) -> Tensor:
         """One gradient step; returns the (K,) loss per head before it."""
@@ -81,13 +91,19 @@ class AdvantageRegression:
         torch.autograd.backward(per_head.sum() + scalarised + self.LEVEL_WEIGHT * level)
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.gradient_clip)
         self.optimizer.step()
+        self.average.update_parameters(self.network)
         return per_head.detach()
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and optimiser."""
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        """Weights, their running average and the optimiser."""
+        return {
+            "network": self.network.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.network.load_state_dict(state["network"])
+        self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])

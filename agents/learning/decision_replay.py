@@ -35,6 +35,7 @@ class DecisionReplay:
             "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
             "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
             "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
+            "appraisal": np.zeros((capacity, n_clusters + 1), np.float32),
             "targets": np.zeros(capacity, np.int64),
             "values": np.zeros((capacity, n_components), np.float32),
         }
@@ -76,6 +77,7 @@ class DecisionReplay:
             occupation=tensor("occupation").float(),
             jobs=tensor("jobs")[:, None],
             pairs=tensor("pairs")[:, None],
+            appraisal=tensor("appraisal")[:, None],
         )
         return batch, tensor("targets"), tensor("values")
 

@@ -57,6 +57,7 @@ class LabelledReplay:
             "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
             "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
             "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
+            "appraisal": np.zeros((capacity, n_clusters + 1), np.float32),
             "choices": np.full((capacity, n_choices), -1, np.int64),
             "outcomes": np.zeros((capacity, n_choices, n_components), np.float32),
         }
@@ -94,6 +95,7 @@ class LabelledReplay:
             occupation=tensor("occupation").float(),
             jobs=tensor("jobs")[:, None],
             pairs=tensor("pairs")[:, None],
+            appraisal=tensor("appraisal")[:, None],
         )
         return LabelledBatch(inputs, choices.clamp(min=0), choices >= 0, tensor("outcomes"))
 

@@ -34,12 +34,14 @@ class NetworkInput:
         occupation: (B, C, HISTORY_STEPS).
         jobs: (B, J, N_JOB_FIELDS).
         pairs: (B, J, C, N_PAIR_FIELDS).
+        appraisal: (B, J, C + 1) costs that a rule expects of the choices, for networks that use them.
     """
 
     clusters: Tensor
     occupation: Tensor
     jobs: Tensor
     pairs: Tensor
+    appraisal: Tensor | None = None
 
 
 class ValueNetwork(nn.Module, ABC):
@@ -56,6 +58,10 @@ class ValueNetwork(nn.Module, ABC):
         super().__init__()
         self.n_outputs = len(output_scales)
         self.register_buffer("output_scales", torch.tensor(output_scales, dtype=torch.float32))
+
+    def set_scales(self, output_scales: Tensor, unit: Tensor) -> None:
+        """Give the heads other scales; `unit` is what one scaled value is worth in the objective."""
+        self.output_scales.copy_(output_scales)
 
     @abstractmethod
     def fit_scalers(self, batch: NetworkInput) -> None:

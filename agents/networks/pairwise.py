@@ -27,14 +27,27 @@ class PairwiseNetwork(ValueNetwork):
         output_scales: K scales.
         embedding_size: width of the cluster and job encodings.
         hidden_size: width of the pair layers.
+        appraised: whether each choice comes with the cost that a rule expects of it (see
+            `agents.rules.appraisal`). The network then starts as that rule and learns where it is wrong: the
+            last component (delay or money) begins with minus the appraised cost.
     """
 
     kept_clusters: Tensor
+    unit: Tensor
+    most = 8.0
+    """Bound on the appraised cost, in units of the objective: beyond it, choices are equally bad."""
 
     def __init__(
-        self, output_scales: tuple[float, ...], embedding_size: int = 64, hidden_size: int = 128
+        self,
+        output_scales: tuple[float, ...],
+        embedding_size: int = 64,
+        hidden_size: int = 128,
+        appraised: bool = False,
     ) -> None:
         super().__init__(output_scales)
+        self.appraised = appraised
+        self.appraisal_scaler = FeatureScaler(2, with_log=True)
+        n_appraisal = self.appraisal_scaler.n_outputs if appraised else 0
         kept = [field for field in range(N_CLUSTER_FIELDS) if field not in _IDENTITY_COLUMNS]
         self.register_buffer("kept_clusters", torch.tensor(kept), persistent=False)
         self.cluster_scaler = FeatureScaler(len(kept), with_log=True)
@@ -43,19 +56,38 @@ class PairwiseNetwork(ValueNetwork):
         n_cluster = self.cluster_scaler.n_outputs + len(OCCUPATION_WINDOWS)
         self.encode_cluster = nn.Sequential(nn.Linear(n_cluster, embedding_size), nn.ReLU())
         self.encode_job = nn.Sequential(nn.Linear(self.job_scaler.n_outputs, embedding_size), nn.ReLU())
-        self.pair_input = nn.Linear(self.pair_scaler.n_outputs, hidden_size)
+        self.pair_input = nn.Linear(self.pair_scaler.n_outputs + n_appraisal, hidden_size)
         self.pair_cluster = nn.Linear(embedding_size, hidden_size, bias=False)
         self.pair_state = nn.Linear(3 * embedding_size, hidden_size, bias=False)
         self.pair_hidden = nn.Linear(hidden_size, hidden_size)
         self.pair_output = nn.Linear(hidden_size, self.n_outputs)
-        self.none_hidden = nn.Linear(3 * embedding_size + 2 * hidden_size, hidden_size)
+        self.none_hidden = nn.Linear(3 * embedding_size + 2 * hidden_size + n_appraisal, hidden_size)
         self.none_output = nn.Linear(hidden_size, self.n_outputs)
+        self.register_buffer("unit", torch.ones(()))
+        if appraised:
+            for layer in (self.pair_output, self.none_output):
+                nn.init.zeros_(layer.weight)
+                nn.init.zeros_(layer.bias)
+
+    def set_scales(self, output_scales: Tensor, unit: Tensor) -> None:
+        """Give the heads other scales; the unit turns the appraised costs into scaled values."""
+        super().set_scales(output_scales, unit)
+        self.unit.copy_(unit)
 
     def fit_scalers(self, batch: NetworkInput) -> None:
         """Fit the input normalisation."""
         self.cluster_scaler.fit(batch.clusters[..., self.kept_clusters])
         self.job_scaler.fit(batch.jobs)
         self.pair_scaler.fit(batch.pairs)
+        if self.appraised:
+            self.appraisal_scaler.fit(self._appraisal_columns(batch))
+
+    def _appraisal_columns(self, batch: NetworkInput) -> Tensor:
+        """(B, J, C + 1, 2): each choice's appraised cost, and how much it exceeds the job's cheapest."""
+        if batch.appraisal is None:
+            raise ValueError("this network needs the appraisal of a rule with its input")
+        cheapest = batch.appraisal.amin(-1, keepdim=True)
+        return torch.stack([batch.appraisal, batch.appraisal - cheapest], dim=-1)
 
     def forward(self, batch: NetworkInput) -> Tensor:
         """(B, J, C + 1, n_outputs) scaled values."""
@@ -65,12 +97,22 @@ class PairwiseNetwork(ValueNetwork):
         context = torch.cat([clusters.mean(1), clusters.amax(1)], dim=-1)
         jobs = self.encode_job(self.job_scaler(batch.jobs))
         state = torch.cat([jobs, context[:, None].expand(-1, jobs.shape[1], -1)], dim=-1)
+        pairs = self.pair_scaler(batch.pairs)
+        waiting = state
+        excess: Tensor | None = None
+        if self.appraised:
+            columns = self._appraisal_columns(batch)
+            excess = (columns[..., 1] / self.unit).clamp(max=self.most)
+            appraisal = self.appraisal_scaler(columns)
+            pairs = torch.cat([pairs, appraisal[:, :, :-1]], dim=-1)
+            waiting = torch.cat([state, appraisal[:, :, -1]], dim=-1)
         hidden = torch.relu(
-            self.pair_input(self.pair_scaler(batch.pairs))
-            + self.pair_cluster(clusters)[:, None]
-            + self.pair_state(state)[:, :, None]
+            self.pair_input(pairs) + self.pair_cluster(clusters)[:, None] + self.pair_state(state)[:, :, None]
         )
         hidden = torch.relu(self.pair_hidden(hidden))
         pooled = torch.cat([hidden.mean(2), hidden.amax(2)], dim=-1)
-        none = self.none_output(torch.relu(self.none_hidden(torch.cat([state, pooled], dim=-1))))
-        return torch.cat([self.pair_output(hidden), none[:, :, None]], dim=2)
+        none = self.none_output(torch.relu(self.none_hidden(torch.cat([waiting, pooled], dim=-1))))
+        values = torch.cat([self.pair_output(hidden), none[:, :, None]], dim=2)
+        if excess is None:
+            return values
+        return torch.cat([values[..., :-1], values[..., -1:] - excess[..., None]], dim=-1)

@@ -243,6 +243,34 @@ def expected_usd(
 
 
 @njit(cache=True, error_model="numpy")
+def waiting_usd(
+    job: int,
+    clusters: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    parameters: NDArray[np.float64],
+) -> float:
+    """Expected total of "none for now": staying where it runs, or the cheapest place to be had later."""
+    n_clusters = clusters.shape[0]
+    base = job * (n_clusters + 1)
+    running = stays(job, jobs, mask, n_clusters)
+    waiting = np.inf
+    for cluster in range(n_clusters):
+        if mask[base + cluster] != 0:
+            if not running and parameters[_POSTPONE] > 0.0:
+                later = expected_usd(job, cluster, parameters[_POSTPONE], clusters, jobs, pairs, parameters)
+                waiting = min(waiting, later)
+        elif running and pairs[job, cluster, P_HERE] != 0.0:
+            here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
+            waiting = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)
+        elif not running and pairs[job, cluster, P_REQUEST] > 0.0:
+            wait_s = parameters[_PATIENCE] * down_time(cluster, clusters, parameters)
+            waiting = min(waiting, expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters))
+    return float(waiting)
+
+
+@njit(cache=True, error_model="numpy")
 def choose(
     clusters: FloatArray,
     occupation: FloatArray,
@@ -258,27 +286,15 @@ def choose(
     if job < 0:
         return NO_ACTION
     base = job * (n_clusters + 1)
-    running = stays(job, jobs, mask, n_clusters)
     best = -1
     best_usd = np.inf
-    waiting_usd = np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
             usd = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
             if best < 0 or usd < best_usd:
                 best = cluster
                 best_usd = usd
-            if not running and parameters[_POSTPONE] > 0.0:
-                later = expected_usd(job, cluster, parameters[_POSTPONE], clusters, jobs, pairs, parameters)
-                waiting_usd = min(waiting_usd, later)
-        elif running and pairs[job, cluster, P_HERE] != 0.0:
-            here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
-            waiting_usd = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)
-        elif not running and pairs[job, cluster, P_REQUEST] > 0.0:
-            wait_s = parameters[_PATIENCE] * down_time(cluster, clusters, parameters)
-            usd = expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters)
-            waiting_usd = min(waiting_usd, usd)
     none_valid = mask[base + n_clusters] != 0
-    if none_valid and waiting_usd <= best_usd:
+    if none_valid and waiting_usd(job, clusters, jobs, pairs, mask, parameters) <= best_usd:
         best = -1
     return flat_action(job, best, n_clusters)

@@ -44,6 +44,31 @@ class TunedParameters(RuleParameters):
 
 
 @njit(cache=True, error_model="numpy")
+def tuned_cost(
+    job: int,
+    cluster: int,
+    clusters: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    parameters: NDArray[np.float64],
+) -> float:
+    """The weighted cost of a job on a cluster.
+
+    cost = improper * IH * executions + ratio * exec / std + load * l
+    + tc * (no_fit * [free < peak_share * peak request] + overload * max(0, l - threshold))
+    with tc = 1 for jobs with deadlines (time-critical, streaming) and `relaxed` for general ones.
+    """
+    critical = 1.0 if jobs[job, J_CATEGORY] != GENERAL else parameters[7]
+    busy = load(job, cluster, clusters, pairs)
+    cost = parameters[0] * pairs[job, cluster, P_IMPROPER] * jobs[job, J_EXECUTIONS]
+    cost += parameters[1] * pairs[job, cluster, P_RATIO] + parameters[6] * busy
+    if pairs[job, cluster, P_FREE] < parameters[3] * pairs[job, cluster, P_PEAK_REQUEST]:
+        cost += critical * parameters[2]
+    cost += critical * parameters[4] * max(0.0, busy - parameters[5])
+    return float(cost)
+
+
+@njit(cache=True, error_model="numpy")
 def choose(
     clusters: FloatArray,
     occupation: FloatArray,
@@ -53,30 +78,19 @@ def choose(
     memory: NDArray[np.float64],
     parameters: NDArray[np.float64],
 ) -> int:
-    """The smallest job goes where the weighted cost of `TunedParameters` is smallest.
-
-    cost = improper * IH * executions + ratio * exec / std + load * l
-    + tc * (no_fit * [free < peak_share * peak request] + overload * max(0, l - threshold))
-    with tc = 1 for jobs with deadlines (time-critical, streaming) and `relaxed` for general ones.
-    """
+    """The smallest job goes where its weighted cost (`tuned_cost`) is smallest."""
     n_clusters = clusters.shape[0]
     job = smallest_job(jobs, pairs, mask)
     if job < 0:
         return NO_ACTION
     if stays(job, jobs, mask, n_clusters):
         return flat_action(job, -1, n_clusters)
-    critical = 1.0 if jobs[job, J_CATEGORY] != GENERAL else parameters[7]
     base = job * (n_clusters + 1)
     best = -1
     best_cost = np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            busy = load(job, cluster, clusters, pairs)
-            cost = parameters[0] * pairs[job, cluster, P_IMPROPER] * jobs[job, J_EXECUTIONS]
-            cost += parameters[1] * pairs[job, cluster, P_RATIO] + parameters[6] * busy
-            if pairs[job, cluster, P_FREE] < parameters[3] * pairs[job, cluster, P_PEAK_REQUEST]:
-                cost += critical * parameters[2]
-            cost += critical * parameters[4] * max(0.0, busy - parameters[5])
+            cost = tuned_cost(job, cluster, clusters, jobs, pairs, parameters)
             if best < 0 or cost < best_cost:
                 best = cluster
                 best_cost = cost
