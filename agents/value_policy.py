@@ -41,6 +41,7 @@ class ValuePolicy(Policy):
         name: shown in tables.
         device: where the network lives.
         appraiser: rule whose expected costs the network takes as input, if it does.
+        shortlist: with an appraiser, only this many of its cheapest clusters are chosen among; 0: all.
 
     Raises:
         ValueError: if a weight is not finite or their number does not fit the network.
@@ -53,8 +54,10 @@ class ValuePolicy(Policy):
         name: str,
         device: torch.device | str = "cpu",
         appraiser: Appraiser | None = None,
+        shortlist: int = 0,
     ) -> None:
         self.name = name
+        self.shortlist = shortlist
         self.appraiser = appraiser
         self.device = torch.device(device)
         self.network = network.to(self.device)
@@ -78,7 +81,7 @@ class ValuePolicy(Policy):
         return self._values(observations, self._costs(observations))
 
     def choices(self, observations: Observation) -> NDArray[np.bool_]:
-        """(n, J', C + 1) what this policy chooses among: valid, and waiting only where its rule would wait.
+        """(n, J', C + 1) what this policy chooses among: valid, on the shortlist of its appraising rule.
 
         Waiting is worth next to nothing for the moment that it lasts, and what it costs adds up unseen: an
         error of cents in its value would put a job off for days. So a job that does not run waits only if the
@@ -113,10 +116,14 @@ class ValuePolicy(Policy):
         valid = observations["action_mask"].reshape(n, -1, n_clusters + 1)[:, :present] > 0
         if costs is None:
             return valid
-        cheapest = np.where(valid[..., :-1], costs[..., :-1], np.inf).min(-1)
+        there = np.where(valid[..., :-1], costs[..., :-1], np.inf)
+        ranked = np.sort(there, axis=-1)
+        kept = valid[..., :-1]
+        if 0 < self.shortlist < n_clusters:
+            kept = kept & (there <= ranked[..., self.shortlist - 1 : self.shortlist])
         runs = observations["jobs"][:, :present, JobField.RUNNING] > 0
-        waits = runs | (costs[..., -1] <= cheapest)
-        return np.concatenate([valid[..., :-1], (valid[..., -1] & waits)[..., None]], axis=-1)
+        waits = valid[..., -1] & (runs | (costs[..., -1] <= ranked[..., 0]))
+        return np.concatenate([kept, waits[..., None]], axis=-1)
 
 
 def _jobs_present(observations: Observation) -> int:

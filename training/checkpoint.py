@@ -137,4 +137,6 @@ def load_policy(
         chosen = [1.0]
     named = state["agent"]["appraiser"]
     appraiser = None if named == "none" else Appraiser(named)
-    return ValuePolicy(network, chosen, state["agent"]["name"], device, appraiser)
+    return ValuePolicy(
+        network, chosen, state["agent"]["name"], device, appraiser, state["agent"]["shortlist"]
+    )

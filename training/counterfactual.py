@@ -56,6 +56,7 @@ class CounterfactualTrainer:
         name: the policy's name.
         device: where the network computes.
         appraiser: rule whose expected costs the network takes as input.
+        shortlist: how many of its cheapest clusters are chosen among; 0: all.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class CounterfactualTrainer:
         name: str,
         device: torch.device,
         appraiser: Appraiser | None = None,
+        shortlist: int = 0,
     ) -> None:
         streams = Streams(seed)
         self.world = world
@@ -79,7 +81,9 @@ class CounterfactualTrainer:
         self.regression = AdvantageRegression(
             network, weights, settings.learning_rate.start, settings.target_clip
         )
-        self.policy = ValuePolicy(self.regression.averaged_network, weights, name, device, appraiser)
+        self.policy = ValuePolicy(
+            self.regression.averaged_network, weights, name, device, appraiser, shortlist
+        )
         self.replay = LabelledReplay(
             settings.replay_capacity,
             world.spec.n_clusters,

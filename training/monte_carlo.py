@@ -40,6 +40,7 @@ class MonteCarloTrainer:
         name: the policy's name.
         device: where the network computes.
         appraiser: rule whose expected costs the network takes as input.
+        shortlist: how many of its cheapest clusters are chosen among; 0: all.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class MonteCarloTrainer:
         name: str,
         device: torch.device,
         appraiser: Appraiser | None = None,
+        shortlist: int = 0,
     ) -> None:
         streams = Streams(seed)
         self.world = world
@@ -60,7 +62,7 @@ class MonteCarloTrainer:
         self.seed = seed
         self.device = device
         acting_weights = weights if network.n_outputs > 1 else (1.0,)
-        self.policy = ValuePolicy(network, acting_weights, name, device, appraiser)
+        self.policy = ValuePolicy(network, acting_weights, name, device, appraiser, shortlist)
         self.regression = ValueRegression(
             network,
             weights,

@@ -33,6 +33,7 @@ class AgentSettings:
         hidden_sizes: the two hidden layers of rl_fc (2000 and 500 in chapter 4).
         appraiser: rule whose expected cost of each choice is an input of the network (spotweave): "none",
             "expected_cost", "tuned", or "auto", which takes what suits the environment.
+        shortlist: with an appraiser, choose among its so many cheapest clusters only; 0: all.
         embedding_size: width of cluster and job encodings (spotweave).
         pair_size: width of the pair layers (spotweave).
         comparator: settings of the agents that libraries train.
@@ -49,6 +50,7 @@ class AgentSettings:
     head_size: int = 200
     hidden_sizes: list[int] = field(default_factory=lambda: [2000, 500])
     appraiser: Literal["auto", "none", "expected_cost", "tuned"] = "auto"
+    shortlist: int = 8
     embedding_size: int = 64
     pair_size: int = 128
     comparator: ComparatorSettings = field(default_factory=ComparatorSettings)

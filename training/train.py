@@ -71,7 +71,9 @@ def make_trainer(
     kind = CounterfactualTrainer if counterfactual else MonteCarloTrainer
     guide = make_rule(settings.guide)
     appraiser = None if agent.appraiser == "none" else Appraiser(agent.appraiser)
-    trainer = kind(world, network, weights, settings, guide, seed, agent.name, device, appraiser)
+    trainer = kind(
+        world, network, weights, settings, guide, seed, agent.name, device, appraiser, agent.shortlist
+    )
     return trainer, scales, weights
 
 

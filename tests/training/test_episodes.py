@@ -1,3 +1,5 @@
+"""Episodes in lockstep: masks, lanes, seeds, latency."""
+
 import numpy as np
 import pytest
 

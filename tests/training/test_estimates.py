@@ -1,3 +1,5 @@
+"""Statistics against hand-computed values, scipy and published figures."""
+
 import math
 
 import numpy as np

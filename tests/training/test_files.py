@@ -1,3 +1,5 @@
+"""Files are whole or not there at all."""
+
 import errno
 import json
 import os

@@ -1,3 +1,5 @@
+"""F/S/N and Score A to D of Liu 2022, by hand."""
+
 import math
 
 import pytest

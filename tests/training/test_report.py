@@ -1,3 +1,5 @@
+"""The report page: complete, self-contained, the same for the same numbers."""
+
 import base64
 import io
 import re

@@ -1,3 +1,5 @@
+"""Several policies on one suite and the files that keep them."""
+
 import csv
 import json
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Suites are frozen and hashed."""
+
 import dataclasses
 
 import pytest
