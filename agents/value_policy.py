@@ -18,15 +18,11 @@ from envs.simulation.snapshot import FloatArray, JobField, Observation
 
 def to_input(observations: Observation, device: torch.device, n_jobs: int | None = None) -> NetworkInput:
     """Observation arrays with a leading batch axis as tensors, cut to the first `n_jobs` window rows."""
-
-    def tensor(array: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(device)
-
     return NetworkInput(
-        clusters=tensor(observations["clusters"]),
-        occupation=tensor(observations["occupation"]),
-        jobs=tensor(observations["jobs"][:, :n_jobs]),
-        pairs=tensor(observations["pairs"][:, :n_jobs]),
+        clusters=_tensor(observations["clusters"], device),
+        occupation=_tensor(observations["occupation"], device),
+        jobs=_tensor(observations["jobs"][:, :n_jobs], device),
+        pairs=_tensor(observations["pairs"][:, :n_jobs], device),
     )
 
 
@@ -78,7 +74,13 @@ class ValuePolicy(Policy):
     @torch.inference_mode()
     def component_values(self, observations: Observation) -> Tensor:
         """(n, J', C + 1, K) values in physical units; J' is the largest number of jobs present."""
-        return self._values(observations, self._costs(observations))
+        self.network.eval()
+        present = _jobs_present(observations)
+        inputs = to_input(observations, self.device, present)
+        if self.appraiser is not None:
+            costs = self.appraiser(observations, present)
+            inputs = dataclasses.replace(inputs, appraisal=_tensor(costs, self.device))
+        return self.network.values(inputs)
 
     def choices(self, observations: Observation) -> NDArray[np.bool_]:
         """(n, J', C + 1) what this policy chooses among: valid, on the shortlist of its appraising rule.
@@ -87,30 +89,9 @@ class ValuePolicy(Policy):
         error of cents in its value would put a job off for days. So a job that does not run waits only if the
         appraising rule expects no valid cluster to be cheaper than waiting.
         """
-        return self._choices(observations, self._costs(observations))
+        return self._among(observations, self._costs(observations))
 
-    @torch.inference_mode()
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The choice with the largest scalarised value, per row."""
-        costs = self._costs(observations)
-        scores = (self._values(observations, costs) @ self.weights).flatten(1)
-        among = torch.from_numpy(self._choices(observations, costs)).to(self.device).flatten(1)
-        best = scores.masked_fill(~among, -torch.inf).argmax(dim=1)
-        return best.cpu().numpy().astype(np.int64)
-
-    def _costs(self, observations: Observation) -> FloatArray | None:
-        if self.appraiser is None:
-            return None
-        return self.appraiser(observations, _jobs_present(observations))
-
-    def _values(self, observations: Observation, costs: FloatArray | None) -> Tensor:
-        self.network.eval()
-        inputs = to_input(observations, self.device, _jobs_present(observations))
-        if costs is not None:
-            inputs = dataclasses.replace(inputs, appraisal=torch.from_numpy(costs).to(self.device))
-        return self.network.values(inputs)
-
-    def _choices(self, observations: Observation, costs: FloatArray | None) -> NDArray[np.bool_]:
+    def _among(self, observations: Observation, costs: FloatArray | None) -> NDArray[np.bool_]:
         n, n_clusters = observations["clusters"].shape[:2]
         present = _jobs_present(observations)
         valid = observations["action_mask"].reshape(n, -1, n_clusters + 1)[:, :present] > 0
@@ -124,6 +105,55 @@ class ValuePolicy(Policy):
         runs = observations["jobs"][:, :present, JobField.RUNNING] > 0
         waits = valid[..., -1] & (runs | (costs[..., -1] <= ranked[..., 0]))
         return np.concatenate([kept, waits[..., None]], axis=-1)
+
+    @torch.inference_mode()
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The choice with the largest scalarised value, per row."""
+        costs = self._costs(observations)
+        among = self._among(observations, costs)
+        if costs is None:
+            scores = (self.component_values(observations) @ self.weights).flatten(1)
+            return _first_best(scores, torch.from_numpy(among).to(self.device).flatten(1))
+        return self._act_on_shortlists(observations, among, costs)
+
+    def _act_on_shortlists(
+        self, observations: Observation, among: NDArray[np.bool_], costs: FloatArray
+    ) -> NDArray[np.int64]:
+        """As above, computing only what may be chosen: one network row per job that is present."""
+        n, present, n_targets = among.shape
+        rows, jobs = np.nonzero(among.any(-1))
+        kept = among[rows, jobs]
+        width = int(kept.sum(-1).max())
+        order = np.argsort(~kept, axis=-1, kind="stable")[:, :width]  # what may be chosen comes first
+        batch = NetworkInput(
+            clusters=_tensor(observations["clusters"][rows], self.device),
+            occupation=_tensor(observations["occupation"][rows], self.device),
+            jobs=_tensor(observations["jobs"][rows, jobs][:, None], self.device),
+            pairs=_tensor(observations["pairs"][rows, jobs][:, None], self.device),
+            appraisal=_tensor(costs[rows, jobs][:, None], self.device),
+        )
+        self.network.eval()
+        values = self.network.choice_values(batch, torch.from_numpy(order).to(self.device))
+        scores = (values * self.network.output_scales) @ self.weights
+        full = np.full((n, present, n_targets), -np.inf, np.float32)
+        chosen = np.where(np.take_along_axis(kept, order, 1), scores.cpu().numpy(), -np.inf)
+        full[rows[:, None], jobs[:, None], order] = chosen
+        best: NDArray[np.int64] = full.reshape(n, -1).argmax(1).astype(np.int64)
+        return best
+
+    def _costs(self, observations: Observation) -> FloatArray | None:
+        if self.appraiser is None:
+            return None
+        return self.appraiser(observations, _jobs_present(observations))
+
+
+def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(device)
+
+
+def _first_best(scores: Tensor, among: Tensor) -> NDArray[np.int64]:
+    best = scores.masked_fill(~among, -torch.inf).argmax(dim=1)
+    return best.cpu().numpy().astype(np.int64)
 
 
 def _jobs_present(observations: Observation) -> int:

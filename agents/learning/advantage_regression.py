@@ -77,9 +77,7 @@ class AdvantageRegression:
     def step(self, batch: LabelledBatch) -> Tensor:
         """One gradient step; returns the (K,) loss per head before it."""
         self.network.train()
-        values = self.network(batch.inputs)[:, 0]
-        index = batch.choices[..., None].expand(-1, -1, values.shape[-1])
-        tried_values = values.gather(1, index)
+        tried_values = self.network.choice_values(batch.inputs, batch.choices)
         predicted = centred(tried_values, batch.tried)
         targets = centred(batch.outcomes, batch.tried) / self.network.output_scales
         errors = predicted - targets.clamp(-self.target_clip, self.target_clip)

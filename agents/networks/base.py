@@ -43,6 +43,13 @@ class NetworkInput:
     pairs: Tensor
     appraisal: Tensor | None = None
 
+    def of_job(self, j: int) -> NetworkInput:
+        """The same decisions with only row j of the window (J = 1)."""
+        appraisal = None if self.appraisal is None else self.appraisal[:, j : j + 1]
+        return NetworkInput(
+            self.clusters, self.occupation, self.jobs[:, j : j + 1], self.pairs[:, j : j + 1], appraisal
+        )
+
 
 class ValueNetwork(nn.Module, ABC):
     """Maps decisions to the (scaled) value components of every choice.
@@ -70,6 +77,11 @@ class ValueNetwork(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: NetworkInput) -> Tensor:
         """(B, J, C + 1, n_outputs) scaled values; index C is "none for now"."""
+
+    def choice_values(self, batch: NetworkInput, choices: Tensor) -> Tensor:
+        """(B, M, n_outputs) scaled values of some choices (B, M) of decisions with J = 1; C is "none"."""
+        values: Tensor = self(batch)[:, 0]
+        return values.gather(1, choices[..., None].expand(-1, -1, values.shape[-1]))
 
     def values(self, batch: NetworkInput) -> Tensor:
         """Values in physical units: forward times `output_scales`."""

@@ -19,9 +19,8 @@ class PairwiseNetwork(ValueNetwork):
     """Scores each (job, cluster) pair with shared weights, in the light of all clusters.
 
     Each cluster is encoded on its own; mean and maximum over the clusters are the context that every pair
-    sees. "None for now" is scored from the job, the context and the pooled pairs: waiting is worth what the
-    alternatives are not. No weight depends on the number, or the order, of the clusters, and columns that
-    only name a cluster (number, provider, region) are left out.
+    sees. "None for now" is scored from the job and the context. No weight depends on the number or the order
+    of the clusters, and columns that only name a cluster (number, provider, region) are left out.
 
     Args:
         output_scales: K scales.
@@ -61,7 +60,7 @@ class PairwiseNetwork(ValueNetwork):
         self.pair_state = nn.Linear(3 * embedding_size, hidden_size, bias=False)
         self.pair_hidden = nn.Linear(hidden_size, hidden_size)
         self.pair_output = nn.Linear(hidden_size, self.n_outputs)
-        self.none_hidden = nn.Linear(3 * embedding_size + 2 * hidden_size + n_appraisal, hidden_size)
+        self.none_hidden = nn.Linear(3 * embedding_size + n_appraisal, hidden_size)
         self.none_output = nn.Linear(hidden_size, self.n_outputs)
         self.register_buffer("unit", torch.ones(()))
         if appraised:
@@ -91,28 +90,39 @@ class PairwiseNetwork(ValueNetwork):
 
     def forward(self, batch: NetworkInput) -> Tensor:
         """(B, J, C + 1, n_outputs) scaled values."""
+        n, n_jobs = batch.jobs.shape[:2]
+        every = torch.arange(batch.clusters.shape[1] + 1, device=batch.jobs.device).expand(n, -1)
+        values = [self.choice_values(batch.of_job(j), every) for j in range(n_jobs)]
+        return torch.stack(values, dim=1)
+
+    def choice_values(self, batch: NetworkInput, choices: Tensor) -> Tensor:
+        """(B, M, n_outputs) scaled values of some choices (B, M) of decisions with J = 1.
+
+        Only the pairs asked for are computed, whatever the number of clusters.
+        """
         history = torch.stack([batch.occupation[..., -w:].mean(-1) for w in OCCUPATION_WINDOWS], dim=-1)
         columns = self.cluster_scaler(batch.clusters[..., self.kept_clusters])
         clusters = self.encode_cluster(torch.cat([columns, history], dim=-1))
-        context = torch.cat([clusters.mean(1), clusters.amax(1)], dim=-1)
-        jobs = self.encode_job(self.job_scaler(batch.jobs))
-        state = torch.cat([jobs, context[:, None].expand(-1, jobs.shape[1], -1)], dim=-1)
-        pairs = self.pair_scaler(batch.pairs)
+        job = self.encode_job(self.job_scaler(batch.jobs[:, 0]))
+        state = torch.cat([job, clusters.mean(1), clusters.amax(1)], dim=-1)
+        is_none = choices == clusters.shape[1]
+        place = choices.masked_fill(is_none, 0)[..., None]
+        pairs = self.pair_scaler(batch.pairs[:, 0].gather(1, place.expand(-1, -1, N_PAIR_FIELDS)))
         waiting = state
         excess: Tensor | None = None
         if self.appraised:
-            columns = self._appraisal_columns(batch)
-            excess = (columns[..., 1] / self.unit).clamp(max=self.most)
-            appraisal = self.appraisal_scaler(columns)
-            pairs = torch.cat([pairs, appraisal[:, :, :-1]], dim=-1)
-            waiting = torch.cat([state, appraisal[:, :, -1]], dim=-1)
+            costs = self._appraisal_columns(batch)[:, 0]
+            excess = (costs[..., 1] / self.unit).clamp(max=self.most).gather(1, choices)
+            appraisal = self.appraisal_scaler(costs)
+            pairs = torch.cat([pairs, appraisal.gather(1, place.expand(-1, -1, appraisal.shape[-1]))], dim=-1)
+            waiting = torch.cat([state, appraisal[:, -1]], dim=-1)
+        chosen = clusters.gather(1, place.expand(-1, -1, clusters.shape[-1]))
         hidden = torch.relu(
-            self.pair_input(pairs) + self.pair_cluster(clusters)[:, None] + self.pair_state(state)[:, :, None]
+            self.pair_input(pairs) + self.pair_cluster(chosen) + self.pair_state(state)[:, None]
         )
-        hidden = torch.relu(self.pair_hidden(hidden))
-        pooled = torch.cat([hidden.mean(2), hidden.amax(2)], dim=-1)
-        none = self.none_output(torch.relu(self.none_hidden(torch.cat([waiting, pooled], dim=-1))))
-        values = torch.cat([self.pair_output(hidden), none[:, :, None]], dim=2)
+        placed = self.pair_output(torch.relu(self.pair_hidden(hidden)))
+        none = self.none_output(torch.relu(self.none_hidden(waiting)))
+        values = torch.where(is_none[..., None], none[:, None], placed)
         if excess is None:
             return values
         return torch.cat([values[..., :-1], values[..., -1:] - excess[..., None]], dim=-1)
