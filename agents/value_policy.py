@@ -38,6 +38,8 @@ class ValuePolicy(Policy):
         device: where the network lives.
         appraiser: rule whose expected costs the network takes as input, if it does.
         shortlist: with an appraiser, only this many of its cheapest clusters are chosen among; 0: all.
+        margin: with an appraiser, a choice other than its cheapest must be better by this much (in units of
+            the objective). The best of several noisy estimates is an overestimate; the margin answers that.
 
     Raises:
         ValueError: if a weight is not finite or their number does not fit the network.
@@ -51,8 +53,10 @@ class ValuePolicy(Policy):
         device: torch.device | str = "cpu",
         appraiser: Appraiser | None = None,
         shortlist: int = 0,
+        margin: float = 0.0,
     ) -> None:
         self.name = name
+        self.margin = margin
         self.shortlist = shortlist
         self.appraiser = appraiser
         self.device = torch.device(device)
@@ -137,6 +141,8 @@ class ValuePolicy(Policy):
         scores = (values * self.network.output_scales) @ self.weights
         full = np.full((n, present, n_targets), -np.inf, np.float32)
         chosen = np.where(np.take_along_axis(kept, order, 1), scores.cpu().numpy(), -np.inf)
+        shown_costs = np.where(kept, costs[rows, jobs], np.inf)
+        chosen += self.margin * (order == shown_costs.argmin(-1)[:, None])
         full[rows[:, None], jobs[:, None], order] = chosen
         best: NDArray[np.int64] = full.reshape(n, -1).argmax(1).astype(np.int64)
         return best

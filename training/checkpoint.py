@@ -137,6 +137,7 @@ def load_policy(
         chosen = [1.0]
     named = state["agent"]["appraiser"]
     appraiser = None if named == "none" else Appraiser(named)
+    agent = state["agent"]
     return ValuePolicy(
-        network, chosen, state["agent"]["name"], device, appraiser, state["agent"]["shortlist"]
+        network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"]
     )

@@ -57,6 +57,7 @@ class CounterfactualTrainer:
         device: where the network computes.
         appraiser: rule whose expected costs the network takes as input.
         shortlist: how many of its cheapest clusters are chosen among; 0: all.
+        margin: by how much another choice than its cheapest must be better.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class CounterfactualTrainer:
         device: torch.device,
         appraiser: Appraiser | None = None,
         shortlist: int = 0,
+        margin: float = 0.0,
     ) -> None:
         streams = Streams(seed)
         self.world = world
@@ -82,7 +84,7 @@ class CounterfactualTrainer:
             network, weights, settings.learning_rate.start, settings.target_clip
         )
         self.policy = ValuePolicy(
-            self.regression.averaged_network, weights, name, device, appraiser, shortlist
+            self.regression.averaged_network, weights, name, device, appraiser, shortlist, margin
         )
         self.replay = LabelledReplay(
             settings.replay_capacity,

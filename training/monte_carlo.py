@@ -41,6 +41,7 @@ class MonteCarloTrainer:
         device: where the network computes.
         appraiser: rule whose expected costs the network takes as input.
         shortlist: how many of its cheapest clusters are chosen among; 0: all.
+        margin: by how much another choice than its cheapest must be better.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class MonteCarloTrainer:
         device: torch.device,
         appraiser: Appraiser | None = None,
         shortlist: int = 0,
+        margin: float = 0.0,
     ) -> None:
         streams = Streams(seed)
         self.world = world
@@ -62,7 +64,7 @@ class MonteCarloTrainer:
         self.seed = seed
         self.device = device
         acting_weights = weights if network.n_outputs > 1 else (1.0,)
-        self.policy = ValuePolicy(network, acting_weights, name, device, appraiser, shortlist)
+        self.policy = ValuePolicy(network, acting_weights, name, device, appraiser, shortlist, margin)
         self.regression = ValueRegression(
             network,
             weights,

@@ -34,6 +34,7 @@ class AgentSettings:
         appraiser: rule whose expected cost of each choice is an input of the network (spotweave): "none",
             "expected_cost", "tuned", or "auto", which takes what suits the environment.
         shortlist: with an appraiser, choose among its so many cheapest clusters only; 0: all.
+        margin: with an appraiser, another choice than its cheapest must be better by this much (objective).
         embedding_size: width of cluster and job encodings (spotweave).
         pair_size: width of the pair layers (spotweave).
         comparator: settings of the agents that libraries train.
@@ -51,6 +52,7 @@ class AgentSettings:
     hidden_sizes: list[int] = field(default_factory=lambda: [2000, 500])
     appraiser: Literal["auto", "none", "expected_cost", "tuned"] = "auto"
     shortlist: int = 8
+    margin: float = 0.0
     embedding_size: int = 64
     pair_size: int = 128
     comparator: ComparatorSettings = field(default_factory=ComparatorSettings)

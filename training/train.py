@@ -72,7 +72,17 @@ def make_trainer(
     guide = make_rule(settings.guide)
     appraiser = None if agent.appraiser == "none" else Appraiser(agent.appraiser)
     trainer = kind(
-        world, network, weights, settings, guide, seed, agent.name, device, appraiser, agent.shortlist
+        world,
+        network,
+        weights,
+        settings,
+        guide,
+        seed,
+        agent.name,
+        device,
+        appraiser,
+        agent.shortlist,
+        agent.margin,
     )
     return trainer, scales, weights
 
