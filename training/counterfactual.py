@@ -165,7 +165,10 @@ class CounterfactualTrainer:
         targets = np.flatnonzero(self.policy.choices(shown)[0, row])
         limit = self.settings.counterfactual.candidates
         if len(targets) > limit:
-            targets = np.sort(self.exploration.rng.choice(targets, limit, replace=False))
+            targets = self.exploration.rng.choice(targets, limit, replace=False)
+            if taken % n_targets not in targets:
+                targets[0] = taken % n_targets
+            targets = np.sort(targets)
         if len(targets) < 2:
             return
         copies = self.settings.lanes + self._copies_used + np.arange(len(targets))

@@ -42,7 +42,7 @@ def build(config: FakeConfig, lanes: int) -> BatchWorld:
 
 @pytest.fixture(autouse=True)
 def _fake_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = WorldEntry("fake", FakeConfig, build, "rl_lsfc", ("random", "maf", "rr"))
+    entry = WorldEntry("fake", FakeConfig, build, "rl_lsfc", "tuned", ("random", "maf", "rr"))
     recording = dataclasses.replace(entry, build_recording=lambda config: RecordingFakeWorld(1))
     monkeypatch.setitem(WORLDS, "fake", recording)
 
