@@ -138,6 +138,4 @@ def load_policy(
     named = state["agent"]["appraiser"]
     appraiser = None if named == "none" else Appraiser(named)
     agent = state["agent"]
-    return ValuePolicy(
-        network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"]
-    )
+    return ValuePolicy(network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"])
