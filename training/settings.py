@@ -51,7 +51,7 @@ class AgentSettings:
     head_size: int = 200
     hidden_sizes: list[int] = field(default_factory=lambda: [2000, 500])
     appraiser: Literal["auto", "none", "expected_cost", "tuned"] = "auto"
-    shortlist: int = 8
+    shortlist: int = 4
     margin: float = 0.0
     embedding_size: int = 64
     pair_size: int = 128
