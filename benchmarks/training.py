@@ -14,7 +14,7 @@ from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed,
 from training.counterfactual import CounterfactualTrainer
 from training.monte_carlo import MonteCarloTrainer
 from training.settings import AgentSettings, TrainerSettings
-from training.train import make_trainer
+from training.train import make_trainer, with_appraiser
 from training.worlds import WORLDS
 
 AT_LEAST_S = 10.0
@@ -33,7 +33,7 @@ def untrained(
 ) -> MonteCarloTrainer | CounterfactualTrainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", f"trainer={trainer_name}")
-    agent = typed(AgentSettings, values["agent"], "agent")
+    agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), WORLDS[env])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
     counterfactual = agent.learning == "counterfactual"
     lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes

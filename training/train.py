@@ -32,7 +32,7 @@ from training.rounds import Trainer
 from training.run_directory import RunDirectory
 from training.session import InterruptedTraining, Session
 from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
-from training.worlds import WORLDS
+from training.worlds import WORLDS, WorldEntry
 
 VALIDATION_LANES = 16
 
@@ -87,6 +87,15 @@ def make_trainer(
     return trainer, scales, weights
 
 
+def with_appraiser(agent: AgentSettings, entry: WorldEntry) -> AgentSettings:
+    """The agent with its appraising rule named: "auto" takes the world's, other networks have none."""
+    if agent.kind != "spotweave":
+        return dataclasses.replace(agent, appraiser="none")
+    if agent.appraiser == "auto":
+        return dataclasses.replace(agent, appraiser=entry.appraiser)
+    return agent
+
+
 def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSettings, torch.device]:
     """Agent, trainer and device of a configuration, every value checked before anything is written.
 
@@ -110,10 +119,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     """Run (or go on with) one training; returns the exit code."""
     agent, settings, device = checked_settings(values)
     entry = WORLDS[values["env"]["name"]]
-    if agent.kind != "spotweave":
-        agent = dataclasses.replace(agent, appraiser="none")
-    elif agent.appraiser == "auto":
-        agent = dataclasses.replace(agent, appraiser=entry.appraiser)
+    agent = with_appraiser(agent, entry)
     config = world_config(values["env"])
     world = entry.build(config, VALIDATION_LANES)
     trainer: Trainer
