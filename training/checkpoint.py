@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldError, WorldSpec
 from training.adapters.flat_policy import FlatPolicy, load_flat_policy
 from training.adapters.settings import LIBRARY_KINDS
-from training.files import write_bytes
+from training.files import write_atomically
 
 FORMAT = 1
 
@@ -62,10 +63,15 @@ def save_policy(
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain values atomically."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    write_bytes(path, buffer.getvalue())
+    """Write tensors and plain values atomically. Raises WriteError."""
+
+    def write(temporary: Path) -> None:
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:  # torch's way to say that the disk is full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+
+    write_atomically(path, write)
 
 
 def load_state(path: Path) -> dict[str, Any]:

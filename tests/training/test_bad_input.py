@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
-from training.files import WriteError, write_atomically, write_bytes
+from training.files import WriteError
 
 CLUSTER = "+env=multicluster"
 
@@ -104,16 +103,13 @@ class TestDirectories:
         text = (tmp_path / "run" / "config.yaml").read_text()
         (tmp_path / "run" / "config.yaml").write_text(text.replace("episodes: 2\n", "episodes: 4\n", 1))
 
-        def full(path: Path, content: bytes) -> None:
-            def fill(temporary: Path) -> None:
-                temporary.write_bytes(content[: len(content) // 2])
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        def full(state: object, temporary: Path) -> None:
+            if "state.pt" in temporary.name:
+                temporary.write_bytes(b"half of it")
+                raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+            torch.serialization.save(state, temporary)
 
-            if path.name != "state.pt":
-                return write_bytes(path, content)
-            return write_atomically(path, fill)
-
-        monkeypatch.setattr("training.checkpoint.write_bytes", full)
+        monkeypatch.setattr("training.checkpoint.torch.save", full)
         outcome = command("resume=run")
         assert "state.pt: No space left on device. Nothing was lost there; free some space" in outcome.mistake
         assert (tmp_path / "run" / "state.pt").read_bytes() == before
