@@ -44,5 +44,11 @@ def make_network(
         return RLFC(n_clusters, (combined,), settings["features"], (first, second))
     if kind == "spotweave":
         appraised = settings["appraiser"] != "none"
-        return PairwiseNetwork(tuple(scales), settings["embedding_size"], settings["pair_size"], appraised)
+        return PairwiseNetwork(
+            tuple(scales),
+            settings["embedding_size"],
+            settings["pair_size"],
+            appraised,
+            settings.get("rounds", False),
+        )
     raise ValueError(f"unknown agent kind {kind!r}: expected rl_lsfc, rl_fc or spotweave")

@@ -36,6 +36,10 @@ _JOB_HIGHS = {
     JobField.HAS_DEADLINE: 1.0,
     JobField.PROGRESS: 1.0,
     JobField.RUNNING: 1.0,
+    JobField.IDLE: 1.0,
+    JobField.IS_SERVER: 1.0,
+    JobField.OWES: 1.0,
+    JobField.HAS_BUDGET: 1.0,
 }
 _PAIR_HIGHS = {PairField.HERE: 1.0, PairField.FITS: 1.0, PairField.IMPROPER: 1.0}
 _SIGNED = {JobField.SLACK_S: -LARGEST}

@@ -7,7 +7,13 @@ from torch import Tensor, nn
 
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.networks.scaler import FeatureScaler
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, ClusterField
+from envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    ClusterField,
+    JobField,
+)
 
 OCCUPATION_WINDOWS = (1, 5, 20, 50, 105)
 """The latest steps over which each cluster's occupation is averaged."""
@@ -29,6 +35,7 @@ class PairwiseNetwork(ValueNetwork):
         appraised: whether each choice comes with the cost that a rule expects of it (see
             `agents.rules.appraisal`). The network then starts as that rule and learns where it is wrong: the
             last component (delay or money) begins with minus the appraised cost.
+        rounds: whether the columns of federated tasks are part of the input.
     """
 
     kept_clusters: Tensor
@@ -42,15 +49,17 @@ class PairwiseNetwork(ValueNetwork):
         embedding_size: int = 64,
         hidden_size: int = 128,
         appraised: bool = False,
+        rounds: bool = False,
     ) -> None:
         super().__init__(output_scales)
         self.appraised = appraised
+        self.n_job_columns = N_JOB_FIELDS if rounds else int(JobField.IDLE)
         self.appraisal_scaler = FeatureScaler(2, with_log=True)
         n_appraisal = self.appraisal_scaler.n_outputs if appraised else 0
         kept = [field for field in range(N_CLUSTER_FIELDS) if field not in _IDENTITY_COLUMNS]
         self.register_buffer("kept_clusters", torch.tensor(kept), persistent=False)
         self.cluster_scaler = FeatureScaler(len(kept), with_log=True)
-        self.job_scaler = FeatureScaler(N_JOB_FIELDS, with_log=True)
+        self.job_scaler = FeatureScaler(self.n_job_columns, with_log=True)
         self.pair_scaler = FeatureScaler(N_PAIR_FIELDS, with_log=True)
         n_cluster = self.cluster_scaler.n_outputs + len(OCCUPATION_WINDOWS)
         self.encode_cluster = nn.Sequential(nn.Linear(n_cluster, embedding_size), nn.ReLU())
@@ -76,7 +85,7 @@ class PairwiseNetwork(ValueNetwork):
     def fit_scalers(self, batch: NetworkInput) -> None:
         """Fit the input normalisation."""
         self.cluster_scaler.fit(batch.clusters[..., self.kept_clusters])
-        self.job_scaler.fit(batch.jobs)
+        self.job_scaler.fit(batch.jobs[..., : self.n_job_columns])
         self.pair_scaler.fit(batch.pairs)
         if self.appraised:
             self.appraisal_scaler.fit(self._appraisal_columns(batch))
@@ -103,7 +112,7 @@ class PairwiseNetwork(ValueNetwork):
         history = torch.stack([batch.occupation[..., -w:].mean(-1) for w in OCCUPATION_WINDOWS], dim=-1)
         columns = self.cluster_scaler(batch.clusters[..., self.kept_clusters])
         clusters = self.encode_cluster(torch.cat([columns, history], dim=-1))
-        job = self.encode_job(self.job_scaler(batch.jobs[:, 0]))
+        job = self.encode_job(self.job_scaler(batch.jobs[:, 0, : self.n_job_columns]))
         state = torch.cat([job, clusters.mean(1), clusters.amax(1)], dim=-1)
         is_none = choices == clusters.shape[1]
         place = choices.masked_fill(is_none, 0)[..., None]

@@ -28,11 +28,12 @@ HISTORY_STEPS = 105
 
 
 class Category(IntEnum):
-    """Job categories of Liu 2022, section 5.2 (Cate-1, Cate-2, Cate-3)."""
+    """Job categories: Cate-1, Cate-2 and Cate-3 of Liu 2022, section 5.2, and tasks that train in rounds."""
 
     STREAMING = 1
     TIME_CRITICAL = 2
     GENERAL = 3
+    FEDERATED = 4  # a client or the server of a federated application (not in Liu 2022)
 
 
 class ClusterField(IntEnum):
@@ -86,6 +87,16 @@ class JobField(IntEnum):
     RUNNING = 19  # 1 if the job runs now and may be moved ("none" = leave it)
     MISSES = 20  # deadlines missed by the job so far
     BACKLOG = 21  # streaming batches due and not finished
+    # Tasks of category FEDERATED only, 0 for all others. Expected times are estimates from what was measured.
+    IDLE = 22  # 1 if it holds an instance and waits for others: its own offer keeps it, "none" releases it
+    IS_SERVER = 23  # 1 for the server of an application, 0 for a client
+    OWES = 24  # 1 if its result of the current round is still to come
+    ROUND_LEFT_S = 25  # expected seconds until all others of its round have delivered (0: it is the last)
+    ROUND_S = 26  # expected seconds of a whole round of its application, aggregation included
+    COLD_S = 27  # what its first execution on a new instance takes longer
+    HAS_BUDGET = 28
+    BUDGET_LEFT_USD = 29
+    OTHERS_USD_HOUR = 30  # price of all instances that its application holds beside its own, now
 
 
 class PairField(IntEnum):
@@ -126,6 +137,7 @@ _J_DURATION = int(JobField.DURATION_S)
 _J_HAS_DEADLINE = int(JobField.HAS_DEADLINE)
 _J_PROGRESS = int(JobField.PROGRESS)
 _J_RUNNING = int(JobField.RUNNING)
+_J_IDLE = int(JobField.IDLE)
 _P_REQUEST = int(PairField.REQUEST)
 _P_EXECUTION = int(PairField.EXECUTION_S)
 _P_DEADLINE = int(PairField.DEADLINE_S)
@@ -200,6 +212,7 @@ def derive_into(
         standard_left = jobs[j, _J_STANDARD]
         if not streaming:
             standard_left *= 1.0 - jobs[j, _J_PROGRESS]
+        idle = jobs[j, _J_IDLE] > 0.0
         any_valid = False
         for c in range(n_clusters):
             request = pairs[j, c, _P_REQUEST]
@@ -220,12 +233,15 @@ def derive_into(
             pairs[j, c, _P_FINISH] = finish
             egress = 0.0 if here else pairs[j, c, _P_EGRESS]
             pairs[j, c, _P_COST] = egress + clusters[c, _C_PRICE] * request * occupied / 3600.0
-            valid = available and not here and request <= clusters[c, _C_CAPACITY_MAX]
-            if valid and clusters[c, _C_QUEUES] == 0.0:
-                valid = request <= free
+            if here:
+                valid = idle  # what an idle task holds it may keep, whatever else there is to rent now
+            else:
+                valid = available and request <= clusters[c, _C_CAPACITY_MAX]
+                if valid and clusters[c, _C_QUEUES] == 0.0:
+                    valid = request <= free
             mask[base + c] = 1 if valid else 0
             any_valid = any_valid or valid
-        none_valid = allow_none or jobs[j, _J_RUNNING] > 0.0 or not any_valid
+        none_valid = allow_none or jobs[j, _J_RUNNING] > 0.0 or idle or not any_valid
         mask[base + n_clusters] = 1 if none_valid else 0
 
 
