@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -112,6 +112,38 @@ class VmType:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """Seconds that a dummy application took.
+
+    Attributes:
+        round_s: median seconds of a round after the first.
+        workload: what was run, in words. Only seconds of the same workload can be divided by each other.
+        first_round_s: median seconds of a process's first round; None for messages.
+    """
+
+    round_s: float
+    workload: str
+    first_round_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds behind the slowdowns that were measured here (`spotweave measure-fl`).
+
+    Attributes:
+        baseline_vm_type: the VM type whose compute slowdown is 1; None where its seconds are not known.
+        baseline_between: the two regions whose communication slowdown is 1; None likewise.
+        compute: [region of the data][VM type].
+        communication: [(region, region)], in the order in which they were given.
+    """
+
+    baseline_vm_type: str | None = None
+    baseline_between: tuple[str, str] | None = None
+    compute: Mapping[str, Mapping[str, Measurement]] = field(default_factory=dict)
+    communication: Mapping[tuple[str, str], Measurement] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Clouds:
     """All that can be rented, and the slowdowns that pre-scheduling measured (Brum 2023, section 6.1).
 
@@ -125,6 +157,7 @@ class Clouds:
         communication_slowdowns: [(region, region)] seconds of the messages between the two, divided by those
             between the baseline pair (sl_comm). One order of a pair is enough.
         source: where the numbers come from, for people.
+        measured: the seconds behind those of the slowdowns that were measured here.
 
     Raises:
         FederationError: for names that are given twice or do not exist, and values out of range.
@@ -136,6 +169,7 @@ class Clouds:
     compute_slowdowns: Mapping[str, Mapping[str, float]]
     communication_slowdowns: Mapping[tuple[str, str], float]
     source: tuple[str, ...] = ()
+    measured: Measured = field(default_factory=Measured)
 
     def __post_init__(self) -> None:
         for what, things in (
@@ -154,8 +188,7 @@ class Clouds:
         for data_region, slowdowns in self.compute_slowdowns.items():
             self.require_region("compute_slowdowns", data_region)
             for name, slowdown in slowdowns.items():
-                if name not in self.vm_type:
-                    raise _unknown("compute_slowdowns", "VM type", name, self.vm_type)
+                self.require_vm_type("compute_slowdowns", name)
                 require_number(f"compute_slowdowns of {data_region!r}", name, slowdown, above=0)
         for pair, slowdown in self.communication_slowdowns.items():
             for name in pair:
@@ -167,6 +200,23 @@ class Clouds:
                     f"communication_slowdowns give {slowdown:g} and {mirrored:g} for "
                     f"{pair[0]!r} & {pair[1]!r}: give the pair once"
                 )
+        self._check_measured()
+
+    def _check_measured(self) -> None:
+        measured = self.measured
+        if measured.baseline_vm_type is not None:
+            self.require_vm_type("measured", measured.baseline_vm_type)
+        for name in measured.baseline_between or ():
+            self.require_region("measured", name)
+        for data_region, types in measured.compute.items():
+            self.require_region("measured", data_region)
+            for name, measurement in types.items():
+                self.require_vm_type("measured", name)
+                require_number(f"measured {name!r}", "round_s", measurement.round_s, above=0)
+        for pair, measurement in measured.communication.items():
+            for name in pair:
+                self.require_region("measured", name)
+            require_number(f"measured {' & '.join(pair)}", "round_s", measurement.round_s, above=0)
 
     @cached_property
     def provider(self) -> dict[str, Provider]:
@@ -187,6 +237,11 @@ class Clouds:
         """Raise FederationError if there is no such region."""
         if name not in self.region:
             raise _unknown(owner, "region", name, self.region)
+
+    def require_vm_type(self, owner: str, name: str) -> None:
+        """Raise FederationError if there is no such VM type."""
+        if name not in self.vm_type:
+            raise _unknown(owner, "VM type", name, self.vm_type)
 
     def compute_slowdown(self, data_region: str, vm_type: str) -> float:
         """How much slower than on the baseline VM a round is on `vm_type` with data in `data_region`.

@@ -25,7 +25,14 @@ clouds.json (`spotweave-clouds-1`), prices in USD, null or nothing for "no limit
      "compute_slowdowns": {"us-east-1": {"vm111": 1.0}},
      "communication_slowdowns": [{"between": ["us-east-1", "us-east-1"], "slowdown": 1.0}]}
 
-The outer keys of "compute_slowdowns" are regions of data. Both files may have "source", a list of lines for
+The outer keys of "compute_slowdowns" are regions of data. `spotweave measure-fl` adds the seconds behind the
+slowdowns that it measured:
+
+     "measured": {"baseline": {"vm_type": "vm111", "between": ["us-east-1", "us-east-1"]},
+                  "compute": {"us-east-1": {"vm111": {"round_s": 1.5, "first_round_s": 1.9, "workload": ""}}},
+                  "communication": [{"between": ["us-east-1", "us-east-1"], "round_s": 0.8, "workload": ""}]}
+
+Both files may have "source", a list of lines for
 people. An unknown key is refused: a misspelt one would otherwise be ignored.
 """
 
@@ -38,7 +45,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.simulation.federations.application import Aggregation, Client, FlApplication, Messages
-from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
+from envs.simulation.federations.clouds import Clouds, Measured, Measurement, Provider, Region, VmType
 from envs.simulation.federations.errors import FederationError
 
 APPLICATION_FORMAT = "spotweave-fl-app-1"
@@ -62,6 +69,8 @@ _LIMITS = {"max_gpus": _WHOLE, "max_vcpus": _WHOLE}
 _VM_TYPE = {"name": _TEXT, "region": _TEXT, "vcpus": _WHOLE, "gpus": _WHOLE, "memory_gib": _NUMBER}
 _VM_TYPE |= {"on_demand_usd_hour": _NUMBER}
 _VM_TYPE_OPTIONAL = {"spot_usd_hour": _NUMBER, "product": _TEXT, "gpu": _TEXT, "hosts_clients": (bool,)}
+
+_MEASUREMENT = {"round_s": _NUMBER, "workload": _TEXT}
 
 _KINDS: dict[_Kinds, str] = {
     _TEXT: "text",
@@ -121,7 +130,7 @@ def application_of(document: Mapping[str, Any]) -> FlApplication:
 def clouds_of(document: Mapping[str, Any]) -> Clouds:
     """The clouds that a parsed clouds.json describes. Raises FederationError."""
     top = dict.fromkeys(("providers", "regions", "vm_types", "communication_slowdowns"), _LIST)
-    _check("the clouds", document, top | {"compute_slowdowns": _OBJECT}, _HEADER)
+    _check("the clouds", document, top | {"compute_slowdowns": _OBJECT}, _HEADER | {"measured": _OBJECT})
     compute: dict[str, Mapping[str, float]] = {}
     for region, slowdowns in document["compute_slowdowns"].items():
         _check(f"compute_slowdowns of {region!r}", slowdowns, {}, dict.fromkeys(_names(slowdowns), _NUMBER))
@@ -130,11 +139,7 @@ def clouds_of(document: Mapping[str, Any]) -> Clouds:
     for number, entry in enumerate(document["communication_slowdowns"], 1):
         owner = f"communication_slowdowns, entry {number}"
         _check(owner, entry, {"between": _LIST, "slowdown": _NUMBER}, {})
-        pair = tuple(entry["between"])
-        if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
-            raise FederationError(
-                f"{owner}: between is {entry['between']}, expected the names of two regions"
-            )
+        pair = _pair(owner, entry["between"])
         if pair in communication:
             raise FederationError(f"{owner}: regions {pair[0]!r} & {pair[1]!r} are given twice: keep one")
         communication[pair] = entry["slowdown"]
@@ -147,7 +152,39 @@ def clouds_of(document: Mapping[str, Any]) -> Clouds:
         compute_slowdowns=compute,
         communication_slowdowns=communication,
         source=_source(document),
+        measured=_measured(_without_null(document).get("measured", {})),
     )
+
+
+def _measured(document: Mapping[str, Any]) -> Measured:
+    _check("measured", document, {}, {"baseline": _OBJECT, "compute": _OBJECT, "communication": _LIST})
+    baseline = document.get("baseline") or {}
+    _check("measured: baseline", baseline, {}, {"vm_type": _TEXT, "between": _LIST})
+    compute: dict[str, Mapping[str, Measurement]] = {}
+    for region, types in (document.get("compute") or {}).items():
+        _check(f"measured with data in {region!r}", types, {}, dict.fromkeys(_names(types), _OBJECT))
+        for name, entry in types.items():
+            _check(f"measured {name!r}", entry, _MEASUREMENT, {"first_round_s": _NUMBER})
+        compute[region] = {name: Measurement(**entry) for name, entry in types.items()}
+    communication = {}
+    for number, entry in enumerate(document.get("communication") or (), 1):
+        owner = f"measured communication, entry {number}"
+        _check(owner, entry, _MEASUREMENT | {"between": _LIST}, {})
+        pair = _pair(owner, entry["between"])
+        communication[pair] = Measurement(entry["round_s"], entry["workload"])
+    between = baseline.get("between")
+    return Measured(
+        baseline_vm_type=baseline.get("vm_type"),
+        baseline_between=None if between is None else _pair("measured: baseline", between),
+        compute=compute,
+        communication=communication,
+    )
+
+
+def _pair(owner: str, between: list[Any]) -> tuple[str, str]:
+    if len(between) != 2 or not all(isinstance(name, str) for name in between):
+        raise FederationError(f"{owner}: between is {between}, expected the names of two regions")
+    return between[0], between[1]
 
 
 def application_document(application: FlApplication) -> dict[str, Any]:
@@ -178,7 +215,30 @@ def clouds_document(clouds: Clouds) -> dict[str, Any]:
             {"between": list(pair), "slowdown": slowdown}
             for pair, slowdown in clouds.communication_slowdowns.items()
         ],
+        **_measured_document(clouds.measured),
     }
+
+
+def _measured_document(measured: Measured) -> dict[str, Any]:
+    if measured == Measured():
+        return {}
+    baseline = {"vm_type": measured.baseline_vm_type, "between": measured.baseline_between}
+    document = {
+        "baseline": _without_null({key: _listed(value) for key, value in baseline.items()}),
+        "compute": {
+            region: {name: _without_null(_plain(entry)) for name, entry in types.items()}
+            for region, types in measured.compute.items()
+        },
+        "communication": [
+            {"between": list(pair)} | _without_null(_plain(entry))
+            for pair, entry in measured.communication.items()
+        ],
+    }
+    return {"measured": document}
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 _HEADER = {"format": _TEXT, "source": _LIST}
