@@ -23,7 +23,7 @@ class AlwaysOn:
 
     def decide(self, question: Question, view: View) -> Answer:
         """Keep what runs; rent what is missing."""
-        client = view.clients[question.client]
+        client = view.member(question.client)
         if client.running:
             assert client.offer is not None
             return Placement(client.offer)

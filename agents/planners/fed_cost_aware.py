@@ -16,6 +16,7 @@ time times the current price) are what a public implementation does. The thresho
 
 from __future__ import annotations
 
+from agents.planners.always_on import AlwaysOn
 from agents.planners.estimates import ClientEstimates
 from agents.planners.renting import cheapest_offer, rent_at, rent_now
 from envs.simulation.federations.rounds.application import Market
@@ -30,6 +31,7 @@ from envs.simulation.federations.rounds.decisions import (
     State,
     View,
 )
+from envs.simulation.federations.rounds.server import SERVER
 
 CALIBRATION_ROUNDS = 2
 
@@ -44,6 +46,8 @@ class FedCostAware:
         whole_round_budget: whether a client leaves already when its budget does not pay for all that it is
             expected to rent in the round (spin-up, epoch, waiting, the start for the next round). The
             published test counts the epoch alone, so a client may run out of money within a round.
+        server_market: where a server that is a task of its own is rented; it always stays on. The paper's
+            server is no part of the decisions.
 
     Raises:
         ValueError: for times below 0 or a weight outside (0, 1].
@@ -57,6 +61,7 @@ class FedCostAware:
         buffer_s: float = 30.0,
         weight: float = 0.9,
         whole_round_budget: bool = False,
+        server_market: Market = Market.ON_DEMAND,
     ) -> None:
         if threshold_s < 0 or buffer_s < 0:
             raise ValueError(f"threshold_s={threshold_s}, buffer_s={buffer_s}: expected seconds >= 0")
@@ -66,6 +71,7 @@ class FedCostAware:
         self._buffer_s = buffer_s
         self._weight = weight
         self._whole_round_budget = whole_round_budget
+        self._server = AlwaysOn(server_market)
         self._estimates: list[ClientEstimates] = []
 
     def begin(self, view: View) -> None:
@@ -75,6 +81,8 @@ class FedCostAware:
     def decide(self, question: Question, view: View) -> Answer:
         """Answer one question; see the module's docstring for the rules."""
         cause, k = question
+        if k == SERVER:
+            return self._server.decide(question, view)
         client = view.clients[k]
         if cause is Cause.FINISHED:
             self._estimates[k].observe(client, client.epochs_here == 1, self._weight)

@@ -1,9 +1,10 @@
-"""Where an instance is rented: the cheapest offer that a client may use and that is available now."""
+"""Where an instance is rented: the cheapest available offer that a client, or the server, may use."""
 
 from __future__ import annotations
 
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.decisions import Placement, View
+from envs.simulation.federations.rounds.server import SERVER
 
 RETRY_S = 60
 """Where nothing is available, the next try is so much later."""
@@ -13,7 +14,7 @@ def cheapest_offer(view: View, client: int, market: Market) -> int | None:
     """The available offer of this market with the lowest price now; the first of equals. None without any."""
     offers = [
         offer
-        for offer in view.clients[client].allowed
+        for offer in view.member(client).allowed
         if view.offers[offer].market == market and view.available(offer)
     ]
     return min(offers, key=view.usd_hour, default=None)
@@ -31,10 +32,14 @@ def rent_now(view: View, client: int, market: Market) -> Placement:
 
 def rent_at(view: View, client: int, market: Market, start_s: float) -> Placement:
     """Be off until `start_s`; where to start is decided then, at the prices of then. Raises as `rent_now`."""
-    for offer in view.clients[client].allowed:
+    for offer in view.member(client).allowed:
         if view.offers[offer].market == market:
             return Placement(offer, start_s)
     raise ValueError(
-        f"client {view.clients[client].name} may rent no {market.name.lower().replace('_', '-')} offer: "
+        f"{_who(view, client)} may rent no {market.name.lower().replace('_', '-')} offer: "
         f"give it one, or choose another policy"
     )
+
+
+def _who(view: View, client: int) -> str:
+    return "the server" if client == SERVER else f"client {view.clients[client].name}"

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
 
+from envs.simulation.federations.rounds.server import (
+    SERVER,
+    Checkpoints,
+    Degradation,
+    Links,
+    Quota,
+    Server,
+    require_at_least_zero,
+)
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.series import StepSeries
 
@@ -29,6 +41,7 @@ class Offer:
             None for never.
         availability: 1.0 where an instance can run; where it falls to 0.0 those that run are interrupted, and
             nothing starts there until it rises. None for always.
+        spin_up_s: mean seconds from the request of an instance here until it can work; None: the client's.
     """
 
     name: str
@@ -37,15 +50,25 @@ class Offer:
     tariff: Tariff
     mean_time_to_interruption_s: float | None = None
     availability: StepSeries | None = None
+    spin_up_s: float | None = None
 
     def __post_init__(self) -> None:
         mean = self.mean_time_to_interruption_s
         if mean is not None and not mean > 0:
             raise ValueError(f"offer {self.name!r} has a mean time to interruption of {mean} s: expected > 0")
+        if self.spin_up_s is not None:
+            require_at_least_zero(f"spin_up_s of offer {self.name!r}", self.spin_up_s)
 
     def available(self, time_s: float) -> bool:
         """Whether an instance can start here at `time_s`."""
         return self.availability is None or self.availability.at(time_s) > 0
+
+
+class EpochTimes(NamedTuple):
+    """Mean seconds of one round's local training: on an instance that has trained, and first on a new one."""
+
+    warm_s: float
+    cold_s: float
 
 
 @dataclass(frozen=True)
@@ -59,6 +82,7 @@ class Client:
         spin_up_s: from the request of an instance until it can train.
         offers: indices of the offers that this client may rent.
         budget_usd: what all its instances may cost together; None for no limit.
+        on_offer: epoch times on offers where they differ from those above (other instance types).
     """
 
     name: str
@@ -67,8 +91,15 @@ class Client:
     spin_up_s: float
     offers: tuple[int, ...]
     budget_usd: float | None = None
+    on_offer: Mapping[int, EpochTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for offer, times in self.on_offer.items():
+            if not 0 < times.warm_s <= times.cold_s < float("inf"):
+                raise ValueError(
+                    f"client {self.name!r} has warm and cold epochs of {times.warm_s} and {times.cold_s} s "
+                    f"on offer {offer}: expected seconds above 0, the cold one not below the warm one"
+                )
         for word in ("epoch_warm_s", "epoch_cold_s"):
             if not 0 < getattr(self, word) < float("inf"):
                 raise ValueError(
@@ -84,13 +115,17 @@ class Client:
         if self.budget_usd is not None and not self.budget_usd >= 0:
             raise ValueError(f"client {self.name!r} has a budget of {self.budget_usd} USD: expected >= 0")
 
+    def times(self, offer: int) -> EpochTimes:
+        """Mean epoch times on an offer, messages excluded."""
+        return self.on_offer.get(offer) or EpochTimes(self.epoch_warm_s, self.epoch_cold_s)
+
 
 @dataclass(frozen=True)
 class Interruption:
-    """The provider takes a client's instance, if it has one then.
+    """The provider takes a client's (or the server's) instance, if it has one then.
 
     Attributes:
-        client: index of the client.
+        client: index of the client, or SERVER.
         time_s: when, in whole seconds from the beginning.
     """
 
@@ -115,8 +150,16 @@ class Application:
         spin_up_cv: the same of spin-up times.
         billing_minimum_s: seconds that every instance costs at least.
         free_first_s: an instance that the provider interrupts earlier than this costs nothing.
-        server_usd_hour: price of the server, which runs from the beginning to the end.
+        server_usd_hour: price of a server that runs from the beginning to the end, and is never placed.
         interruptions: given interruptions, beside those that the offers draw.
+        server: the server where it is a task of its own, rented on an offer like a client.
+        links: what messages between clients and such a server take and cost.
+        quotas: what may be rented at once.
+        checkpoints: what survives the server's revocation; None: it begins the application anew.
+        degradations: offers and links that are slower than expected for a while.
+        spin_up_billed: whether an instance is paid from its request on, or from when it can work.
+        spin_up_interrupted: whether the provider may take an instance that cannot work yet.
+        closing_s: from the last aggregation until the instances end (results are fetched); they are paid.
     """
 
     name: str
@@ -132,6 +175,14 @@ class Application:
     free_first_s: int = 0
     server_usd_hour: float = 0.0
     interruptions: tuple[Interruption, ...] = field(default=())
+    server: Server | None = None
+    links: Links | None = None
+    quotas: tuple[Quota, ...] = ()
+    checkpoints: Checkpoints | None = None
+    degradations: tuple[Degradation, ...] = ()
+    spin_up_billed: bool = True
+    spin_up_interrupted: bool = True
+    closing_s: int = 0
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -145,9 +196,16 @@ class Application:
             twice = {name for name in names if names.count(name) > 1}
             if twice:
                 raise ValueError(f"two {kind}s are called {min(twice)!r}: names must differ")
-        for word in ("aggregation_s", "epoch_cv", "spin_up_cv", "billing_minimum_s", "free_first_s"):
-            _at_least_zero(word, getattr(self, word))
-        _at_least_zero("server_usd_hour", self.server_usd_hour)
+        for word in (
+            "aggregation_s",
+            "epoch_cv",
+            "spin_up_cv",
+            "billing_minimum_s",
+            "free_first_s",
+            "closing_s",
+        ):
+            require_at_least_zero(word, getattr(self, word))
+        require_at_least_zero("server_usd_hour", self.server_usd_hour)
         if self.checkpoint_s is not None and self.checkpoint_s < 1:
             raise ValueError(f"checkpoint_s is {self.checkpoint_s}: expected seconds of at least 1, or none")
         for client in self.clients:
@@ -157,24 +215,82 @@ class Application:
                     f"expected at least one of 0 to {len(self.offers) - 1}"
                 )
             self._require_affordable_round(client)
+        self._require_server()
         for interruption in self.interruptions:
-            if not 0 <= interruption.client < len(self.clients):
+            known = 0 <= interruption.client < len(self.clients)
+            if not known and not (self.server and interruption.client == SERVER):
                 raise ValueError(f"an interruption names client {interruption.client}, which does not exist")
-            _at_least_zero("time_s of an interruption", interruption.time_s)
+            require_at_least_zero("time_s of an interruption", interruption.time_s)
 
     def _require_affordable_round(self, client: Client) -> None:
         """A budget that cannot pay for one round anywhere is a mistake, not a scenario."""
         if client.budget_usd is None:
             return
-        seconds = max(client.spin_up_s + client.epoch_cold_s, self.billing_minimum_s)
-        needed = min(self.offers[offer].tariff.cost_usd(0, seconds) for offer in client.offers)
+        seconds, needed = min(
+            (
+                (seconds, self.offers[offer].tariff.cost_usd(0, seconds))
+                for offer in client.offers
+                for seconds in (
+                    max(self.spin_up_s(client, offer) + client.times(offer).cold_s, self.billing_minimum_s),
+                )
+            ),
+            key=lambda pair: pair[1],
+        )
         if client.budget_usd < needed:
             raise ValueError(
                 f"the budget of client {client.name!r} is {client.budget_usd:g} USD, but its first round "
                 f"alone ({seconds:g} s with spin-up) costs {needed:.4f} USD on its cheapest offer: raise it"
             )
 
+    def _require_server(self) -> None:
+        numbers = range(len(self.offers))
+        if self.server is None:
+            if self.links or self.checkpoints:
+                raise ValueError("links and checkpoints need a server that is a task of its own: give one")
+        else:
+            if self.server_usd_hour:
+                raise ValueError("server_usd_hour is the price of a server that is not placed: leave it out")
+            if not self.server.offers or not all(offer in numbers for offer in self.server.offers):
+                raise ValueError(
+                    f"the server may rent the offers {list(self.server.offers)}: "
+                    f"expected at least one of 0 to {len(self.offers) - 1}"
+                )
+        for item in self.degradations:
+            if item.offer is not None and item.offer not in numbers:
+                raise ValueError(f"a degradation names offer {item.offer}, which does not exist")
 
-def _at_least_zero(word: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{word} is {value}: expected a number >= 0")
+    def spin_up_s(self, client: Client | Server, offer: int) -> float:
+        """Mean seconds from the request of an instance on an offer until it can work."""
+        given = self.offers[offer].spin_up_s
+        return client.spin_up_s if given is None else given
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether epoch times depend on the client alone: one instance type, no messages, no degradations."""
+        alike = all(not client.on_offer for client in self.clients)
+        return alike and self.server is None and not self.degradations
+
+    def server_aggregation_s(self, offer: int) -> float:
+        """Mean seconds of an aggregation by a server on an offer, checkpointing excluded."""
+        if self.server is None:
+            return self.aggregation_s
+        return self.server.aggregation_s.get(offer, self.aggregation_s)
+
+    def message_s(self, client_offer: int, server_offer: int) -> float:
+        """Seconds of a round's messages between a client and a server on these offers."""
+        return self._links[0][client_offer][server_offer] if self.links else 0.0
+
+    def message_usd(self, client_offer: int, server_offer: int) -> float:
+        """USD of a round's messages between a client and a server on these offers."""
+        return self._links[1][client_offer][server_offer] if self.links else 0.0
+
+    @cached_property
+    def _links(self) -> tuple[list[list[float]], list[list[float]]]:
+        """[client's offer][server's offer] seconds and USD."""
+        assert self.links is not None
+        zones = [offer.zone for offer in self.offers]
+        seconds, usd = (
+            [[table.get((client, server), 0.0) for server in zones] for client in zones]
+            for table in (self.links.seconds, self.links.usd)
+        )
+        return seconds, usd

@@ -1,7 +1,8 @@
 """What is asked of a policy, what it may look at, and what it may answer.
 
-Every question is about one client: where shall it be, from when on? Keeping an instance, releasing it until
-a time (pre-warming), replacing one that was interrupted and moving to another zone are the same answer.
+Every question is about one client, or about the server where it is rented too (client SERVER): where shall
+it be, from when on? Keeping an instance, releasing it until a time (pre-warming), replacing one that was
+interrupted and moving to another zone are the same answer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Cause(IntEnum):
     REPLAN = 3
     """It is off until a planned start, and another client was interrupted: is the plan still right?"""
     ROUND = 4
-    """The next round is about to begin: stay, move, start, or leave the application for good?"""
+    """The next round is about to begin: stay, move, start, or leave the application for good? Also asked
+    when the server was interrupted, as its round begins anew."""
 
 
 class State(IntEnum):
@@ -55,7 +57,7 @@ class Placement(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """The client leaves the application: it trains in no further round, this one included."""
+    """The client leaves the application: it trains in no further round, this one included. Not the server."""
 
 
 Answer = Placement | Leave
@@ -157,8 +159,27 @@ class View(Protocol):
     def clients(self) -> Sequence[ClientView]:
         """Every client, also those that left."""
 
+    @property
+    def server(self) -> ClientView | None:
+        """The server where it is a task of its own, as a client that never trains; None where it is not."""
+
+    def member(self, client: int) -> ClientView:
+        """A client, or the server for SERVER."""
+
     def spent_usd(self, client: int) -> float:
-        """What a client's instances cost until now, the running one included."""
+        """What the instances of a client (or of SERVER) cost until now, the running one included."""
+
+    def expected_epoch_s(self, client: int, offer: int, cold: bool) -> float:
+        """Mean seconds of a client's epoch on an offer, messages with the server's present place included.
+
+        For SERVER, of an aggregation there. Degradations are not known beforehand, so they are not in it.
+        """
+
+    def expected_spin_up_s(self, client: int, offer: int) -> float:
+        """Mean seconds from the request of an instance there until it can work; `client` may be SERVER."""
+
+    def message_usd(self, client: int, offer: int) -> float:
+        """USD per round of a client's messages there, with the server's present place; 0 before that."""
 
     def usd_hour(self, offer: int) -> float:
         """The price now."""
@@ -168,7 +189,7 @@ class View(Protocol):
 
 
 class Question(NamedTuple):
-    """One client, and why it is asked about."""
+    """One client (or SERVER), and why it is asked about."""
 
     cause: Cause
     client: int

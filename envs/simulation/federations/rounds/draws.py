@@ -30,6 +30,7 @@ class Draws:
         clients, rounds = application.clients, application.rounds
         shape = (len(clients), rounds)
         epoch = _factors(streams.generator("job_sizes"), application.epoch_cv, shape)
+        self._epoch_factors: list[list[float]] = epoch.tolist()
         warm = np.array([client.epoch_warm_s for client in clients])[:, None] * epoch
         cold = np.array([client.epoch_cold_s for client in clients])[:, None] * epoch
         self.warm_s: list[list[int]] = _seconds(warm, 1)
@@ -37,11 +38,10 @@ class Draws:
         self.cold_s: list[list[int]] = np.maximum(_seconds(cold, 1), self.warm_s).tolist()
         """[client][round] the same, first on a new instance."""
         spin_up = _factors(streams.generator("launches"), application.spin_up_cv, shape)
-        self._mean_spin_up = [client.spin_up_s for client in clients]
-        self._spin_up = _seconds(np.array(self._mean_spin_up)[:, None] * spin_up, 0)
+        self._spin_up_factors: list[list[float]] = spin_up.tolist()
         self._application = application
         self._streams = streams
-        self._given: list[list[int]] = [[] for _ in clients]
+        self._given: list[list[int]] = [[] for _ in range(len(clients) + 1)]
         for interruption in sorted(application.interruptions, key=lambda item: item.time_s):
             self._given[interruption.client].append(interruption.time_s)
         self._random: dict[tuple[int, int], _PoissonTimes] = {}
@@ -57,18 +57,30 @@ class Draws:
             if series is not None
         }
 
-    def spin_up_s(self, client: int, round_index: int, attempt: int) -> int:
-        """Whole seconds of the `attempt`-th spin-up (from 0) of a client for a round."""
-        if attempt == 0 or not self._application.spin_up_cv:
-            return self._spin_up[client][round_index]
+    def epoch_s(self, client: int, offer: int, round_index: int) -> tuple[float, float]:
+        """Seconds of a client's warm and cold epoch on an offer, not rounded, messages excluded."""
+        times = self._application.clients[client].times(offer)
+        factor = self._epoch_factors[client][round_index]
+        return times.warm_s * factor, times.cold_s * factor
+
+    def spin_up_s(self, client: int, round_index: int, attempt: int, offer: int = 0) -> int:
+        """Whole seconds of the `attempt`-th spin-up (from 0) of a client, or of SERVER, for a round."""
+        application = self._application
+        task = application.clients[client] if client >= 0 else application.server
+        assert task is not None
+        mean_s = application.spin_up_s(task, offer)
+        if client >= 0 and (attempt == 0 or not application.spin_up_cv):
+            return max(0, round(mean_s * self._spin_up_factors[client][round_index]))
         sequence = self._streams.sequence("launches")
-        key = (*sequence.spawn_key, client, round_index, attempt)
+        key = (*sequence.spawn_key, client % (len(application.clients) + 1), round_index, attempt)
         generator = np.random.default_rng(np.random.SeedSequence(sequence.entropy, spawn_key=key))
-        factor = _factors(generator, self._application.spin_up_cv, (1, 1))
-        return _seconds(self._mean_spin_up[client] * factor, 0)[0][0]
+        return _seconds(mean_s * _factors(generator, application.spin_up_cv, (1, 1)), 0)[0][0]
 
     def next_interruption_s(self, client: int, offer: int, after_s: int) -> int | None:
-        """The first time after `after_s` at which the provider takes this client's instance on this offer."""
+        """The first time after `after_s` at which the provider takes this task's instance on this offer.
+
+        `client` may be SERVER, which is -1: the lists have its entry last.
+        """
         times = [_first_after(self._given[client], after_s)]
         if offer in self._falls:
             times.append(_first_after(self._falls[offer], after_s))
@@ -76,7 +88,7 @@ class Draws:
         if mean is not None:
             if (client, offer) not in self._random:
                 sequence = self._streams.sequence("revocations")
-                key = (*sequence.spawn_key, client, offer)
+                key = (*sequence.spawn_key, client % len(self._given), offer)
                 generator = np.random.default_rng(np.random.SeedSequence(sequence.entropy, spawn_key=key))
                 self._random[client, offer] = _PoissonTimes(generator, mean)
             times.append(self._random[client, offer].after(after_s))

@@ -7,18 +7,20 @@ from typing import NamedTuple
 
 from envs.simulation.federations.rounds.application import Application
 from envs.simulation.federations.rounds.decisions import State
+from envs.simulation.federations.rounds.server import SERVER
 
 
 class Bill(NamedTuple):
     """One instance, from its request to its end.
 
     Attributes:
-        client: index of the client.
+        client: index of the client, or SERVER.
         offer: index of the offer.
         start_s: when it was requested.
         end_s: when it was released or taken.
         usd: what it costs.
         by_provider: whether the provider ended it.
+        unpaid_s: seconds at its beginning that cost nothing (a spin-up that is not billed).
     """
 
     client: int
@@ -27,6 +29,7 @@ class Bill(NamedTuple):
     end_s: int
     usd: float
     by_provider: bool
+    unpaid_s: int = 0
 
 
 class Span(NamedTuple):
@@ -39,11 +42,12 @@ class Span(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """A result that was delivered: which client's, of which round, and when."""
+    """A result that was delivered: which client's, of which round, when, and what its messages cost."""
 
     client: int
     round_index: int
     end_s: int
+    message_usd: float = 0.0
 
 
 class Exclusion(NamedTuple):
@@ -55,6 +59,22 @@ class Exclusion(NamedTuple):
     work_lost: bool
 
 
+class ServerLoss(NamedTuple):
+    """The server was revoked, and back at `resumed_s`.
+
+    Attributes:
+        time_s: when it was revoked.
+        round_index: the round in progress, whose work was lost.
+        resumed_s: when its next instance could work.
+        resumed_round: the round that the newest checkpoint allows; those from here on are trained again.
+    """
+
+    time_s: int
+    round_index: int
+    resumed_s: int
+    resumed_round: int
+
+
 @dataclass
 class Outcome:
     """One application, played to its end.
@@ -63,13 +83,16 @@ class Outcome:
         application: what was simulated.
         policy: the policy's name.
         time_s: from the beginning to the end of the last round.
-        rounds: (begin, end) seconds of each round that was completed, aggregation excluded.
+        rounds: (begin, end) seconds of each round that was completed, aggregation excluded; where rounds
+            were trained again, the last time counts.
         bills: every instance.
         spans: [client] its states, without gaps, from 0 to `time_s`.
-        epochs: every result in the order of delivery.
-        interruptions: (client, second) of each instance that the provider took.
+        epochs: every result in the order of delivery, those that were lost with the server included.
+        interruptions: (client or SERVER, second) of each instance that the provider took.
         exclusions: the clients that left.
         questions: how many decisions were taken.
+        server_spans: the server's states where it is a task of its own; its training is called idle.
+        server_losses: what each revocation of the server cost.
     """
 
     application: Application
@@ -82,23 +105,31 @@ class Outcome:
     interruptions: list[tuple[int, int]] = field(default_factory=list)
     exclusions: list[Exclusion] = field(default_factory=list)
     questions: int = 0
+    server_spans: list[Span] = field(default_factory=list)
+    server_losses: list[ServerLoss] = field(default_factory=list)
 
     def client_cost_usd(self, client: int) -> float:
-        """What one client's instances cost."""
+        """What the instances of one client (or of SERVER) cost."""
         return sum(bill.usd for bill in self.bills if bill.client == client)
 
     @property
     def server_cost_usd(self) -> float:
         """What the server costs."""
-        return self.application.server_usd_hour * self.time_s / 3600
+        return self.client_cost_usd(SERVER) + self.application.server_usd_hour * self.time_s / 3600
+
+    @property
+    def messages_usd(self) -> float:
+        """What all messages of delivered results cost."""
+        return sum(epoch.message_usd for epoch in self.epochs)
 
     @property
     def cost_usd(self) -> float:
-        """What everything costs: the clients' instances and the server."""
-        return sum(bill.usd for bill in self.bills) + self.server_cost_usd
+        """What everything costs: instances, the server and messages."""
+        fixed_usd = self.application.server_usd_hour * self.time_s / 3600
+        return sum(bill.usd for bill in self.bills) + fixed_usd + self.messages_usd
 
     def accumulated_usd(self, client: int, time_s: float) -> float:
-        """What a client's instances cost until `time_s`; a billing minimum counts when they end."""
+        """What a client's (or SERVER's) instances cost until `time_s`; billing minima count at their end."""
         total = 0.0
         for bill in self.bills:
             if bill.client != client:
@@ -107,9 +138,10 @@ class Outcome:
                 total += bill.usd
             elif bill.start_s < time_s:
                 tariff = self.application.offers[bill.offer].tariff
-                total += tariff.cost_usd(bill.start_s, time_s)
+                total += tariff.cost_usd(min(bill.start_s + bill.unpaid_s, time_s), time_s)
         return total
 
     def seconds_in(self, client: int, state: State) -> int:
-        """How long a client was in a state."""
-        return sum(span.end_s - span.start_s for span in self.spans[client] if span.state == state)
+        """How long a client (or SERVER) was in a state."""
+        spans = self.server_spans if client == SERVER else self.spans[client]
+        return sum(span.end_s - span.start_s for span in spans if span.state == state)

@@ -1,8 +1,8 @@
-"""One client while an application runs: its instance, its task, its money, its states."""
+"""One client, or the server, while an application runs: its instance, its task, its money, its states."""
 
 from __future__ import annotations
 
-from envs.simulation.federations.rounds.application import Application, Client
+from envs.simulation.federations.rounds.application import Application
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Bill, Span
 from envs.simulation.federations.rounds.tariff import HORIZON_S
@@ -25,6 +25,7 @@ class Member:
         "generation",
         "has_task",
         "index",
+        "kept_rounds",
         "launched_s",
         "name",
         "offer",
@@ -37,15 +38,24 @@ class Member:
         "spent_usd",
         "started_s",
         "state",
+        "trainings",
+        "whole_s",
         "work_left_s",
     )
 
-    def __init__(self, application: Application, index: int, client: Client) -> None:
+    def __init__(
+        self,
+        application: Application,
+        index: int,
+        name: str,
+        allowed: tuple[int, ...],
+        budget_usd: float | None = None,
+    ) -> None:
         self._application = application
         self.index = index
-        self.name = client.name
-        self.allowed = client.offers
-        self.budget_usd = client.budget_usd
+        self.name = name
+        self.allowed = allowed
+        self.budget_usd = budget_usd
         self.state = State.OFF
         self.offer: int | None = None
         self.planned_start_s: float = 0.0
@@ -61,6 +71,12 @@ class Member:
         """All closed bills."""
         self.generation = 0
         """Counts instances and plans; an event of an older generation is void."""
+        self.trainings = 0
+        """Counts trainings; the end of an older one is void."""
+        self.kept_rounds = 0
+        """Rounds whose aggregated weights its instance keeps."""
+        self.whole_s = 0
+        """Seconds of the whole epoch that it trains or trained last, beside what a cold start costs."""
         self.attempt = 0
         self.attempt_round = -1
         self.work_left_s = 0
@@ -91,10 +107,15 @@ class Member:
 
     def instance_usd(self, end_s: int) -> float:
         """What its instance costs if it ends at `end_s`."""
-        assert self.offer is not None
         assert self.launched_s is not None
-        end_s = max(end_s, self.launched_s + self._application.billing_minimum_s)
-        return self._application.offers[self.offer].tariff.cost_usd(self.launched_s, end_s)
+        if self._application.spin_up_billed:
+            return self._price_usd(self.launched_s, end_s)
+        return 0.0 if self.ready_s is None else self._price_usd(self.ready_s, end_s)
+
+    def _price_usd(self, start_s: int, end_s: int) -> float:
+        assert self.offer is not None
+        end_s = max(end_s, start_s + self._application.billing_minimum_s)
+        return self._application.offers[self.offer].tariff.cost_usd(start_s, end_s)
 
     def close_bill(self, now_s: int, by_provider: bool) -> None:
         """Its instance ends now."""
@@ -103,10 +124,13 @@ class Member:
         free = by_provider and now_s - self.launched_s < self._application.free_first_s
         usd = 0.0 if free else self.instance_usd(now_s)
         self.spent_usd += usd
-        self.bills.append(Bill(self.index, self.offer, self.launched_s, now_s, usd, by_provider))
+        unpaid_s = 0
+        if not self._application.spin_up_billed:
+            unpaid_s = (now_s if self.ready_s is None else self.ready_s) - self.launched_s
+        self.bills.append(Bill(self.index, self.offer, self.launched_s, now_s, usd, by_provider, unpaid_s))
 
     def last_affordable_s(self) -> int | None:
-        """The last second until which the budget pays its instance.
+        """The last second until which the budget pays its instance, its spin-up included in any case.
 
         None where the money lasts; a time before `launched_s` where not even the billing minimum is paid.
         """
@@ -126,4 +150,5 @@ class Member:
         return low
 
     def _affords(self, end_s: int, budget: float) -> bool:
-        return self.spent_usd + self.instance_usd(end_s) <= budget
+        assert self.launched_s is not None
+        return self.spent_usd + self._price_usd(self.launched_s, end_s) <= budget

@@ -11,6 +11,7 @@ A copy (`copy.deepcopy`) goes on with the same future, so choices can be tried o
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum
@@ -29,11 +30,14 @@ from envs.simulation.federations.rounds.decisions import (
     State,
 )
 from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
+from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome, ServerLoss
 from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.server import SERVER
 
 MAX_POSTPONEMENTS = 100_000
 """A client whose planned start is put off so often in one round is not meant to train."""
+MAX_SERVER_LOSSES = 100_000
+"""A server that is revoked so often never ends its application."""
 
 
 class _Event(IntEnum):
@@ -45,6 +49,7 @@ class _Event(IntEnum):
     BROKE = 3
     START = 4
     NEXT_ROUND = 5
+    CLOSED = 6
 
 
 class RoundsWorld:
@@ -60,7 +65,12 @@ class RoundsWorld:
         self.rounds = application.rounds
         self.aggregation_s = application.aggregation_s
         self.offers: Sequence[Offer] = application.offers
-        self.clients = [Member(application, k, client) for k, client in enumerate(application.clients)]
+        self.clients = [
+            Member(application, k, client.name, client.offers, client.budget_usd)
+            for k, client in enumerate(application.clients)
+        ]
+        server = application.server
+        self.server = None if server is None else Member(application, SERVER, "server", server.offers)
         self.now_s = 0
         self.round_index = 0
         self.round_begun_s: int | None = None
@@ -75,19 +85,37 @@ class RoundsWorld:
         self._opening = True
         """Whether a round is being prepared."""
         self._postponed = 0
+        self._closing = False
+        """Whether the last round is aggregated and nothing is decided any more."""
         self._ended = False
+        self._rented: dict[int, int] = {}
+        """Instances by offer, where there are quotas."""
+        self._saved: list[tuple[int, int]] = []
+        """Server checkpoints elsewhere: (rounds, second from which on it is complete)."""
+        self._lost: tuple[int, int] | None = None
+        """The server was revoked and no other serves yet: (second, newest checkpoint elsewhere)."""
+        self._server_losses: list[ServerLoss] = []
         self._n_questions = 0
         self._completed: list[tuple[int, int]] = []
         self._epochs: list[Epoch] = []
         self._interruptions: list[tuple[int, int]] = []
         self._exclusions: list[Exclusion] = []
+        if self.server is not None:
+            self._questions.append(Question(Cause.START, SERVER))
         self._questions.extend(Question(Cause.START, k) for k in range(len(self.clients)))
 
     # What a policy may look at (decisions.View).
 
+    def member(self, client: int) -> Member:
+        """A client, or the server for SERVER."""
+        if client == SERVER:
+            assert self.server is not None, "this application rents no server"
+            return self.server
+        return self.clients[client]
+
     def spent_usd(self, client: int) -> float:
-        """What a client's instances cost until now, the running one included."""
-        member = self.clients[client]
+        """What the instances of a client (or of SERVER) cost until now, the running one included."""
+        member = self.member(client)
         return member.spent_usd + (member.instance_usd(self.now_s) if member.running else 0.0)
 
     def usd_hour(self, offer: int) -> float:
@@ -95,8 +123,48 @@ class RoundsWorld:
         return self.offers[offer].tariff.usd_hour(self.now_s)
 
     def available(self, offer: int) -> bool:
-        """Whether an instance could start on an offer now."""
-        return self.offers[offer].available(self.now_s)
+        """Whether an instance could start on an offer now, within the quotas.
+
+        While a question is open, what its client has rented does not count: a move gives it back.
+        """
+        if not self.offers[offer].available(self.now_s):
+            return False
+        if not self.application.quotas:
+            return True
+        asked = None if self._asked is None else self.member(self._asked.client)
+        moved = asked.offer if asked is not None and asked.running else None
+        for quota in self.application.quotas:
+            amount = quota.amounts.get(offer, 0)
+            if not amount:
+                continue
+            used = sum(quota.amounts.get(other, 0) * n for other, n in self._rented.items())
+            if moved is not None:
+                used -= quota.amounts.get(moved, 0)
+            if used + amount > quota.limit:
+                return False
+        return True
+
+    def expected_epoch_s(self, client: int, offer: int, cold: bool) -> float:
+        """Mean seconds of a client's epoch on an offer, messages with the server's present place included.
+
+        For SERVER, of an aggregation there. Degradations are not known beforehand, so they are not in it.
+        """
+        if client == SERVER:
+            return self.application.server_aggregation_s(offer)
+        times = self.application.clients[client].times(offer)
+        return (times.cold_s if cold else times.warm_s) + self._beside_s(offer, degraded=False)
+
+    def expected_spin_up_s(self, client: int, offer: int) -> float:
+        """Mean seconds from the request of an instance there until it can work; `client` may be SERVER."""
+        task = self.application.server if client == SERVER else self.application.clients[client]
+        assert task is not None, "this application rents no server"
+        return self.application.spin_up_s(task, offer)
+
+    def message_usd(self, client: int, offer: int) -> float:
+        """USD per round of a client's messages there, with the server's present place; 0 before that."""
+        if client == SERVER or self.server is None or self.server.offer is None:
+            return 0.0
+        return self.application.message_usd(offer, self.server.offer)
 
     # The two steps.
 
@@ -118,7 +186,7 @@ class RoundsWorld:
                 self._begin_round()
                 continue
             if not self._events:
-                waiting = [m.name for m in self.clients if m.state is State.OFF]
+                waiting = [m.name for m in self._members() if m.state is State.OFF]
                 raise InvalidAnswerError(
                     f"round {self.round_index + 1} waits for {', '.join(waiting)}, which are never started"
                 )
@@ -126,15 +194,19 @@ class RoundsWorld:
         return None
 
     def answer(self, answer: Answer) -> None:
-        """Do what the policy decided about the client that was asked about.
+        """Do what the policy decided about the client (or the server) that was asked about.
 
         Raises:
-            InvalidAnswerError: for an offer that the client may not rent or that is not available.
+            InvalidAnswerError: for an offer that the client may not rent or that is not available, and for a
+                server that leaves.
         """
-        question, self._asked = self._asked, None
+        question = self._asked
         assert question is not None, "no question has been asked"
-        member = self.clients[question.client]
+        member = self.member(question.client)
         if isinstance(answer, Leave):
+            if member is self.server:
+                raise InvalidAnswerError("the server cannot leave: place it, or wait")
+            self._asked = None
             self._leave(member)
             return
         offer, start_s = answer
@@ -144,14 +216,17 @@ class RoundsWorld:
             )
         if start_s <= self.now_s:
             if member.running and member.offer == offer:
+                self._asked = None
                 return
             if not self.available(offer):
                 raise InvalidAnswerError(
                     f"{self.offers[offer].name} is not available at {self.now_s} s: choose another or wait"
                 )
+            self._asked = None
             self._release(member)
             self._launch(member, offer)
         else:
+            self._asked = None
             if question.cause is Cause.START:
                 self._postponed += 1
                 if self._postponed > MAX_POSTPONEMENTS:
@@ -174,7 +249,7 @@ class RoundsWorld:
             time_s=self.now_s,
             rounds=self._completed,
             bills=sorted(
-                (bill for member in self.clients for bill in member.bills),
+                (bill for member in self._members() for bill in member.bills),
                 key=lambda bill: (bill.end_s, bill.client),
             ),
             spans=[member.spans for member in self.clients],
@@ -182,7 +257,13 @@ class RoundsWorld:
             interruptions=self._interruptions,
             exclusions=self._exclusions,
             questions=self._n_questions,
+            server_spans=[] if self.server is None else self.server.spans,
+            server_losses=self._server_losses,
         )
+
+    def _members(self) -> list[Member]:
+        """The server, where it is a task, and all clients."""
+        return self.clients if self.server is None else [self.server, *self.clients]
 
     # Events.
 
@@ -191,32 +272,36 @@ class RoundsWorld:
 
     def _step(self) -> None:
         time_s, event, client, generation = heapq.heappop(self._events)
-        if event == _Event.NEXT_ROUND:
-            self.now_s = time_s
-            self._prepare_round()
+        if event >= _Event.NEXT_ROUND:
+            if generation == len(self._server_losses) and self._lost is None:
+                self.now_s = time_s
+                if event == _Event.NEXT_ROUND:
+                    self._prepare_round()
+                else:
+                    self._end()
             return
-        member = self.clients[client]
+        member = self.member(client)
+        if event == _Event.DONE:
+            if member.state is State.TRAINING and member.trainings == generation:
+                self.now_s = time_s
+                self._finish(member)
+            return
         if member.generation != generation:
             return
         self.now_s = time_s
-        if event == _Event.DONE:
-            self._finish(member)
-        elif event == _Event.READY:
-            member.ready_s = time_s
-            member.enter(State.IDLE, time_s, self.round_index)
-            if member.has_task:
-                self._train(member)
+        if event == _Event.READY:
+            self._ready(member)
         elif event == _Event.INTERRUPTED:
             self._interrupt(member)
         elif event == _Event.BROKE:
             self._leave(member)
-        else:
+        elif not self._closing:
             member.planned_start_s = NEVER
             self._questions.append(Question(Cause.START, client))
 
     def _still_asked(self, question: Question) -> bool:
         """Whether a question still makes sense after the answers that came before it."""
-        member = self.clients[question.client]
+        member = self.member(question.client)
         if question.cause is Cause.REPLAN:
             return member.state is State.OFF and member.planned_start_s > self.now_s
         if question.cause in (Cause.START, Cause.INTERRUPTED):
@@ -226,6 +311,8 @@ class RoundsWorld:
     # Rounds.
 
     def _may_begin(self) -> bool:
+        if self.server is not None and self.server.state is not State.IDLE:
+            return False
         if not self.application.start_together:
             return True
         return all(member.state in (State.IDLE, State.GONE) for member in self.clients)
@@ -238,7 +325,6 @@ class RoundsWorld:
             if member.here:
                 member.has_task = True
                 member.saved = 0.0
-                member.work_left_s = self._draws.warm_s[member.index][self.round_index]
                 self._owed += 1
         for member in self.clients:
             if member.state is State.IDLE:
@@ -246,12 +332,15 @@ class RoundsWorld:
 
     def _prepare_round(self) -> None:
         """The last round is aggregated: end, or ask everybody about the next one."""
+        self._keep_weights(self.round_index + 1)
         if self.round_index + 1 == self.rounds:
-            self._end()
+            self._close()
             return
         self.round_index += 1
         self.round_begun_s = None
         self._opening = True
+        if self.server is not None:
+            self._questions.append(Question(Cause.ROUND, SERVER))
         self._questions.extend(Question(Cause.ROUND, member.index) for member in self.clients if member.here)
 
     def _result_or_loss(self) -> None:
@@ -260,16 +349,96 @@ class RoundsWorld:
         if self._owed == 0 and self._delivered:
             assert self.round_begun_s is not None
             self._completed.append((self.round_begun_s, self.now_s))
-            heapq.heappush(self._events, (self.now_s + self.aggregation_s, int(_Event.NEXT_ROUND), -1, 0))
+            self._push_phase(self._aggregated_s(), _Event.NEXT_ROUND)
+
+    def _push_phase(self, after_s: int, event: _Event) -> None:
+        """Something that happens to the whole application, unless the server is lost before."""
+        heapq.heappush(self._events, (self.now_s + after_s, int(event), SERVER, len(self._server_losses)))
+
+    def _aggregated_s(self) -> int:
+        """Whole seconds of this round's aggregation, checkpointing included."""
+        application = self.application
+        if self.server is None:
+            return application.aggregation_s
+        assert self.server.offer is not None
+        seconds = application.server_aggregation_s(self.server.offer) * self._slowdown(self.server.offer)
+        if application.checkpoints is not None:
+            seconds += application.checkpoints.after_round_s(self.round_index + 1)
+        return round(seconds)
+
+    def _close(self) -> None:
+        """The last round is aggregated: fetch the results, end all instances."""
+        if not self.application.closing_s:
+            self._end()
+            return
+        self._closing = True
+        self._questions.clear()
+        self._push_phase(self.application.closing_s, _Event.CLOSED)
 
     def _end(self) -> None:
         self._ended = True
-        for member in self.clients:
+        for member in self._members():
             if member.running:
                 member.close_bill(self.now_s, by_provider=False)
             member.enter(State.GONE, self.now_s, self.round_index)
 
+    # The server.
+
+    def _keep_weights(self, rounds: int) -> None:
+        """Who keeps the weights of so many rounds: the server elsewhere, and clients that received them."""
+        checkpoints = self.application.checkpoints
+        if checkpoints is None:
+            return
+        if checkpoints.every_rounds is not None and rounds % checkpoints.every_rounds == 0:
+            self._saved.append((rounds, self.now_s + math.ceil(checkpoints.transfer_s)))
+        if checkpoints.on_clients:
+            for member in self.clients:
+                if member.state is State.IDLE:
+                    member.kept_rounds = rounds
+
+    def _lose_server(self) -> None:
+        """The server was revoked: the round's work is lost, the clients wait on their instances."""
+        if len(self._server_losses) >= MAX_SERVER_LOSSES:
+            raise InvalidAnswerError("the server is revoked again and again: it never gets through a round")
+        if self._lost is None:
+            elsewhere = [rounds for rounds, complete_s in self._saved if complete_s <= self.now_s]
+            self._lost = (self.now_s, max(elsewhere, default=0))
+        for member in self.clients:
+            member.has_task = False
+            member.saved = 0.0
+            if member.state is State.TRAINING:
+                member.enter(State.IDLE, self.now_s, self.round_index)
+        self._owed = self._delivered = 0
+        self.round_begun_s = None
+        self._opening = True
+        self._questions.extend(Question(Cause.ROUND, member.index) for member in self.clients if member.here)
+
+    def _restore(self) -> None:
+        """The server is back: go on after the newest of its own and its clients' checkpoints."""
+        if self._lost is None:
+            return
+        lost_s, newest = self._lost
+        self._lost = None
+        newest = max([newest, *(member.kept_rounds for member in self.clients if member.running)])
+        lost_round, self.round_index = self.round_index, newest
+        self._server_losses.append(ServerLoss(lost_s, lost_round, self.now_s, newest))
+        del self._completed[newest:]
+        self._saved = [(rounds, complete_s) for rounds, complete_s in self._saved if rounds <= newest]
+
     # One client.
+
+    def _ready(self, member: Member) -> None:
+        member.ready_s = self.now_s
+        member.enter(State.IDLE, self.now_s, self.round_index)
+        if member is self.server:
+            assert member.offer is not None
+            checkpoints = self.application.checkpoints
+            every_round_s = 0.0 if checkpoints is None else checkpoints.round_s
+            self.aggregation_s = round(self.application.server_aggregation_s(member.offer) + every_round_s)
+            if not self._closing:
+                self._restore()
+        elif member.has_task:
+            self._train(member)
 
     def _launch(self, member: Member, offer: int) -> None:
         member.offer = offer
@@ -285,10 +454,13 @@ class RoundsWorld:
         member.enter(State.SPIN_UP, self.now_s, self.round_index)
         if member.attempt_round != self.round_index:
             member.attempt_round, member.attempt = self.round_index, 0
-        spin_up_s = self._draws.spin_up_s(member.index, self.round_index, member.attempt)
+        spin_up_s = self._draws.spin_up_s(member.index, self.round_index, member.attempt, offer)
         member.attempt += 1
+        if self.application.quotas:
+            self._rented[offer] = self._rented.get(offer, 0) + 1
         self._push(self.now_s + spin_up_s, _Event.READY, member)
-        interruption_s = self._draws.next_interruption_s(member.index, offer, self.now_s)
+        exposed_s = self.now_s if self.application.spin_up_interrupted else self.now_s + spin_up_s
+        interruption_s = self._draws.next_interruption_s(member.index, offer, exposed_s)
         if interruption_s is not None:
             self._push(interruption_s, _Event.INTERRUPTED, member)
         if affordable_s is not None:
@@ -299,23 +471,78 @@ class RoundsWorld:
         if not member.running:
             return
         assert member.state is not State.TRAINING
-        member.close_bill(self.now_s, by_provider=False)
+        self._end_instance(member, by_provider=False)
         self._switch_off(member)
+
+    def _end_instance(self, member: Member, by_provider: bool) -> None:
+        member.close_bill(self.now_s, by_provider)
+        if self.application.quotas:
+            assert member.offer is not None
+            self._rented[member.offer] -= 1
 
     def _switch_off(self, member: Member) -> None:
         member.generation += 1
         member.planned_start_s = NEVER
         member.epochs_here = 0
+        member.kept_rounds = 0
         member.enter(State.OFF, self.now_s, self.round_index)
 
     def _train(self, member: Member) -> None:
         client, this_round = member.index, self.round_index
-        warm_s, cold_s = self._draws.warm_s[client][this_round], self._draws.cold_s[client][this_round]
+        if self.application.plain:
+            warm_s, cold_s = self._draws.warm_s[client][this_round], self._draws.cold_s[client][this_round]
+        else:
+            warm_s, cold_s = self._epoch_s(member)
+        if member.saved == 0:
+            member.work_left_s = warm_s
+        elif warm_s != member.whole_s:
+            member.work_left_s = max(1, math.ceil(warm_s * (1 - member.saved)))
+        member.whole_s = warm_s
         member.overhead_s = cold_s - warm_s if member.epochs_here == 0 else 0
         member.resumed = member.saved > 0
         member.started_s = self.now_s
+        member.trainings += 1
         member.enter(State.TRAINING, self.now_s, this_round)
-        self._push(self.now_s + member.overhead_s + member.work_left_s, _Event.DONE, member)
+        done_s = self.now_s + member.overhead_s + member.work_left_s
+        heapq.heappush(self._events, (done_s, int(_Event.DONE), client, member.trainings))
+
+    def _epoch_s(self, member: Member) -> tuple[int, int]:
+        """Whole seconds of a client's warm and cold epoch where it is, messages and degradations included."""
+        assert member.offer is not None
+        warm_s, cold_s = self._draws.epoch_s(member.index, member.offer, self.round_index)
+        slowdown = self._slowdown(member.offer)
+        beside_s = self._beside_s(member.offer, degraded=True)
+        whole_s = max(1, round(warm_s * slowdown + beside_s))
+        return whole_s, max(whole_s, round(cold_s * slowdown + beside_s))
+
+    def _beside_s(self, offer: int, degraded: bool) -> float:
+        """What messages and the client's checkpoint add to an epoch on an offer."""
+        application = self.application
+        seconds = 0.0
+        if self.server is not None and self.server.offer is not None:
+            seconds = application.message_s(offer, self.server.offer)
+            if degraded:
+                seconds *= self._link_slowdown(offer, self.server.offer)
+        if application.checkpoints is not None:
+            seconds += application.checkpoints.client_round_s
+        return seconds
+
+    def _slowdown(self, offer: int) -> float:
+        """How much slower than expected instances on an offer compute now."""
+        return math.prod(
+            item.slowdown
+            for item in self.application.degradations
+            if item.offer == offer and item.holds(self.now_s)
+        )
+
+    def _link_slowdown(self, offer: int, server_offer: int) -> float:
+        """How much slower than expected messages between two offers are now."""
+        ends = {self.offers[offer].zone, self.offers[server_offer].zone}
+        return math.prod(
+            item.slowdown
+            for item in self.application.degradations
+            if item.link is not None and set(item.link) == ends and item.holds(self.now_s)
+        )
 
     def _finish(self, member: Member) -> None:
         member.finished_s = self.now_s
@@ -323,18 +550,26 @@ class RoundsWorld:
         member.has_task = False
         member.saved = 0.0
         member.enter(State.IDLE, self.now_s, self.round_index)
-        self._epochs.append(Epoch(member.index, self.round_index, self.now_s))
+        assert member.offer is not None
+        usd = self.message_usd(member.index, member.offer)
+        self._epochs.append(Epoch(member.index, self.round_index, self.now_s, usd))
         self._delivered += 1
         self._result_or_loss()
         self._questions.append(Question(Cause.FINISHED, member.index))
 
     def _interrupt(self, member: Member) -> None:
         self._interruptions.append((member.index, self.now_s))
-        member.close_bill(self.now_s, by_provider=True)
+        self._end_instance(member, by_provider=True)
         if member.state is State.TRAINING:
             self._keep_checkpoint(member)
+        was_serving = member is self.server and member.state is State.IDLE
         self._switch_off(member)
+        if self._closing:
+            return
         self._questions.append(Question(Cause.INTERRUPTED, member.index))
+        if was_serving:
+            self._lose_server()
+            return
         self._questions.extend(
             Question(Cause.REPLAN, other.index)
             for other in self.clients
@@ -347,7 +582,7 @@ class RoundsWorld:
         if every_s is None:
             return
         assert member.started_s is not None
-        whole_s = self._draws.warm_s[member.index][self.round_index]
+        whole_s = member.whole_s
         trained_s = max(0, self.now_s - member.started_s - member.overhead_s)
         done_s = whole_s - member.work_left_s + trained_s
         kept_s = max(whole_s - member.work_left_s, done_s // every_s * every_s)
@@ -358,7 +593,7 @@ class RoundsWorld:
         """A client leaves for good: its policy says so, or its budget is spent."""
         self._exclusions.append(Exclusion(member.index, self.now_s, self.round_index, member.has_task))
         if member.running:
-            member.close_bill(self.now_s, by_provider=False)
+            self._end_instance(member, by_provider=False)
         member.generation += 1
         member.planned_start_s = NEVER
         member.enter(State.GONE, self.now_s, self.round_index)
