@@ -148,6 +148,7 @@ class Application:
         checkpoint_s: seconds of training between two checkpoints; None: an interrupted epoch begins anew.
         epoch_cv: coefficient of variation of epoch times between rounds.
         spin_up_cv: the same of spin-up times.
+        run_cv: the same of a whole application: all its epochs are longer or shorter together.
         billing_minimum_s: seconds that every instance costs at least.
         free_first_s: an instance that the provider interrupts earlier than this costs nothing.
         server_usd_hour: price of a server that runs from the beginning to the end, and is never placed.
@@ -183,6 +184,7 @@ class Application:
     spin_up_billed: bool = True
     spin_up_interrupted: bool = True
     closing_s: int = 0
+    run_cv: float = 0.0
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -203,6 +205,7 @@ class Application:
             "billing_minimum_s",
             "free_first_s",
             "closing_s",
+            "run_cv",
         ):
             require_at_least_zero(word, getattr(self, word))
         require_at_least_zero("server_usd_hour", self.server_usd_hour)

@@ -127,6 +127,10 @@ class ClientView(Protocol):
     def finished_s(self) -> int | None:
         """When it delivered its latest result."""
 
+    @property
+    def messages_s(self) -> float:
+        """Seconds of its latest epoch that messages took; 0 where they are not told apart."""
+
 
 class View(Protocol):
     """What is known about the application when a question is asked; a policy must not change it."""

@@ -30,6 +30,11 @@ class Draws:
         clients, rounds = application.clients, application.rounds
         shape = (len(clients), rounds)
         epoch = _factors(streams.generator("job_sizes"), application.epoch_cv, shape)
+        if application.run_cv:
+            sequence = streams.sequence("job_sizes")
+            key = (*sequence.spawn_key, len(clients))
+            generator = np.random.default_rng(np.random.SeedSequence(sequence.entropy, spawn_key=key))
+            epoch *= _factors(generator, application.run_cv, (1, 1))
         self._epoch_factors: list[list[float]] = epoch.tolist()
         warm = np.array([client.epoch_warm_s for client in clients])[:, None] * epoch
         cold = np.array([client.epoch_cold_s for client in clients])[:, None] * epoch

@@ -27,6 +27,7 @@ class Member:
         "index",
         "kept_rounds",
         "launched_s",
+        "messages_s",
         "name",
         "offer",
         "overhead_s",
@@ -67,6 +68,7 @@ class Member:
         self.ready_s: int | None = None
         self.started_s: int | None = None
         self.finished_s: int | None = None
+        self.messages_s = 0.0
         self.spent_usd = 0.0
         """All closed bills."""
         self.generation = 0

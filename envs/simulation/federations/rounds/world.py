@@ -75,6 +75,8 @@ class RoundsWorld:
         self.round_index = 0
         self.round_begun_s: int | None = None
         self._draws = Draws(application, root)
+        checkpoints = application.checkpoints
+        self._client_checkpoint_s = 0.0 if checkpoints is None else checkpoints.client_round_s
         self._events: list[tuple[int, int, int, int]] = []
         self._questions: deque[Question] = deque()
         self._asked: Question | None = None
@@ -152,7 +154,7 @@ class RoundsWorld:
         if client == SERVER:
             return self.application.server_aggregation_s(offer)
         times = self.application.clients[client].times(offer)
-        return (times.cold_s if cold else times.warm_s) + self._beside_s(offer, degraded=False)
+        return (times.cold_s if cold else times.warm_s) + self._messages_s(offer) + self._client_checkpoint_s
 
     def expected_spin_up_s(self, client: int, offer: int) -> float:
         """Mean seconds from the request of an instance there until it can work; `client` may be SERVER."""
@@ -511,21 +513,18 @@ class RoundsWorld:
         assert member.offer is not None
         warm_s, cold_s = self._draws.epoch_s(member.index, member.offer, self.round_index)
         slowdown = self._slowdown(member.offer)
-        beside_s = self._beside_s(member.offer, degraded=True)
+        member.messages_s = self._messages_s(member.offer)
+        if self.server is not None and self.server.offer is not None:
+            member.messages_s *= self._link_slowdown(member.offer, self.server.offer)
+        beside_s = member.messages_s + self._client_checkpoint_s
         whole_s = max(1, round(warm_s * slowdown + beside_s))
         return whole_s, max(whole_s, round(cold_s * slowdown + beside_s))
 
-    def _beside_s(self, offer: int, degraded: bool) -> float:
-        """What messages and the client's checkpoint add to an epoch on an offer."""
-        application = self.application
-        seconds = 0.0
-        if self.server is not None and self.server.offer is not None:
-            seconds = application.message_s(offer, self.server.offer)
-            if degraded:
-                seconds *= self._link_slowdown(offer, self.server.offer)
-        if application.checkpoints is not None:
-            seconds += application.checkpoints.client_round_s
-        return seconds
+    def _messages_s(self, offer: int) -> float:
+        """Mean seconds of a client's messages per round, with the server's present place; 0 before that."""
+        if self.server is None or self.server.offer is None:
+            return 0.0
+        return self.application.message_s(offer, self.server.offer)
 
     def _slowdown(self, offer: int) -> float:
         """How much slower than expected instances on an offer compute now."""
