@@ -191,6 +191,82 @@ def plan_fl(
         print(planning.plan_text(federation, alpha, found))
 
 
+@app.command(name="measure-fl")
+def measure_fl(
+    into: Annotated[Path | None, typer.Option(help="clouds.json to merge into; else JSON is printed")] = None,
+    vm_type: Annotated[str | None, typer.Option(help="VM type in it that this machine is")] = None,
+    region: Annotated[str | None, typer.Option(help="region that this machine is in")] = None,
+    data_region: Annotated[str | None, typer.Option(help="region of the data, if another")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where they are read, e.g. a mounted bucket")] = None,
+    peer: Annotated[str | None, typer.Option(help="HOST:PORT of a listener; default: a local one")] = None,
+    peer_region: Annotated[str | None, typer.Option(help="region the listener is in, if another")] = None,
+    stop_peer: Annotated[bool, typer.Option("--stop-peer", help="end the listener afterwards")] = False,
+    application: Annotated[Path | None, typer.Option("--app", help="app.json with message sizes")] = None,
+    only: Annotated[str | None, typer.Option(help="compute or communication; default: both")] = None,
+    baseline: Annotated[bool, typer.Option("--baseline", help="this is the baseline")] = False,
+    baseline_s: Annotated[float | None, typer.Option(help="seconds of a round on the baseline")] = None,
+    baseline_communication_s: Annotated[float | None, typer.Option(help="the same for messages")] = None,
+    samples: Annotated[int, typer.Option(help="images that the dummy trains on")] = 1024,
+    batch_size: Annotated[int, typer.Option(help="images per step")] = 64,
+    width: Annotated[int, typer.Option(help="channels of its first layer; more for GPUs")] = 32,
+    seed: Annotated[int, typer.Option(help="of its data and weights")] = 0,
+    rounds: Annotated[int, typer.Option(help="rounds in each process, the first kept apart")] = 4,
+    repetitions: Annotated[int, typer.Option(help="processes, and rounds of messages")] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT: answer the measurements of others")] = None,
+    idle: Annotated[float, typer.Option(help="with --listen: end after so many seconds without one")] = 600,
+) -> None:
+    """Measure the slowdowns of this machine and its links: spotweave measure-fl --into clouds.json ..."""
+    from training.measuring_fl.listener import listen_until_done
+
+    try:
+        if listen is not None:
+            if into or peer or baseline or application:
+                raise ValueError(
+                    "--listen answers the measurements of others: leave out what is measured here"
+                )
+            listen_until_done(listen, idle)
+            return
+        # Only measuring needs torch, whose import takes seconds.
+        from training import measure_fl as measuring
+        from training.measuring_fl.dummy import Workload
+
+        report = measuring.measure_fl(
+            measuring.Options(
+                into=into,
+                vm_type=vm_type,
+                region=region,
+                data_region=data_region,
+                data_directory=data_dir,
+                peer=peer,
+                peer_region=peer_region,
+                stop_peer=stop_peer,
+                application=application,
+                only=only,
+                baseline=baseline,
+                baseline_s=baseline_s,
+                baseline_communication_s=baseline_communication_s,
+                workload=Workload(samples, batch_size, width, seed),
+                rounds=rounds,
+                repetitions=repetitions,
+                device=device,
+            )
+        )
+    except ValueError as error:
+        if os.environ.get("SPOTWEAVE_TRACEBACK"):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    if into is None:
+        print(measuring.dumps(report.document))
+        return
+    for line in report.lines:
+        print(line)
+    print(f"merged into {into}")
+    for change in report.changes:
+        print(f"  {change.text}")
+
+
 def main() -> None:
     """Entry point of the installed command."""
     app()
