@@ -253,7 +253,7 @@ class Clouds:
         if measured is None or vm_type not in measured:
             raise FederationError(
                 f"no compute slowdown for VM type {vm_type!r} with data in region {data_region!r}: "
-                f"measure it, or set hosts_clients of this type to false"
+                f"measure it (spotweave measure-fl), or set hosts_clients of this type to false"
             )
         return measured[vm_type]
 
@@ -266,7 +266,10 @@ class Clouds:
         measured = self.communication_slowdowns
         slowdown = measured.get((first, second), measured.get((second, first)))
         if slowdown is None:
-            raise FederationError(f"no communication slowdown for regions {first!r} & {second!r}: measure it")
+            raise FederationError(
+                f"no communication slowdown for regions {first!r} & {second!r}: "
+                f"measure it (spotweave measure-fl)"
+            )
         return slowdown
 
     def without_quotas(self) -> Clouds:
