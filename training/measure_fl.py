@@ -235,7 +235,7 @@ def _compute_lines(document: dict[str, Any]) -> list[str]:
         f"computation    {document['workload']}",
         f"  round        {whole.text}{whole.warning}",
         f"  first round  {Times(**document['first_round']).text}",
-        f"  first-round slowdown {document['first_round_slowdown']:g} (first_round_slowdown of an app.json)",
+        f"  first-round slowdown {document['first_round_slowdown']:g}, for rounds as long as these",
     ]
 
 
