@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
+from envs.simulation.federations.rounds.server import SERVER
 from training.files import write_bytes
 
 # Okabe and Ito (2008): colour-blind readers can tell these apart.
@@ -37,12 +38,19 @@ MINUTE_S = 60
 
 
 def states_figure(outcome: Outcome) -> Figure:
-    """One bar per client; the first client on top, interruptions marked, round ends as thin lines."""
-    clients = outcome.application.clients
-    figure = Figure(figsize=(10, 1.2 + 0.42 * len(clients)), layout="constrained")
+    """One bar per client; the first client on top, interruptions marked, round ends as thin lines.
+
+    A server that is a task of its own is above the clients; while it serves it is called idle.
+    """
+    names = [client.name for client in outcome.application.clients]
+    rows = list(outcome.spans)
+    if outcome.application.server is not None:
+        names, rows = ["server", *names], [outcome.server_spans, *rows]
+    first = len(rows) - len(outcome.spans)
+    figure = Figure(figsize=(10, 1.2 + 0.42 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.add_subplot()
-    for row, spans in enumerate(outcome.spans):
+    for row, spans in enumerate(rows):
         for state, colour in STATE_COLOURS.items():
             pieces = [
                 (span.start_s / MINUTE_S, (span.end_s - span.start_s) / MINUTE_S)
@@ -52,15 +60,15 @@ def states_figure(outcome: Outcome) -> Figure:
             if pieces:
                 axis.broken_barh(pieces, (row - BAR_HEIGHT / 2, BAR_HEIGHT), facecolors=colour)
     for client, time_s in outcome.interruptions:
-        axis.plot(time_s / MINUTE_S, client, "x", color="black", markersize=6)
+        axis.plot(time_s / MINUTE_S, client + first, "x", color="black", markersize=6)
     for _, end_s in outcome.rounds:
         axis.axvline(end_s / MINUTE_S, color="#555555", linewidth=0.4)
-    axis.set_yticks(range(len(clients)), [client.name for client in clients], fontsize=8)
-    axis.set_ylim(len(clients) - 0.4, -0.6)
+    axis.set_yticks(range(len(rows)), names, fontsize=8)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
     axis.set_xlim(0, max(1, outcome.time_s) / MINUTE_S)
     axis.set_xlabel("time (minutes)")
     axis.set_title(f"{outcome.application.name}, {outcome.policy}: client states", fontsize=10)
-    shown = {span.state for spans in outcome.spans for span in spans}
+    shown = {span.state for spans in rows for span in spans}
     figure.legend(
         handles=[Patch(color=STATE_COLOURS[s], label=STATE_NAMES[s]) for s in STATE_COLOURS if s in shown],
         loc="outside lower center",
@@ -77,14 +85,17 @@ def costs_figure(outcome: Outcome) -> Figure:
     FigureCanvasAgg(figure)
     axis = figure.add_subplot()
     numbers = list(range(len(outcome.rounds) + 1))
-    for k, client in enumerate(outcome.application.clients):
+    tasks = list(enumerate(client.name for client in outcome.application.clients))
+    if outcome.application.server is not None:
+        tasks.append((SERVER, "server"))
+    for k, name in tasks:
         costs = [0.0, *(outcome.accumulated_usd(k, end_s) for _, end_s in outcome.rounds)]
         axis.plot(
             numbers,
             costs,
             color=CLIENT_COLOURS[k % len(CLIENT_COLOURS)],
             linestyle=LINE_STYLES[k // len(CLIENT_COLOURS) % len(LINE_STYLES)],
-            label=client.name,
+            label=name,
         )
     axis.set_xlim(0, max(1, len(outcome.rounds)))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

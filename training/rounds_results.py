@@ -7,6 +7,7 @@ from pathlib import Path
 
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Outcome
+from envs.simulation.federations.rounds.server import SERVER
 from training.config import provenance
 from training.files import write_csv, write_json
 from training.rounds_pictures import draw_costs, draw_states
@@ -60,6 +61,7 @@ def write_results(
                     "rounds": len(outcome.rounds),
                     "interruptions": len(outcome.interruptions),
                     "left": [outcome.application.clients[item.client].name for item in outcome.exclusions],
+                    **_server_summary(outcome),
                     "clients": {
                         client.name: {
                             "cost_usd": outcome.client_cost_usd(k),
@@ -75,17 +77,37 @@ def write_results(
     return [*written, out / "summary.json"]
 
 
+def _server_summary(outcome: Outcome) -> dict[str, object]:
+    """What a server that is a task of its own adds; nothing where it is not."""
+    if outcome.application.server is None:
+        return {}
+    return {
+        "messages_usd": outcome.messages_usd,
+        "server": {
+            "cost_usd": outcome.server_cost_usd,
+            "losses": [loss._asdict() for loss in outcome.server_losses],
+            **{f"{s.name.lower()}_s": outcome.seconds_in(SERVER, s) for s in State},
+        },
+    }
+
+
+def _tasks(outcome: Outcome) -> list[tuple[int, str]]:
+    """(number, name) of the server, where it is a task of its own, and of all clients."""
+    clients = list(enumerate(client.name for client in outcome.application.clients))
+    return clients if outcome.application.server is None else [(SERVER, "server"), *clients]
+
+
 def _states(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
     for policy, outcome in outcomes.items():
-        for client, spans in zip(outcome.application.clients, outcome.spans, strict=True):
-            for span in spans:
+        for task, name in _tasks(outcome):
+            for span in outcome.server_spans if task == SERVER else outcome.spans[task]:
                 state = span.state.name.lower()
-                yield policy, client.name, state, span.round_index + 1, span.start_s, span.end_s
+                yield policy, name, state, span.round_index + 1, span.start_s, span.end_s
 
 
 def _bills(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
     for policy, outcome in outcomes.items():
-        names = [client.name for client in outcome.application.clients]
+        names = dict(_tasks(outcome))
         offers = [offer.name for offer in outcome.application.offers]
         for bill in outcome.bills:
             yield (
@@ -102,5 +124,5 @@ def _bills(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
 def _costs(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
     for policy, outcome in outcomes.items():
         for number, (_, end_s) in enumerate(outcome.rounds, start=1):
-            for k, client in enumerate(outcome.application.clients):
-                yield policy, number, end_s, client.name, outcome.accumulated_usd(k, end_s)
+            for k, name in _tasks(outcome):
+                yield policy, number, end_s, name, outcome.accumulated_usd(k, end_s)

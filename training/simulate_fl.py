@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from agents.planners.always_on import AlwaysOn
 from agents.planners.fed_cost_aware import FedCostAware
+from agents.planners.multi_fedls import MultiFedLS
+from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
 from envs.federated_data.rounds import ScenarioError, parse_rounds, published_table, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.decisions import RoundPolicy
@@ -26,6 +29,22 @@ ROUND_POLICIES: dict[str, Callable[[], RoundPolicy]] = {
     "on_demand": lambda: AlwaysOn(Market.ON_DEMAND),
 }
 """What --policy may name in scenarios of kind "rounds", in the order of the table."""
+
+MOVE_FACTOR = 1.5
+"""`multi_fedls_moving` moves tasks whose VM type or link is slower than expected by more than this factor."""
+
+MULTI_FEDLS_POLICIES: dict[str, dict[str, Any]] = {
+    f"multi_fedls{successor}{markets}": {
+        "server_market": Market.ON_DEMAND if markets == "_server_on_demand" else Market.SPOT,
+        "client_market": Market.ON_DEMAND if markets == "_clients_on_demand" else Market.SPOT,
+        "exclude_revoked": not successor,
+    }
+    for successor, markets in product(("", "_same_type"), ("", "_server_on_demand", "_clients_on_demand"))
+} | {
+    "multi_fedls_moving": {"move_factor": MOVE_FACTOR},
+    "on_demand": {"server_market": Market.ON_DEMAND, "client_market": Market.ON_DEMAND},
+}
+"""What --policy may name in scenarios of kind "multi_fedls", with the options of `MultiFedLS`."""
 
 REFERENCE = "on_demand"
 """Savings are against this policy."""
@@ -101,7 +120,7 @@ def simulate_rounds(request: Request) -> Report:
     headings: tuple[str, ...] = ("policy", "time (min)", "cost (USD)", "savings (%)", "interruptions", "left")
     if published:
         headings += ("published: time", "cost", "savings")
-    rows = [
+    rows: list[tuple[str, ...]] = [
         _row(name, outcome, reference, published if published else None) for name, outcome in outcomes.items()
     ]
     notes = [note for name, outcome in outcomes.items() for note in _notes(name, outcome)]
@@ -110,6 +129,65 @@ def simulate_rounds(request: Request) -> Report:
         notes += [f"written: {path}" for path in written]
     size = f"{len(application.clients)} clients, {application.rounds} rounds"
     return Report(f"{application.name}: {size}, seed {request.seed}", headings, rows, notes)
+
+
+def simulate_multi_fedls(request: Request) -> Report:
+    """Scenarios of kind "multi_fedls" (Brum 2023): TIL and others on several clouds with revocations."""
+    scenario = parse_multi_fedls(request.content, request.where)
+    known = ("fed_cost_aware", *MULTI_FEDLS_POLICIES)
+    names = request.policies or ("multi_fedls", "multi_fedls_same_type", REFERENCE)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--policy is {name!r}: expected one of {', '.join(known)}")
+    outcomes = {name: _play_multi_fedls(scenario, name, request.seed) for name in names}
+    reference = outcomes.get(REFERENCE) or _play_multi_fedls(scenario, REFERENCE, request.seed)
+    headings = (
+        "policy",
+        "time",
+        "cost (USD)",
+        "savings (%)",
+        "revocations",
+        "server lost",
+        "rounds repeated",
+    )
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            _clock(outcome.time_s),
+            f"{outcome.cost_usd:.2f}",
+            f"{savings_percent(outcome, reference):.2f}",
+            str(len(outcome.interruptions)),
+            str(len(outcome.server_losses)),
+            str(sum(loss.round_index - loss.resumed_round for loss in outcome.server_losses)),
+        )
+        for name, outcome in outcomes.items()
+    ]
+    notes = [note for name, outcome in outcomes.items() for note in _notes(name, outcome)]
+    if request.out is not None:
+        written = write_results(request.out, outcomes, reference, request.seed, request.where)
+        notes += [f"written: {path}" for path in written]
+    application = scenario.deployment.application
+    size = f"{len(application.clients)} clients, {application.rounds} rounds"
+    return Report(f"{scenario.name}: {size}, seed {request.seed}", headings, rows, notes)
+
+
+def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Outcome:
+    """One policy; all tasks on demand lose no VM, so they keep no checkpoints."""
+    if name == "fed_cost_aware":
+        return play(scenario.deployment.application, FedCostAware(), seed)
+    policy = MultiFedLS(
+        scenario.deployment,
+        alpha=scenario.alpha,
+        placement=scenario.placement,
+        name=name,
+        **MULTI_FEDLS_POLICIES[name],
+    )
+    calm = name == REFERENCE and not scenario.deployment.conditions.interruptions
+    return play(scenario.unchecked if calm else scenario.deployment.application, policy, seed)
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
 def _cannot_rent_reference(application: Application) -> str | None:
@@ -164,5 +242,8 @@ def _notes(name: str, outcome: Outcome) -> list[str]:
     return notes
 
 
-SIMULATORS: dict[str, Callable[[Request], Report]] = {"rounds": simulate_rounds}
+SIMULATORS: dict[str, Callable[[Request], Report]] = {
+    "rounds": simulate_rounds,
+    "multi_fedls": simulate_multi_fedls,
+}
 """Simulator of each kind of scenario."""

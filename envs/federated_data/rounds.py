@@ -16,6 +16,9 @@ from envs.simulation.series import StepSeries
 
 BUNDLED = Path(__file__).resolve().parent
 PREFIX = "fedcostaware_"
+"""Of the files of the four data sets of Sinha 2025."""
+PREFIXES = {"rounds": PREFIX, "multi_fedls": "multi_fedls_"}
+"""By the kind of their scenarios; the rest of a file's name is the scenario's."""
 
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Usd = Annotated[FiniteFloat, Field(ge=0)]
@@ -25,22 +28,24 @@ class ScenarioError(ValueError):
     """A scenario file is wrong; one line says where, what was given and what is expected."""
 
 
-class _Part(BaseModel):
+class StrictModel(BaseModel):
+    """Part of a scenario file."""
+
     # A mistyped key would silently leave a default in force.
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Prices(_Part):
+class _Prices(StrictModel):
     times_s: list[NonNegativeInt] = Field(min_length=1)
     usd_hour: list[Usd] = Field(min_length=1)
 
 
-class _Availability(_Part):
+class _Availability(StrictModel):
     times_s: list[NonNegativeInt] = Field(min_length=1)
     available: list[bool] = Field(min_length=1)
 
 
-class _Zone(_Part):
+class _Zone(StrictModel):
     name: str = Field(min_length=1)
     spot_usd_hour: Usd | _Prices | None = None
     on_demand_usd_hour: Usd | None = None
@@ -48,7 +53,7 @@ class _Zone(_Part):
     spot_available: _Availability | None = None
 
 
-class _Client(_Part):
+class _Client(StrictModel):
     name: str = Field(min_length=1)
     images: PositiveInt | None = None
     epoch_warm_s: Annotated[FiniteFloat, Field(gt=0)]
@@ -58,12 +63,12 @@ class _Client(_Part):
     budget_usd: Usd | None = None
 
 
-class _Interruption(_Part):
+class _Interruption(StrictModel):
     client: str
     time_s: NonNegativeInt
 
 
-class _Scenario(_Part):
+class _Scenario(StrictModel):
     kind: Literal["rounds"]
     name: str = Field(min_length=1)
     source: str = ""
@@ -83,11 +88,16 @@ class _Scenario(_Part):
     interruptions: list[_Interruption] = Field(default_factory=list)
 
 
-def bundled_scenarios() -> list[str]:
-    """Names of the scenarios that come with the package."""
-    return sorted(
-        path.stem.removeprefix(PREFIX).replace("_", "-") for path in BUNDLED.glob(f"{PREFIX}*.json")
-    )
+def bundled_scenarios(kind: str = "rounds") -> list[str]:
+    """Names of the scenarios of a kind that come with the package."""
+    return sorted(_bundled(kind))
+
+
+def _bundled(kind: str) -> dict[str, Path]:
+    prefix = PREFIXES[kind]
+    return {
+        path.stem.removeprefix(prefix).replace("_", "-"): path for path in BUNDLED.glob(f"{prefix}*.json")
+    }
 
 
 def scenario_path(name: str) -> Path:
@@ -98,11 +108,11 @@ def scenario_path(name: str) -> Path:
     """
     if Path(name).is_file():
         return Path(name)
-    if name in bundled_scenarios():
-        return BUNDLED / f"{PREFIX}{name.replace('-', '_')}.json"
+    found = {name: path for kind in PREFIXES for name, path in _bundled(kind).items()}
+    if name in found:
+        return found[name]
     raise ScenarioError(
-        f"{name}: no such file, and no bundled scenario: expected a JSON file or one of "
-        f"{', '.join(bundled_scenarios())}"
+        f"{name}: no such file, and no bundled scenario: expected a JSON file or one of {', '.join(found)}"
     )
 
 
@@ -137,7 +147,7 @@ def parse_rounds(content: Mapping[str, Any], where: str) -> Application:
         scenario = _Scenario.model_validate(content)
         return _application(scenario)
     except ValidationError as error:
-        raise ScenarioError(f"{where}: {_one_line(error, content)}") from error
+        raise ScenarioError(f"{where}: {describe_error(error, content)}") from error
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from error
 
@@ -230,8 +240,8 @@ def _client(client: _Client, in_zone: Mapping[str, list[int]]) -> Client:
     )
 
 
-def _one_line(error: ValidationError, content: Mapping[str, Any]) -> str:
-    """The first thing that is wrong, with the client's or zone's own name."""
+def describe_error(error: ValidationError, content: Mapping[str, Any]) -> str:
+    """One line: the first thing that is wrong, with the client's or zone's own name."""
     first = error.errors()[0]
     place: list[str] = []
     node: Any = content

@@ -144,7 +144,7 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
         (changed(lambda s: s.update(rouns=4)), "rouns: unknown key"),
         (changed(lambda s: s.update(rounds="many")), "rounds"),
         (changed(lambda s: s.update(rounds=0)), "rounds"),
-        (changed(lambda s: s.update(kind="round")), "kind is 'round': expected one of rounds"),
+        (changed(lambda s: s.update(kind="round")), "kind is 'round': expected one of rounds, multi_fedls"),
         (changed(lambda s: s.pop("kind")), "kind is None"),
         (changed(lambda s: s["zones"][0].update(spot_usd_hour=-1)), "zone 'zone': spot_usd_hour"),
         (changed(lambda s: s.update(zones=[{"name": "z"}])), "zone 'z' has neither"),

@@ -148,7 +148,7 @@ class Application:
         checkpoint_s: seconds of training between two checkpoints; None: an interrupted epoch begins anew.
         epoch_cv: coefficient of variation of epoch times between rounds.
         spin_up_cv: the same of spin-up times.
-        run_cv: the same of a whole application: all its epochs are longer or shorter together.
+        run_cv: the same of a whole application: all its epochs and spin-ups are longer or shorter together.
         billing_minimum_s: seconds that every instance costs at least.
         free_first_s: an instance that the provider interrupts earlier than this costs nothing.
         server_usd_hour: price of a server that runs from the beginning to the end, and is never placed.
@@ -160,6 +160,8 @@ class Application:
         degradations: offers and links that are slower than expected for a while.
         spin_up_billed: whether an instance is paid from its request on, or from when it can work.
         spin_up_interrupted: whether the provider may take an instance that cannot work yet.
+        interruptions_per_task: the provider takes no more instances than that of a client, or of the server;
+            None: any number.
         closing_s: from the last aggregation until the instances end (results are fetched); they are paid.
     """
 
@@ -183,6 +185,7 @@ class Application:
     degradations: tuple[Degradation, ...] = ()
     spin_up_billed: bool = True
     spin_up_interrupted: bool = True
+    interruptions_per_task: int | None = None
     closing_s: int = 0
     run_cv: float = 0.0
 
@@ -208,6 +211,8 @@ class Application:
             "run_cv",
         ):
             require_at_least_zero(word, getattr(self, word))
+        if self.interruptions_per_task is not None:
+            require_at_least_zero("interruptions_per_task", self.interruptions_per_task)
         require_at_least_zero("server_usd_hour", self.server_usd_hour)
         if self.checkpoint_s is not None and self.checkpoint_s < 1:
             raise ValueError(f"checkpoint_s is {self.checkpoint_s}: expected seconds of at least 1, or none")

@@ -48,8 +48,10 @@ class Conditions:
         closing_s: from the last aggregation until the results are fetched.
         spin_up_billed: whether a VM is paid from its request, or from when it can work.
         spin_up_interrupted: whether a VM that cannot work yet may be revoked.
+        revocations_per_task: no task loses more VMs than this; None: any number.
         epoch_cv: coefficient of variation of epoch times between rounds.
-        run_cv: the same between runs: all epochs of a run are longer or shorter together.
+        run_cv: the same between runs: all epochs and spin-ups of a run are longer or shorter
+            together.
         spin_up_cv: the same of spin-up times.
         interruptions: given revocations.
     """
@@ -63,6 +65,7 @@ class Conditions:
     closing_s: int = 0
     spin_up_billed: bool = True
     spin_up_interrupted: bool = True
+    revocations_per_task: int | None = None
     epoch_cv: float = 0.0
     run_cv: float = 0.0
     spin_up_cv: float = 0.0
@@ -158,6 +161,7 @@ class Deployment:
             degradations=conditions.degradations,
             spin_up_billed=conditions.spin_up_billed,
             spin_up_interrupted=conditions.spin_up_interrupted,
+            interruptions_per_task=conditions.revocations_per_task,
             closing_s=conditions.closing_s,
         )
 

@@ -30,11 +30,13 @@ class Draws:
         clients, rounds = application.clients, application.rounds
         shape = (len(clients), rounds)
         epoch = _factors(streams.generator("job_sizes"), application.epoch_cv, shape)
+        self._run_factor = 1.0
         if application.run_cv:
             sequence = streams.sequence("job_sizes")
             key = (*sequence.spawn_key, len(clients))
             generator = np.random.default_rng(np.random.SeedSequence(sequence.entropy, spawn_key=key))
-            epoch *= _factors(generator, application.run_cv, (1, 1))
+            self._run_factor = float(_factors(generator, application.run_cv, (1, 1))[0, 0])
+            epoch *= self._run_factor
         self._epoch_factors: list[list[float]] = epoch.tolist()
         warm = np.array([client.epoch_warm_s for client in clients])[:, None] * epoch
         cold = np.array([client.epoch_cold_s for client in clients])[:, None] * epoch
@@ -73,7 +75,7 @@ class Draws:
         application = self._application
         task = application.clients[client] if client >= 0 else application.server
         assert task is not None
-        mean_s = application.spin_up_s(task, offer)
+        mean_s = application.spin_up_s(task, offer) * self._run_factor
         if client >= 0 and (attempt == 0 or not application.spin_up_cv):
             return max(0, round(mean_s * self._spin_up_factors[client][round_index]))
         sequence = self._streams.sequence("launches")

@@ -20,11 +20,13 @@ class Member:
         "attempt_round",
         "bills",
         "budget_usd",
+        "carried_s",
         "epochs_here",
         "finished_s",
         "generation",
         "has_task",
         "index",
+        "interruptions",
         "kept_rounds",
         "launched_s",
         "messages_s",
@@ -69,12 +71,16 @@ class Member:
         self.started_s: int | None = None
         self.finished_s: int | None = None
         self.messages_s = 0.0
+        self.carried_s = 0.0
+        """What rounding to whole seconds took off its latest epoch (the server's: aggregation)."""
         self.spent_usd = 0.0
         """All closed bills."""
         self.generation = 0
         """Counts instances and plans; an event of an older generation is void."""
         self.trainings = 0
         """Counts trainings; the end of an older one is void."""
+        self.interruptions = 0
+        """Instances that the provider took."""
         self.kept_rounds = 0
         """Rounds whose aggregated weights its instance keeps."""
         self.whole_s = 0

@@ -36,7 +36,7 @@ from envs.simulation.federations.rounds.server import SERVER
 
 MAX_POSTPONEMENTS = 100_000
 """A client whose planned start is put off so often in one round is not meant to train."""
-MAX_SERVER_LOSSES = 100_000
+MAX_SERVER_LOSSES = 10_000
 """A server that is revoked so often never ends its application."""
 
 
@@ -263,6 +263,21 @@ class RoundsWorld:
             server_losses=self._server_losses,
         )
 
+    @property
+    def rounds_done(self) -> int:
+        """Rounds that are completed."""
+        return len(self._completed)
+
+    @property
+    def interrupted(self) -> int:
+        """Instances that the provider has taken."""
+        return len(self._interruptions)
+
+    @property
+    def left(self) -> int:
+        """Clients that have left."""
+        return len(self._exclusions)
+
     def _members(self) -> list[Member]:
         """The server, where it is a task, and all clients."""
         return self.clients if self.server is None else [self.server, *self.clients]
@@ -366,6 +381,8 @@ class RoundsWorld:
         seconds = application.server_aggregation_s(self.server.offer) * self._slowdown(self.server.offer)
         if application.checkpoints is not None:
             seconds += application.checkpoints.after_round_s(self.round_index + 1)
+        seconds += self.server.carried_s
+        self.server.carried_s = seconds - round(seconds)
         return round(seconds)
 
     def _close(self) -> None:
@@ -463,7 +480,8 @@ class RoundsWorld:
         self._push(self.now_s + spin_up_s, _Event.READY, member)
         exposed_s = self.now_s if self.application.spin_up_interrupted else self.now_s + spin_up_s
         interruption_s = self._draws.next_interruption_s(member.index, offer, exposed_s)
-        if interruption_s is not None:
+        most = self.application.interruptions_per_task
+        if interruption_s is not None and (most is None or member.interruptions < most):
             self._push(interruption_s, _Event.INTERRUPTED, member)
         if affordable_s is not None:
             self._push(affordable_s, _Event.BROKE, member)
@@ -517,8 +535,11 @@ class RoundsWorld:
         if self.server is not None and self.server.offer is not None:
             member.messages_s *= self._link_slowdown(member.offer, self.server.offer)
         beside_s = member.messages_s + self._client_checkpoint_s
-        whole_s = max(1, round(warm_s * slowdown + beside_s))
-        return whole_s, max(whole_s, round(cold_s * slowdown + beside_s))
+        exact_s = warm_s * slowdown + beside_s + member.carried_s
+        whole_s = max(1, round(exact_s))
+        # What rounding takes off one epoch is added to the next: many short rounds last what they should.
+        member.carried_s = exact_s - whole_s
+        return whole_s, whole_s + round((cold_s - warm_s) * slowdown)
 
     def _messages_s(self, offer: int) -> float:
         """Mean seconds of a client's messages per round, with the server's present place; 0 before that."""
@@ -558,6 +579,7 @@ class RoundsWorld:
 
     def _interrupt(self, member: Member) -> None:
         self._interruptions.append((member.index, self.now_s))
+        member.interruptions += 1
         self._end_instance(member, by_provider=True)
         if member.state is State.TRAINING:
             self._keep_checkpoint(member)
