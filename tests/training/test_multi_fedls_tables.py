@@ -122,7 +122,7 @@ def test_the_document_is_shown_as_tables() -> None:
         "revocation_mean_s": 7200.0,
         "reading": "counted",
         "figures": dict(zip(METRICS, (alone, figure, known), strict=True)),
-        "why": "Because.",
+        "why": "Because",
     }
     text = render_multi_fedls({"rows": [row]})
     line = "| on demand, spot | 7200 | counted | 1.23; - | 1:01:01 [1:00:00, 2:00:00]; **2:00:01** | 1.23 "
