@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agents.evolved import EvolvedPolicy
 from agents.networks.base import ValueNetwork
 from agents.networks.pairwise import PairwiseNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
+from agents.rounds.scorer import RoundScorer, RoundScorerPolicy
+from agents.scorer.policy import Scorer, ScorerPolicy
 
-CLUSTER_COUNT_INDEPENDENT = frozenset({"spotweave", "scorer"})
+EVOLVED = frozenset({"scorer", "round_scorer"})
+"""Agent kinds that learn by evolution: for clusters that queue, and for federated tasks."""
+CLUSTER_COUNT_INDEPENDENT = frozenset({"spotweave"}) | EVOLVED
 """Agent kinds whose checkpoints serve any number of clusters."""
 
 
@@ -52,3 +57,16 @@ def make_network(
             settings.get("rounds", False),
         )
     raise ValueError(f"unknown agent kind {kind!r}: expected rl_lsfc, rl_fc or spotweave")
+
+
+def make_evolved(kind: str, hidden: int, name: str) -> EvolvedPolicy:
+    """A policy of one of the kinds in `EVOLVED`, its weights all zero: it acts as its rule.
+
+    Raises:
+        ValueError: for another kind.
+    """
+    if kind == "scorer":
+        return ScorerPolicy(Scorer(hidden), name)
+    if kind == "round_scorer":
+        return RoundScorerPolicy(RoundScorer(hidden), name)
+    raise ValueError(f"unknown agent kind {kind!r}: expected {' or '.join(sorted(EVOLVED))}")

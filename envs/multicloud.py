@@ -63,7 +63,7 @@ class MultiCloudEnv(WorldEnv):
     - `clusters` (C, 21): quota, speed, instances in use, price, on-demand price, availability now and lately,
       launch time, notice, provider, region, ...
     - `occupation` (C, 105): used / quota, sampled every 300 s, latest last; 0 before the first.
-    - `jobs` (J, 31): category, standard time, batches, slack, progress, data, interruptions, ... by arrival.
+    - `jobs` (J, 32): category, standard time, batches, slack, progress, data, interruptions, ... by arrival.
     - `pairs` (J, C, 13): executors, execution time, egress and transfer of the job on the offer, and what
       follows from them (fits, deadline missed even without waiting, finish, cost).
     - `action_mask` (J * (C + 1),) int8.

@@ -25,6 +25,7 @@ CATEGORY_COLOURS = {
     Category.STREAMING: "#56B4E9",
     Category.TIME_CRITICAL: "#E69F00",
     Category.GENERAL: "#BBBBBB",
+    Category.FEDERATED: "#009E73",
 }
 MISS_COLOUR = "#D55E00"
 PRICE_COLOUR = "#CC79A7"

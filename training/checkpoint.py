@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from agents.factory import CLUSTER_COUNT_INDEPENDENT, make_network
+from agents.evolved import EvolvedPolicy
+from agents.factory import CLUSTER_COUNT_INDEPENDENT, EVOLVED, make_evolved, make_network
 from agents.rules.appraisal import Appraiser
-from agents.scorer.policy import Scorer, ScorerPolicy
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldError, WorldSpec
 from training.adapters.flat_policy import FlatPolicy, load_flat_policy
@@ -21,7 +21,7 @@ from training.files import write_atomically
 
 FORMAT = 1
 
-TrainedPolicy = ValuePolicy | ScorerPolicy | FlatPolicy
+TrainedPolicy = ValuePolicy | EvolvedPolicy | FlatPolicy
 """What a checkpoint may hold."""
 
 
@@ -131,8 +131,8 @@ def load_policy(
         )
     if kind in LIBRARY_KINDS:
         return load_flat_policy(state, spec, weights, device)
-    if kind == "scorer":
-        return _load_scorer(path, state, weights)
+    if kind in EVOLVED:
+        return _load_evolved(path, state, weights)
     network = make_network(state["agent"], trained["n_clusters"], state["scales"], state["weights"])
     try:
         network.load_state_dict(state["network"])
@@ -153,16 +153,17 @@ def load_policy(
     return ValuePolicy(network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"])
 
 
-def _load_scorer(path: Path, state: dict[str, Any], weights: Sequence[float] | None) -> ScorerPolicy:
+def _load_evolved(path: Path, state: dict[str, Any], weights: Sequence[float] | None) -> EvolvedPolicy:
     if weights and list(weights) != state["weights"]:
         raise CheckpointError(
             f"{path} was trained on the objective itself: its weights cannot be changed without retraining"
         )
-    scorer = Scorer(state["agent"]["pair_size"])
+    agent = state["agent"]
+    policy = make_evolved(agent["kind"], agent["pair_size"], agent["name"])
     try:
-        scorer.load_state_dict(state["network"])
+        policy.network.load_state_dict(state["network"])
     except RuntimeError as error:
         raise CheckpointError(
             f"{path} holds weights that its own settings do not fit: train again"
         ) from error
-    return ScorerPolicy(scorer, state["agent"]["name"])
+    return policy

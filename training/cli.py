@@ -81,12 +81,14 @@ def envs() -> None:
 @app.command()
 def policies() -> None:
     """List every rule and every agent with its source."""
+    from agents.rounds.rules import ROUND_RULE_SOURCES
     from agents.rules import RULES
 
     rows = [
         (rule.name, "market rule" if rule.market else "rule", rule.title, rule.source)
         for rule in RULES.values()
     ]
+    rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]
     rows += [(name, "agent", title, source) for name, (title, source) in AGENTS.items()]
     show(("name", "kind", "title", "source"), rows)
 

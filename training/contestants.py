@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from agents.named import RULE_NAMES, named_rule
 from agents.policy import Policy
-from agents.rules import RULES, make_rule
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError
@@ -38,7 +38,7 @@ def load_checkpoints(
         policy = load_policy(policy_file(path), spec, weights, device)
         if name is not None:
             policy.name = name
-        if policy.name in loaded or policy.name in RULES:
+        if policy.name in loaded or policy.name in RULE_NAMES:
             taken = "another checkpoint" if policy.name in loaded else "a rule"
             raise UsageError(
                 f"{path} holds {policy.name!r}, the name of {taken}: name it yourself, "
@@ -60,7 +60,7 @@ def contestants(
     """
     if names is None:
         rules = sorted(default_rules, key=lambda name: name != "maf") if not loaded else default_rules
-        return [policy for policy, _ in loaded.values()] + [make_rule(name) for name in rules]
+        return [policy for policy, _ in loaded.values()] + [named_rule(name) for name in rules]
     for name, (_, path) in loaded.items():
         if name not in names:
             raise UsageError(f"checkpoint {path} holds {name!r}, which policies= does not name: add it there")
@@ -68,14 +68,14 @@ def contestants(
     for name in names:
         if name in loaded:
             policies.append(loaded[name][0])
-        elif name in RULES:
-            policies.append(make_rule(name))
+        elif name in RULE_NAMES:
+            policies.append(named_rule(name))
         else:
-            near = get_close_matches(name, [*RULES, *loaded], 1)
+            near = get_close_matches(name, [*RULE_NAMES, *loaded], 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise UsageError(
                 f"policy {name!r} is not a rule, so it needs a checkpoint of that name "
-                f"(checkpoint=PATH): {hint}rules are {', '.join(RULES)}"
+                f"(checkpoint=PATH): {hint}rules are {', '.join(RULE_NAMES)}"
             )
     return policies
 

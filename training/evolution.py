@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.evolved import EvolvedPolicy
 from agents.learning.evolution import EvolutionStrategy
-from agents.scorer.policy import Scorer, ScorerPolicy
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.rounds import RoundReport
@@ -27,14 +27,13 @@ class EvolutionTrainer:
     Args:
         worlds: worlds with an even number of lanes each; several, of different systems, train one policy
             for all.
-        hidden: hidden units of the scorer.
+        policy: what is trained.
         settings: the trainer's settings.
         seed: root of all random streams of the run.
-        name: the policy's name.
     """
 
     def __init__(
-        self, worlds: Sequence[BatchWorld], hidden: int, settings: TrainerSettings, seed: int, name: str
+        self, worlds: Sequence[BatchWorld], policy: EvolvedPolicy, settings: TrainerSettings, seed: int
     ) -> None:
         odd = [world.n_lanes for world in worlds if world.n_lanes % 2]
         if odd:
@@ -50,13 +49,17 @@ class EvolutionTrainer:
         self.settings = settings
         self.seed = seed
         self.episodes_done = 0
-        network = Scorer(hidden)
-        start = network.layout.start(streams.generator("network_weights"))
+        layout = policy.network.layout
+        start = layout.start(streams.generator("network_weights"))
         self.strategy = EvolutionStrategy(
-            start, network.layout.scales(), settings.evolution.sigma, streams.generator("exploration")
+            start,
+            layout.scales(),
+            settings.evolution.sigma,
+            streams.generator("exploration"),
+            settings.evolution.unit,
         )
-        network.set_vector(start)
-        self.policy = ScorerPolicy(network, name)
+        policy.network.set_vector(start)
+        self.policy = policy
 
     def round(self) -> RoundReport:
         """Try one variant per lane, then move the weights."""

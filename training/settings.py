@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agents.factory import EVOLVED
 from envs.simulation.world import WorldError
 from training.adapters.settings import ComparatorSettings, LibraryKind
 
-AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave", "scorer"] | LibraryKind
+AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave", "scorer", "round_scorer"] | LibraryKind
 Learning = Literal["monte_carlo", "counterfactual", "evolution"]
 
 
@@ -23,10 +24,11 @@ class AgentSettings:
     Attributes:
         name: shown in tables and written into checkpoints.
         kind: the network: "rl_lsfc" and "rl_fc" of Liu 2022, "spotweave", the pairwise network, or
-            "scorer", the small compiled one for clusters that queue.
+            "scorer", the small compiled one for clusters that queue, or "round_scorer", the small one for
+            federated tasks.
         learning: "monte_carlo" regresses what each decision of an episode turned out to be worth,
             "counterfactual" tries the choices of a decision in copies of the world, "evolution"
-            (scorer) tries variants of the weights on whole episodes.
+            (scorer, round_scorer) tries variants of the weights on whole episodes.
         features: "table_5_1" (the state of chapter 5), "table_4_1" (of chapter 4; rl_fc) or "all" (every
             column); for rl_lsfc and rl_fc.
         weights: scalarisation weights of the value components; empty: the world's defaults.
@@ -107,12 +109,15 @@ class EvolutionSettings:
 
     Attributes:
         sigma: size of the variations.
+        unit: what differences of return are measured in: "rms", their root mean square, or "median", which
+            suits episodes of very different size.
         penalties: by metric, what a unit of it takes off an episode's return, on top of the objective:
             shifts the balance between its parts. The checkpoint is chosen on validation in the same way.
         threads: the lanes are split among this many threads.
     """
 
     sigma: float = 0.1
+    unit: Literal["rms", "median"] = "rms"
     threads: int = 2
     penalties: dict[str, float] = field(default_factory=dict)
 
@@ -195,16 +200,15 @@ def check_agent(agent: AgentSettings) -> None:
     for name in ("lstm_size", "shared_size", "head_size", "embedding_size", "pair_size"):
         if getattr(agent, name) < 1:
             raise WorldError(f"agent.{name} is {getattr(agent, name)}: expected at least 1")
-    if (agent.kind == "scorer") != (agent.learning == "evolution"):
+    if (agent.kind in EVOLVED) != (agent.learning == "evolution"):
         raise WorldError(
-            f"agent.kind={agent.kind} does not go with agent.learning={agent.learning}: the kind scorer "
-            "learns by "
-            "evolution, and no other kind does"
+            f"agent.kind={agent.kind} does not go with agent.learning={agent.learning}: the kinds "
+            f"{' and '.join(sorted(EVOLVED))} learn by evolution, and no other kind does"
         )
-    if agent.kind == "scorer" and (agent.weights or agent.scales):
+    if agent.kind in EVOLVED and (agent.weights or agent.scales):
         raise WorldError(
-            "agent.weights and agent.scales do not go with agent.kind=scorer, which learns the objective "
-            "itself: leave them out"
+            f"agent.weights and agent.scales do not go with agent.kind={agent.kind}, which learns the "
+            "objective itself: leave them out"
         )
     if len(agent.hidden_sizes) != 2 or min(agent.hidden_sizes) < 1:
         raise WorldError(f"agent.hidden_sizes is {agent.hidden_sizes}: expected two sizes of at least 1")

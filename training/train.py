@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from agents.rules import make_rule
+from agents.named import named_rule
 from training.adapters.settings import require_library
 from training.adapters.trainer import LibraryTrainer
 from training.checkpoint import load_policy, save_policy
@@ -59,7 +59,7 @@ def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSett
     require_library(agent.kind)
     check_agent(agent)
     check_trainer(settings)
-    make_rule(settings.guide)
+    named_rule(settings.guide)
     return agent, settings, choose_device(run.device)
 
 
@@ -77,7 +77,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
         card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}
         save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
 
-    session = Session(trainer, worlds, make_rule(settings.guide), settings, run, save)
+    session = Session(trainer, worlds, named_rule(settings.guide), settings, run, save)
     if state is not None:
         try:
             session.restore(state)
@@ -95,7 +95,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
             trainer.close()
     if settings.test_episodes and len(worlds) == 1:
         policy = load_policy(run.policy, spec)
-        rules = [make_rule(name) for name in entry.rules]
+        rules = [named_rule(name) for name in entry.rules]
         compare_after_training(worlds[0], policy, rules, settings.test_episodes, run.path, values)
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
     print(f"policy: {run.policy}")

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from agents.factory import make_network
+from agents.factory import make_evolved, make_network
+from agents.named import named_rule
 from agents.rules import make_rule
 from agents.rules.appraisal import Appraiser
 from envs.simulation.streams import Streams
@@ -55,8 +56,9 @@ def build_trainer(
         spec = entry.build(config, 1).spec
         return make_library_trainer(task), spec.scales, spec.objective_weights
     if agent.learning == "evolution":
-        worlds = _evolution_worlds(entry, config, settings)
-        trainer = EvolutionTrainer(worlds, agent.pair_size, settings, seed, agent.name)
+        worlds = _evolution_worlds(entry, config, agent.kind, settings)
+        policy = make_evolved(agent.kind, agent.pair_size, agent.name)
+        trainer = EvolutionTrainer(worlds, policy, settings, seed)
         return trainer, worlds[0].spec.scales, worlds[0].spec.objective_weights
     if len(entry.members_of(config, "train")) > 1:
         raise UsageError(
@@ -67,13 +69,15 @@ def build_trainer(
     return make_trainer(entry.build(config, lanes), agent, settings, seed, device)
 
 
-def _evolution_worlds(entry: WorldEntry, config: Any, settings: TrainerSettings) -> list[BatchWorld]:
+def _evolution_worlds(
+    entry: WorldEntry, config: Any, kind: str, settings: TrainerSettings
+) -> list[BatchWorld]:
     """Worlds that share `settings.lanes` lanes evenly, two at least each: one per member, or per thread."""
-    if entry.appraiser != "tuned":
+    if kind not in entry.evolved:
+        suited = ", ".join(entry.evolved) or "none"
         raise UsageError(
-            "agent.kind=scorer corrects the rule tuned, which knows clusters that queue and no priced "
-            "offers: "
-            "use it with +env=multicluster"
+            f"agent.kind={kind} does not know the tasks of this environment: kinds that learn by evolution "
+            f"here are {suited}"
         )
     members = entry.members_of(config, "train")
     if len(members) == 1:
@@ -105,7 +109,7 @@ def make_trainer(
     torch.manual_seed(Streams(seed).key("network_weights") % 2**63)
     network = make_network(dataclasses.asdict(agent), spec.n_clusters, scales, weights).to(device)
     kind = CounterfactualTrainer if counterfactual else MonteCarloTrainer
-    guide = make_rule(settings.guide)
+    guide = named_rule(settings.guide)
     appraiser = None if agent.appraiser == "none" else Appraiser(agent.appraiser)
     trainer = kind(
         world,

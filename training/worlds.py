@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from agents.rounds.rules import ROUND_RULES
+from envs.federated_episodes import FederatedConfig, build_federated
 from envs.infrastructure import AnyClustersConfig
 from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
@@ -25,6 +27,7 @@ class WorldEntry:
         appraiser: rule whose expected costs the agent `spotweave` takes as input (agent.appraiser=auto).
         rules: rules shown beside a policy by default, the strongest included.
         build_recording: makes a world of one lane that keeps a `timeline` for pictures, or None.
+        evolved: agent kinds that learn by evolution here.
         members: the settings of the worlds that stand behind one setting, to train on or to validate on,
             where there are several.
     """
@@ -37,6 +40,7 @@ class WorldEntry:
     rules: Sequence[str]
     build_recording: Callable[[Any], BatchWorld] | None = None
     members: Callable[[Any, Literal["train", "validation"]], list[Any]] | None = None
+    evolved: tuple[str, ...] = ()
 
     def members_of(self, config: Any, split: Literal["train", "validation"]) -> list[Any]:
         """The settings of the worlds behind `config`: itself alone unless the entry knows better."""
@@ -89,6 +93,7 @@ WORLDS: dict[str, WorldEntry] = {
         "tuned",
         (*CLUSTER_RULES, "ih_filter"),
         lambda config: SliceWorld(config, 1, record=True),
+        evolved=("scorer",),
     ),
     "anyclusters": WorldEntry(
         "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",
@@ -99,6 +104,7 @@ WORLDS: dict[str, WorldEntry] = {
         (*CLUSTER_RULES, "ih_filter"),
         lambda config: SliceWorld(config.drawn(), 1, record=True),
         lambda config, split: config.members_of(split),
+        evolved=("scorer",),
     ),
     "chapter4": WorldEntry(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
@@ -108,5 +114,16 @@ WORLDS: dict[str, WorldEntry] = {
         "tuned",
         CHAPTER_4_RULES,
         lambda config: SliceWorld(config.world(), 1, record=True),
+        evolved=("scorer",),
+    ),
+    "federated": WorldEntry(
+        "federated applications whose rounds train on spot and on-demand offers of several zones",
+        FederatedConfig,
+        build_federated,
+        "spotweave",
+        "tuned",
+        tuple(ROUND_RULES),
+        lambda config: build_federated(config, 1),
+        evolved=("round_scorer",),
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ EPSILON = 1e-8
 AVERAGE_DECAY = 0.97
 AVERAGE_AFTER = 20
 DIFFERENCE_CLIP = 2.5
-"""Bound on a difference of returns in units of their root mean square: one odd episode must not steer."""
+"""Bound on a difference of returns in its unit: one odd episode must not steer."""
+MEDIAN_TO_DEVIATION = 1.4826
+"""Standard deviation of a normal distribution divided by the median of its absolute values."""
 
 
 class EvolutionStrategy:
@@ -29,6 +31,8 @@ class EvolutionStrategy:
         scales: (D,) how finely each weight is varied.
         sigma: size of the variations.
         rng: the run's "exploration" stream.
+        unit: what differences of return are measured in: their root mean square, or their median size, which
+            a few episodes with very large differences do not change.
     """
 
     def __init__(
@@ -37,8 +41,10 @@ class EvolutionStrategy:
         scales: NDArray[np.float32],
         sigma: float,
         rng: np.random.Generator,
+        unit: Literal["rms", "median"] = "rms",
     ) -> None:
         self.rng = rng
+        self.unit = unit
         self.sigma = sigma
         self.scales = scales
         self.theta = start.copy()
@@ -70,9 +76,10 @@ class EvolutionStrategy:
             raise ValueError(f"expected {2 * len(self._directions)} returns, got shape {returns.shape}")
         differences = returns[0::2] - returns[1::2]
         spread = float(np.sqrt(np.mean(differences**2)))
+        typical = spread if self.unit == "rms" else MEDIAN_TO_DEVIATION * float(np.median(abs(differences)))
         self.steps += 1
-        if spread > 0.0:
-            steps = np.clip(differences / spread, -DIFFERENCE_CLIP, DIFFERENCE_CLIP)
+        if typical > 0.0:
+            steps = np.clip(differences / typical, -DIFFERENCE_CLIP, DIFFERENCE_CLIP)
             gradient = (steps @ self._directions) / len(steps)
             self._first = BETA_1 * self._first + (1 - BETA_1) * gradient
             self._second = BETA_2 * self._second + (1 - BETA_2) * gradient**2

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.policy import Policy
+from agents.evolved import EvolvedPolicy
 from agents.rules.choice import NO_ACTION
 from agents.rules.tuned import TunedParameters
 from agents.scorer.columns import N_PLACE_COLUMNS, count_jobs, describe_clusters
@@ -60,7 +60,7 @@ class Scorer:
             raise RuntimeError(str(error)) from error
 
 
-class ScorerPolicy(Policy):
+class ScorerPolicy(EvolvedPolicy):
     """Acts on the highest score of a small network that corrects the tuned rule (see `agents.scorer.kernel`).
 
     It takes no draw and remembers nothing. It never chooses to wait where a cluster is valid.
@@ -71,9 +71,14 @@ class ScorerPolicy(Policy):
     """
 
     def __init__(self, network: Scorer, name: str) -> None:
-        self.network = network
+        self._network = network
         self.name = name
         self._rule = TunedParameters().vector()
+
+    @property
+    def network(self) -> Scorer:
+        """The weights."""
+        return self._network
 
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) flat actions for observations with a leading axis of n.

@@ -97,6 +97,7 @@ class JobField(IntEnum):
     HAS_BUDGET = 28
     BUDGET_LEFT_USD = 29
     OTHERS_USD_HOUR = 30  # price of all instances that its application holds beside its own, now
+    TIME_ERROR_S = 31  # by how much expected ends of rounds and launches of its application were off lately
 
 
 class PairField(IntEnum):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.factory import make_evolved
 from agents.learning.evolution import EvolutionStrategy
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
@@ -41,7 +42,8 @@ def make(
         learning_rate=ScheduleSettings(0.2, 0.2),
         evolution=EvolutionSettings(sigma=0.1, threads=2),
     )
-    return EvolutionTrainer([SliceWorld(config, lanes) for _ in range(worlds)], 4, settings, seed, "evolved")
+    policy = make_evolved("scorer", 4, "evolved")
+    return EvolutionTrainer([SliceWorld(config, lanes) for _ in range(worlds)], policy, settings, seed)
 
 
 def test_the_two_of_a_pair_play_the_same_episode_and_no_other_pair_does() -> None:
@@ -169,4 +171,4 @@ def test_it_is_refused_where_offers_have_prices(command: Command, tmp_path: Path
         "agent.learning=evolution",
         f"out={tmp_path / 'run'}",
     )
-    assert "agent.kind=scorer corrects the rule tuned" in outcome.mistake
+    assert "agent.kind=scorer does not know the tasks of this environment" in outcome.mistake

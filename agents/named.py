@@ -1,0 +1,26 @@
+"""Every rule by name, whatever it is made for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from agents.policy import Policy
+from agents.rounds.rules import ROUND_RULES
+from agents.rules import RULES, make_rule
+
+RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES)
+
+
+def named_rule(name: str) -> Policy:
+    """The rule `name` with its default parameters.
+
+    Raises:
+        ValueError: for an unknown name (all names and the closest one are given).
+    """
+    if name in ROUND_RULES:
+        return ROUND_RULES[name]()
+    if name in RULES:
+        return make_rule(name)
+    near = get_close_matches(name, RULE_NAMES, 1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise ValueError(f"unknown rule {name!r}{hint}: expected one of {', '.join(RULE_NAMES)}")

@@ -1,0 +1,207 @@
+"""Where federated episodes come from: a scenario, or applications drawn on recorded and plain markets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, cast
+
+import numpy as np
+
+from envs.federated_data.rounds import ScenarioError, parse_rounds, read_json, scenario_path
+from envs.market_data import recorded_market
+from envs.simulation.federations.episodes.source import ApplicationSource, OneApplication
+from envs.simulation.federations.episodes.world import FederatedWorld
+from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
+from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.market.config import MarketConfig
+from envs.simulation.market.source import MarketData
+from envs.simulation.series import StepSeries
+from envs.simulation.streams import Streams, episode_sequence
+from envs.simulation.world import EpisodeKey, WorldError
+
+Kind = Literal["one_zone", "zones", "mixed"]
+HISTORY_S = 7 * 86_400
+LONGEST_S = 14 * 86_400
+_HOUR_S = 3600
+
+
+@dataclass
+class FederatedConfig:
+    """What `spotweave/Federated-v0` simulates.
+
+    Attributes:
+        scenario: a scenario file, or the name of a bundled one (docs/federated-rounds.md); empty: every
+            episode draws an application.
+        market: of drawn applications: "one_zone" (a constant price, as in Sinha 2025), "zones" (recorded AWS
+            spot zones with their availability, and on-demand offers) or "mixed".
+        clients_least: fewest clients of a drawn application.
+        clients_most: most clients.
+        rounds_least: fewest rounds.
+        rounds_most: most rounds.
+        time_weight: per cent of cost that one per cent of delay weighs as much as.
+        measured: whether tasks' mean times are known beforehand (pre-scheduling) or learned in the rounds.
+        budget_share: share of drawn applications whose clients have budgets.
+    """
+
+    scenario: str = ""
+    market: Kind = "mixed"
+    clients_least: int = 2
+    clients_most: int = 8
+    rounds_least: int = 6
+    rounds_most: int = 24
+    time_weight: float = 2.5
+    measured: bool = False
+    budget_share: float = 0.1
+
+    def validate(self) -> None:
+        """Raises WorldError for a configuration that makes no sense."""
+        for least, most in (("clients_least", "clients_most"), ("rounds_least", "rounds_most")):
+            low, high = getattr(self, least), getattr(self, most)
+            if not 1 <= low <= high:
+                raise WorldError(f"env.{least} is {low} and env.{most} {high}: expected 1 <= least <= most")
+        if not (math.isfinite(self.time_weight) and self.time_weight >= 0):
+            raise WorldError(f"env.time_weight is {self.time_weight}: expected a number >= 0")
+        if not 0 <= self.budget_share <= 1:
+            raise WorldError(f"env.budget_share is {self.budget_share}: expected a share between 0 and 1")
+
+
+@dataclass
+class DrawnApplications:
+    """Applications whose clients, times and market are drawn for each episode. An `ApplicationSource`.
+
+    Args:
+        config: ranges.
+        data: recorded markets.
+    """
+
+    config: FederatedConfig
+    data: MarketData
+
+    @cached_property
+    def _recorded(self) -> list[int]:
+        """Offers of the recorded market with recorded (or no limits of) availability: AWS."""
+        return [
+            k
+            for k, offer in enumerate(self.data.offers)
+            if offer.provider == "aws" and self.data.availability[k] is not None
+        ]
+
+    @property
+    def n_offers(self) -> int:
+        """The recorded offers; a plain market has two."""
+        return 2 if self.config.market == "one_zone" else max(2, len(self._recorded))
+
+    @property
+    def offer_names(self) -> tuple[str, ...]:
+        """Names of the recorded offers; in a plain market the first two are spot and on demand."""
+        if self.config.market == "one_zone":
+            return ("spot", "on-demand")
+        return tuple(self.data.offers[k].name for k in self._recorded)
+
+    def application(self, key: EpisodeKey) -> Application:
+        """The application of an episode."""
+        streams = Streams(episode_sequence(key.seed, key.split, key.index))
+        market = streams.generator("window")
+        sizes = streams.generator("arrivals")
+        plain = self.config.market == "one_zone"
+        if self.config.market == "mixed":
+            plain = bool(market.random() < 0.5)
+        offers = self._plain(market) if plain else self._zones(key, market)
+        n = int(sizes.integers(self.config.clients_least, self.config.clients_most + 1))
+        rounds = int(sizes.integers(self.config.rounds_least, self.config.rounds_most + 1))
+        slowest_s = math.exp(sizes.uniform(math.log(300), math.log(1800)))
+        shares = np.exp(sizes.uniform(math.log(0.03), 0.0, n))
+        shares /= shares.max()
+        cold_s, spin_up_s = sizes.uniform(20, 200), sizes.uniform(60, 240)
+        budgeted = bool(sizes.random() < self.config.budget_share)
+        generosity = sizes.uniform(0.4, 1.2, n)
+        dearest = max(offer.tariff.usd_hour(0) for offer in offers)
+        epoch_cv = float(sizes.choice([0.005, 0.01, 0.02, 0.05]))
+        clients = []
+        for k in range(n):
+            warm_s = max(5.0, float(slowest_s * shares[k]))
+            whole_s = spin_up_s + cold_s + rounds * (warm_s + 0.5 * (cold_s + spin_up_s))
+            usd = float(generosity[k]) * dearest * whole_s / _HOUR_S + 2 * dearest * spin_up_s / _HOUR_S
+            clients.append(
+                Client(
+                    f"client {k + 1}",
+                    warm_s,
+                    warm_s + cold_s,
+                    float(spin_up_s),
+                    tuple(range(len(offers))),
+                    usd if budgeted else None,
+                )
+            )
+        return Application(
+            name="drawn",
+            rounds=rounds,
+            clients=tuple(clients),
+            offers=offers,
+            aggregation_s=int(sizes.integers(0, 20)),
+            start_together=False,
+            epoch_cv=epoch_cv,
+            spin_up_cv=0.1,
+            free_first_s=0 if plain else _HOUR_S,
+        )
+
+    def _plain(self, rng: np.random.Generator) -> tuple[Offer, ...]:
+        """One zone, constant prices; every other market interrupts."""
+        on_demand = float(rng.uniform(0.5, 3.5))
+        spot = on_demand * float(rng.uniform(0.25, 0.6))
+        mean_s = float(rng.choice([0.0, 0.0, 2.0, 4.0])) * _HOUR_S
+        return (
+            Offer("spot", "zone", Market.SPOT, Tariff.constant(spot), mean_s if mean_s else None),
+            Offer("on-demand", "zone", Market.ON_DEMAND, Tariff.constant(on_demand)),
+        )
+
+    def _zones(self, key: EpisodeKey, rng: np.random.Generator) -> tuple[Offer, ...]:
+        """Recorded zones from a moment of the split on, with what was recorded before it as their past."""
+        start, end = self.data.splits[key.split]
+        origin = int(rng.integers(start, max(start + 1, end - 2 * 86_400)))
+        return tuple(self._recorded_offer(k, start, origin, end) for k in self._recorded)
+
+    def _recorded_offer(self, k: int, start: int, origin: int, end: int) -> Offer:
+        offer, spot = self.data.offers[k], self.data.offers[k].market == "spot"
+        since = max(start, origin - HISTORY_S)
+        return Offer(
+            name=offer.name,
+            zone=offer.zone or offer.region,
+            market=Market.SPOT if spot else Market.ON_DEMAND,
+            tariff=Tariff.of(_shifted(self.data.price_usd_hour[k], since, end, origin)),
+            availability=self._availability(k, since, end, origin) if spot else None,
+        )
+
+    def _availability(self, k: int, since: int, end: int, origin: int) -> StepSeries:
+        series = self.data.availability[k]
+        assert series is not None
+        return _shifted(series, since, end, origin)
+
+
+def _shifted(series: StepSeries, since: int, end: int, origin: int) -> StepSeries:
+    """The part of a series in [since, end) with `origin` as second 0; its last value holds afterwards."""
+    part = series.window(since, end)
+    return StepSeries(part.times_s + (since - origin), part.values)
+
+
+def federated_source(config: FederatedConfig) -> ApplicationSource:
+    """Where the episodes of a configuration come from.
+
+    Raises:
+        WorldError: for a configuration or a scenario file that cannot be used, in one line.
+    """
+    config.validate()
+    if config.scenario:
+        try:
+            content = read_json(scenario_path(config.scenario))
+            application = parse_rounds(content, config.scenario)
+        except ScenarioError as error:
+            raise WorldError(str(error)) from error
+        return cast(ApplicationSource, OneApplication(application))
+    return cast(ApplicationSource, DrawnApplications(config, recorded_market(MarketConfig())))
+
+
+def build_federated(config: FederatedConfig, n_lanes: int = 1) -> FederatedWorld:
+    """A federated world of `n_lanes` copies. Raises WorldError as `federated_source`."""
+    return FederatedWorld(federated_source(config), n_lanes, config.time_weight, config.measured)

@@ -1,0 +1,182 @@
+"""Fills the snapshot's base columns for one question about one task of an application."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.simulation.federations.episodes.estimates import RoundEstimates
+from envs.simulation.federations.episodes.uptime import Uptime
+from envs.simulation.federations.rounds.application import Application, Market
+from envs.simulation.federations.rounds.decisions import ClientView, Question, View
+from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.snapshot import (
+    Category,
+    ClusterField,
+    JobField,
+    Observation,
+    PairField,
+    derive_into,
+)
+
+_C, _J, _P = ClusterField, JobField, PairField
+_NOW = (int(_C.PRICE_USD_HOUR), int(_C.AVAILABLE))
+_PAST = (int(_C.UP_RATIO), int(_C.SPELL_S), int(_C.MEAN_UP_S))
+PAST_EVERY_S = 60
+"""What the past of an offer says is looked up anew so often."""
+
+
+class OfferColumns:
+    """The columns of an application's offers.
+
+    Args:
+        application: whose offers.
+        n_offers: rows to fill; those beyond the application's offers are never available.
+    """
+
+    def __init__(self, application: Application, n_offers: int) -> None:
+        self._application = application
+        self._uptime = [
+            None if offer.availability is None else Uptime(offer.availability) for offer in application.offers
+        ]
+        zones = list(dict.fromkeys(offer.zone for offer in application.offers))
+        tasks = float(len(application.clients) + 1)
+        self._fixed = np.zeros((n_offers, len(ClusterField)), np.float32)
+        for k, offer in enumerate(application.offers):
+            row = self._fixed[k]
+            row[_C.SEQUENCE] = k + 1
+            row[_C.CAPACITY_MAX] = row[_C.CAPACITY_NOW] = tasks
+            row[_C.HETERO_FACTOR] = 1.0
+            row[_C.IS_SPOT] = float(offer.market is Market.SPOT)
+            row[_C.REGION] = zones.index(offer.zone)
+            row[_C.ON_DEMAND_USD_HOUR] = self._listed(offer.zone)
+            row[_C.UP_RATIO] = 1.0
+            row[_C.MEAN_UP_S] = offer.mean_time_to_interruption_s or 0.0
+        self._past_at_s = -PAST_EVERY_S
+
+    def _listed(self, zone: str) -> float:
+        """The on-demand price beside an offer, else the lowest there is; 0 for none."""
+        listed = {
+            offer.zone: offer.tariff.usd_hour(0)
+            for offer in self._application.offers
+            if offer.market is Market.ON_DEMAND
+        }
+        return listed.get(zone, min(listed.values(), default=0.0))
+
+    def _look_back(self, now_s: int) -> None:
+        for k, uptime in enumerate(self._uptime):
+            if uptime is not None:
+                past = (uptime.ratio(now_s), uptime.spell_s(now_s), uptime.mean_up_s(now_s))
+                self._fixed[k, _PAST] = past
+
+    def fill(self, view: View, clusters: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
+        """Overwrite `clusters` (C, N_CLUSTER_FIELDS) with the offers as they are now."""
+        if view.now_s - self._past_at_s >= PAST_EVERY_S:
+            self._past_at_s = view.now_s
+            self._look_back(view.now_s)
+        clusters[:] = self._fixed
+        n = len(view.offers)
+        clusters[:n, _NOW] = [(view.usd_hour(k), view.available(k)) for k in range(n)]
+        for client in view.clients if view.server is None else [*view.clients, view.server]:
+            if client.running and client.offer is not None:
+                clusters[client.offer, _C.USED] += 1.0
+
+
+def fill_task(
+    observation: Observation, lane: int, question: Question, view: View, known: RoundEstimates
+) -> None:
+    """Write the task that is asked about into row 0 of a lane, then derive columns and mask.
+
+    The clusters of the lane must have been filled. The window has one row: one question, one task.
+    """
+    k = question.client
+    client = view.member(k)
+    job = observation["jobs"][lane, 0]
+    pairs = observation["pairs"][lane, 0]
+    clusters = observation["clusters"][lane]
+    job[:] = 0.0
+    pairs[:] = 0.0
+    serves = k == SERVER
+    done = view.round_begun_s is not None and not client.has_task and not serves
+    rounds_left = view.rounds - view.round_index - int(done)
+    home = client.offer if client.offer is not None else client.allowed[0]
+    warm_s = known.epoch_s(k, home, False) or 0.0
+    round_s = known.round_s()
+    job[_J.PRESENT] = 1.0
+    job[_J.CATEGORY] = float(Category.FEDERATED)
+    job[_J.STANDARD_S] = warm_s
+    job[_J.EXECUTIONS] = rounds_left
+    job[_J.PERIOD_S] = round_s
+    job[_J.DURATION_S] = rounds_left * round_s
+    job[_J.AGE_S] = view.now_s
+    job[_J.PROGRESS] = client.saved if client.has_task else 0.0
+    job[_J.IDLE] = float(client.running)
+    job[_J.IS_SERVER] = float(serves)
+    job[_J.OWES] = float(client.has_task or serves)
+    job[_J.ROUND_LEFT_S] = 0.0 if serves else max(0.0, known.round_left_s(k))
+    job[_J.ROUND_S] = round_s
+    job[_J.TIME_ERROR_S] = known.error_s(k)
+    job[_J.COLD_S] = known.cold_extra_s(k, home)
+    if client.budget_usd is not None:
+        job[_J.HAS_BUDGET] = 1.0
+        job[_J.BUDGET_LEFT_USD] = max(0.0, client.budget_usd - view.spent_usd(k))
+    others = view.clients if view.server is None else [*view.clients, view.server]
+    job[_J.OTHERS_USD_HOUR] = sum(
+        view.usd_hour(other.offer)
+        for other in others
+        if other is not client and other.running and other.offer is not None
+    )
+    pairs[:, _P.REQUEST] = pairs[:, _P.PEAK_REQUEST] = 2 * clusters[:, _C.CAPACITY_MAX] + 1.0
+    for offer in client.allowed:
+        _fill_pair(pairs[offer], clusters[offer], k, client, offer, known)
+        pairs[offer, _P.EGRESS_USD] = view.message_usd(k, offer)
+    observation["action_mask"][lane] = 0
+    derive_into(
+        clusters,
+        observation["jobs"][lane],
+        observation["pairs"][lane],
+        not _waited_for(question, view, observation, lane),
+        observation["action_mask"][lane],
+    )
+
+
+def _waited_for(question: Question, view: View, observation: Observation, lane: int) -> bool:
+    """Whether all others wait for this task: it may not wait too, or an application could stand still."""
+    if question.client == SERVER:
+        return True
+    client = view.clients[question.client]
+    if not client.has_task or any(
+        other.running and other.has_task for k, other in enumerate(view.clients) if k != question.client
+    ):
+        return False
+    pairs, clusters = observation["pairs"][lane, 0], observation["clusters"][lane]
+    soonest = (
+        min(clusters[k, _C.LAUNCH_S] + pairs[k, _P.EXECUTION_S] for k in client.allowed if view.available(k))
+        if any(view.available(k) for k in client.allowed)
+        else float("inf")
+    )
+    return bool(soonest >= observation["jobs"][lane, 0, _J.ROUND_LEFT_S])
+
+
+def _fill_pair(
+    pair: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    cluster: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    k: int,
+    client: ClientView,
+    offer: int,
+    known: RoundEstimates,
+) -> None:
+    """The client on an offer that it may rent; on the others its request exceeds what there is."""
+    here = client.running and client.offer == offer
+    if k == SERVER:
+        cluster[_C.LAUNCH_S] = known.server_spin_up_s(offer)
+        pair[_P.REQUEST] = pair[_P.PEAK_REQUEST] = 1.0
+        pair[_P.EXECUTION_S] = known.aggregation_s(offer)
+        pair[_P.HERE] = float(here)
+        return
+    cold = not here or client.epochs_here == 0
+    whole_s = known.guessed_epoch_s(k, offer, cold)
+    done_s = client.saved * known.guessed_epoch_s(k, offer, False) if client.has_task else 0.0
+    cluster[_C.LAUNCH_S] = known.spin_up_s(k, offer)
+    pair[_P.REQUEST] = pair[_P.PEAK_REQUEST] = 1.0
+    pair[_P.EXECUTION_S] = max(0.0, whole_s - done_s)
+    pair[_P.HERE] = float(here)

@@ -1,0 +1,307 @@
+"""Many federated applications at once behind the `BatchWorld` protocol."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.federations.episodes.estimates import RoundEstimates
+from envs.simulation.federations.episodes.gantt import timeline_of
+from envs.simulation.federations.episodes.picture import OfferColumns, fill_task
+from envs.simulation.federations.episodes.reference import Reference, reference_of
+from envs.simulation.federations.episodes.source import ApplicationSource
+from envs.simulation.federations.rounds.application import Application
+from envs.simulation.federations.rounds.decisions import Answer, Cause, Leave, Placement, Question
+from envs.simulation.federations.rounds.draws import Draws
+from envs.simulation.federations.rounds.history import Outcome
+from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.federations.rounds.world import RoundsWorld
+from envs.simulation.snapshot import ClusterField, JobField, PairField, empty_observation
+from envs.simulation.streams import episode_sequence
+from envs.simulation.timeline import Timeline
+from envs.simulation.world import EpisodeKey, WorldSpec
+
+ASK_AGAIN_LEAST_S = 15
+ASK_AGAIN_MOST_S = 600
+MAX_DECISIONS = 20_000
+DAY_S = 86_400
+
+METRICS = (
+    "cost_index",
+    "cost_percent",
+    "delay_percent",
+    "cost_usd",
+    "time_min",
+    "interruptions",
+    "left",
+    "rounds_lost",
+)
+COMPONENTS = ("delay", "cost")
+
+
+@dataclass
+class _Lane:
+    """One episode."""
+
+    key: EpisodeKey
+    application: Application
+    world: RoundsWorld
+    known: RoundEstimates
+    offers: OfferColumns
+    reference: Reference
+    question: Question | None = None
+    decisions: int = 0
+    truncated: bool = False
+    charged: float = 0.0
+    decided: int = -1
+
+
+class FederatedWorld:
+    """N copies of federated applications; each question of `RoundsWorld` is one decision. A `BatchWorld`.
+
+    Args:
+        source: gives every episode its application.
+        n_lanes: copies.
+        time_weight: per cent of cost that one per cent of delay weighs as much as.
+        measured: whether the tasks' mean times are known beforehand (pre-scheduling).
+    """
+
+    def __init__(
+        self, source: ApplicationSource, n_lanes: int, time_weight: float = 2.5, measured: bool = False
+    ) -> None:
+        self.source = source
+        self.n_lanes = n_lanes
+        self.time_weight = time_weight
+        self.measured = measured
+        self.spec = WorldSpec(
+            name="federated",
+            window=1,
+            n_clusters=source.n_offers,
+            cluster_names=source.offer_names,
+            components=COMPONENTS,
+            weights=(time_weight, 1.0),
+            scales=(10.0, 10.0),
+            metrics=METRICS,
+            higher_is_better=(False,) * len(METRICS),
+            time_unit="s",
+            objective_weights=(time_weight, 1.0),
+        )
+        self.observation = empty_observation(1, source.n_offers, (n_lanes,))
+        self._lanes: list[_Lane | None] = [None] * n_lanes
+
+    # BatchWorld.
+
+    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+        """Start the episode keys[k] in lane lanes[k] and show its first decision."""
+        for key, number in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
+            application = self.source.application(key)
+            world = RoundsWorld(application, episode_sequence(key.seed, key.split, key.index))
+            lane = _Lane(
+                key=key,
+                application=application,
+                world=world,
+                known=RoundEstimates(world, self.measured),
+                offers=OfferColumns(application, self.source.n_offers),
+                reference=reference_of(application),
+            )
+            self._lanes[number] = lane
+            lane.charged = self._objective(lane)
+            self._advance(number, lane)
+
+    def step(
+        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Take one decision in every active lane: (reward (N,), done (N,)).
+
+        Raises:
+            ValueError: for an action outside the mask of its lane; nothing changes then.
+        """
+        numbers = range(self.n_lanes) if active is None else np.flatnonzero(active).tolist()
+        mask = self.observation["action_mask"]
+        for number in numbers:
+            action = int(actions[number])
+            if not 0 <= action < mask.shape[1] or not mask[number, action]:
+                raise ValueError(
+                    f"action {action} in lane {number} is not valid: expected one of "
+                    f"{np.flatnonzero(mask[number]).tolist()} (offers, then none for now)"
+                )
+        rewards = np.zeros(self.n_lanes)
+        done = np.ones(self.n_lanes, np.bool_)
+        for number in numbers:
+            lane = self._lane(number)
+            assert lane.question is not None
+            lane.decided = lane.question.client
+            lane.world.answer(self._answer(number, lane, int(actions[number])))
+            lane.decisions += 1
+            self._advance(number, lane)
+            total = self._objective(lane)
+            rewards[number] = lane.charged - total
+            lane.charged = total
+            done[number] = lane.question is None
+        return rewards, done
+
+    def truncated(self, lane: int) -> bool:
+        """Whether the finished episode was cut short by the limit of decisions."""
+        return self._lane(lane).truncated
+
+    def decided_jobs(self) -> NDArray[np.int64]:
+        """(N,) client that the latest step decided about; -1 where none."""
+        return np.array([-1 if lane is None else lane.decided for lane in self._lanes], np.int64)
+
+    def marks(self) -> NDArray[np.float64]:
+        """(N, 2) delay and cost (per cent) just before the latest action."""
+        return np.array([(0.0, 0.0) if lane is None else self._components(lane) for lane in self._lanes])
+
+    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(D, 2) minus the delay and the cost that came after each decision."""
+        after: NDArray[np.float64] = marks - np.array(self._components(self._lane(lane)))
+        return after
+
+    def metrics(self, lane: int) -> Mapping[str, float]:
+        """Metrics of the finished episode; cost and time in per cent of on-demand without waiting."""
+        state = self._lane(lane)
+        delay, cost = self._components(state)
+        world = state.world
+        return {
+            "cost_index": cost + self.time_weight * delay,
+            "cost_percent": cost,
+            "delay_percent": delay,
+            "cost_usd": self._spent_usd(state),
+            "time_min": world.now_s / 60,
+            "interruptions": float(world.interrupted),
+            "left": float(world.left),
+            "rounds_lost": float(world.rounds - world.rounds_done),
+        }
+
+    def timeline(self, lane: int = 0) -> Timeline:
+        """What happened in a lane so far."""
+        return timeline_of(self._lane(lane).world, self.spec.cluster_names)
+
+    def outcome(self, lane: int, policy: str) -> Outcome:
+        """What happened in a finished episode: bills, states, rounds."""
+        return self._lane(lane).world.outcome(policy)
+
+    def fingerprint(self, key: EpisodeKey) -> str:
+        """SHA-256 of the application and of everything drawn for it."""
+        application = self.source.application(key)
+        draws = Draws(application, episode_sequence(key.seed, key.split, key.index))
+        digest = hashlib.sha256(repr((application.rounds, application.clients)).encode())
+        for k, client in enumerate(application.clients):
+            for offer in client.offers:
+                drawn = (
+                    [draws.epoch_s(k, offer, number) for number in range(application.rounds)],
+                    [draws.spin_up_s(k, number, 0, offer) for number in range(application.rounds)],
+                    draws.next_interruption_s(k, offer, 0),
+                )
+                digest.update(repr(drawn).encode())
+        for place in application.offers:
+            if place.availability is not None:
+                digest.update(place.availability.times_s.tobytes() + place.availability.values.tobytes())
+            digest.update(
+                repr((place.name, place.tariff.usd_hour(0), place.tariff.cost_usd(0, DAY_S))).encode()
+            )
+        return digest.hexdigest()
+
+    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Make lane targets[k] an exact copy of lane sources[k]."""
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            self._lanes[target] = copy.deepcopy(self._lanes[source])
+            for array in self.observation.values():
+                array[target] = array[source]  # type: ignore[index]
+
+    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
+        """Nothing arrives here: an application is there from the beginning, and its rounds must be done."""
+
+    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, 2) minus delay and cost so far, in per cent of the reference."""
+        return -np.array([self._components(self._lane(lane)) for lane in lanes.tolist()])
+
+    # One lane.
+
+    def _lane(self, number: int) -> _Lane:
+        lane = self._lanes[number]
+        if lane is None:
+            raise ValueError(f"lane {number} has no episode: reset it first")
+        return lane
+
+    def _spent_usd(self, lane: _Lane) -> float:
+        world = lane.world
+        tasks = range(len(world.clients)) if world.server is None else range(SERVER, len(world.clients))
+        return sum(map(world.spent_usd, tasks)) + lane.application.server_usd_hour * world.now_s / 3600
+
+    def _components(self, lane: _Lane) -> tuple[float, float]:
+        delay = 100 * (lane.world.now_s / lane.reference.time_s - 1)
+        return delay, 100 * self._spent_usd(lane) / lane.reference.cost_usd
+
+    def _objective(self, lane: _Lane) -> float:
+        delay, cost = self._components(lane)
+        return cost + self.time_weight * delay
+
+    def _advance(self, number: int, lane: _Lane) -> None:
+        """Go on to the next question that needs a choice, and show it."""
+        while True:
+            lane.question = lane.world.advance()
+            if lane.question is None:
+                self.observation["action_mask"][number] = 0
+                self.observation["jobs"][number] = 0.0
+                self.observation["pairs"][number] = 0.0
+                return
+            lane.known.observe()
+            if lane.decisions >= MAX_DECISIONS:
+                lane.truncated = True
+                lane.question = None
+                return
+            lane.offers.fill(lane.world, self.observation["clusters"][number])
+            fill_task(self.observation, number, lane.question, lane.world, lane.known)
+            if not self._must_leave(number, lane, lane.question):
+                return
+            lane.world.answer(Leave())
+
+    def _must_leave(self, number: int, lane: _Lane, question: Question) -> bool:
+        """Before a round: whether a client's budget cannot pay for it, so that it would lose its work."""
+        client = lane.world.member(question.client)
+        if question.cause is not Cause.ROUND or client.budget_usd is None:
+            return False
+        left = client.budget_usd - lane.world.spent_usd(question.client)
+        return not any(
+            self._round_usd(number, offer, lane) <= left
+            for offer in client.allowed
+            if lane.world.available(offer) or client.offer == offer
+        )
+
+    def _round_usd(self, number: int, offer: int, lane: _Lane) -> float:
+        """What a client pays for the coming round on an offer, with a margin for a late start."""
+        pair = self.observation["pairs"][number, 0, offer]
+        seconds = float(pair[PairField.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
+        margin = 1.0 + 3.0 * lane.application.epoch_cv
+        return margin * seconds * lane.world.usd_hour(offer) / 3600
+
+    def _answer(self, number: int, lane: _Lane, action: int) -> Answer:
+        assert lane.question is not None
+        if action < self.source.n_offers:
+            return Placement(action)
+        client = lane.world.member(lane.question.client)
+        job = self.observation["jobs"][number, 0]
+        if job[JobField.EXECUTIONS] == 0:
+            return Placement(client.allowed[0], np.inf)
+        return Placement(client.allowed[0], lane.world.now_s + self._ask_again_s(number, client.allowed))
+
+    def _ask_again_s(self, number: int, allowed: tuple[int, ...]) -> int:
+        """Half the time that is left until the latest start in time, within bounds."""
+        job, pairs = self.observation["jobs"][number, 0], self.observation["pairs"][number, 0]
+        clusters = self.observation["clusters"][number]
+        needed_s = float(job[JobField.ROUND_LEFT_S])
+        if job[JobField.OWES] == 0:
+            needed_s += float(job[JobField.ROUND_S])
+        opens_s = 0.0 if job[JobField.OWES] else float(job[JobField.ROUND_LEFT_S])
+        slack_s = max(
+            max(needed_s - float(pairs[offer, PairField.EXECUTION_S]), opens_s)
+            - float(clusters[offer, ClusterField.LAUNCH_S] + pairs[offer, PairField.TRANSFER_S])
+            for offer in allowed
+        )
+        return int(min(ASK_AGAIN_MOST_S, max(ASK_AGAIN_LEAST_S, slack_s / 2)))
