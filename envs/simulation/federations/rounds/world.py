@@ -30,9 +30,12 @@ from envs.simulation.federations.rounds.decisions import (
     State,
 )
 from envs.simulation.federations.rounds.draws import Draws
-from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome, ServerLoss
+from envs.simulation.federations.rounds.durations import Durations
+from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
 from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.rented import Rented
 from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.federations.rounds.weights import Weights
 
 MAX_POSTPONEMENTS = 100_000
 """A client whose planned start is put off so often in one round is not meant to train."""
@@ -75,8 +78,9 @@ class RoundsWorld:
         self.round_index = 0
         self.round_begun_s: int | None = None
         self._draws = Draws(application, root)
-        checkpoints = application.checkpoints
-        self._client_checkpoint_s = 0.0 if checkpoints is None else checkpoints.client_round_s
+        self._durations = Durations(application, self._draws, self.server)
+        self._weights = Weights(application.checkpoints, self.clients)
+        self._rented = Rented(application.quotas)
         self._events: list[tuple[int, int, int, int]] = []
         self._questions: deque[Question] = deque()
         self._asked: Question | None = None
@@ -90,13 +94,6 @@ class RoundsWorld:
         self._closing = False
         """Whether the last round is aggregated and nothing is decided any more."""
         self._ended = False
-        self._rented: dict[int, int] = {}
-        """Instances by offer, where there are quotas."""
-        self._saved: list[tuple[int, int]] = []
-        """Server checkpoints elsewhere: (rounds, second from which on it is complete)."""
-        self._lost: tuple[int, int] | None = None
-        """The server was revoked and no other serves yet: (second, newest checkpoint elsewhere)."""
-        self._server_losses: list[ServerLoss] = []
         self._n_questions = 0
         self._completed: list[tuple[int, int]] = []
         self._epochs: list[Epoch] = []
@@ -131,20 +128,9 @@ class RoundsWorld:
         """
         if not self.offers[offer].available(self.now_s):
             return False
-        if not self.application.quotas:
-            return True
         asked = None if self._asked is None else self.member(self._asked.client)
         moved = asked.offer if asked is not None and asked.running else None
-        for quota in self.application.quotas:
-            amount = quota.amounts.get(offer, 0)
-            if not amount:
-                continue
-            used = sum(quota.amounts.get(other, 0) * n for other, n in self._rented.items())
-            if moved is not None:
-                used -= quota.amounts.get(moved, 0)
-            if used + amount > quota.limit:
-                return False
-        return True
+        return self._rented.allow(offer, moved)
 
     def expected_epoch_s(self, client: int, offer: int, cold: bool) -> float:
         """Mean seconds of a client's epoch on an offer, messages with the server's present place included.
@@ -153,8 +139,7 @@ class RoundsWorld:
         """
         if client == SERVER:
             return self.application.server_aggregation_s(offer)
-        times = self.application.clients[client].times(offer)
-        return (times.cold_s if cold else times.warm_s) + self._messages_s(offer) + self._client_checkpoint_s
+        return self._durations.expected_epoch_s(client, offer, cold)
 
     def expected_spin_up_s(self, client: int, offer: int) -> float:
         """Mean seconds from the request of an instance there until it can work; `client` may be SERVER."""
@@ -260,7 +245,7 @@ class RoundsWorld:
             exclusions=self._exclusions,
             questions=self._n_questions,
             server_spans=[] if self.server is None else self.server.spans,
-            server_losses=self._server_losses,
+            server_losses=self._weights.losses,
         )
 
     @property
@@ -290,7 +275,7 @@ class RoundsWorld:
     def _step(self) -> None:
         time_s, event, client, generation = heapq.heappop(self._events)
         if event >= _Event.NEXT_ROUND:
-            if generation == len(self._server_losses) and self._lost is None:
+            if generation == len(self._weights.losses) and not self._weights.waiting:
                 self.now_s = time_s
                 if event == _Event.NEXT_ROUND:
                     self._prepare_round()
@@ -349,7 +334,7 @@ class RoundsWorld:
 
     def _prepare_round(self) -> None:
         """The last round is aggregated: end, or ask everybody about the next one."""
-        self._keep_weights(self.round_index + 1)
+        self._weights.keep(self.round_index + 1, self.now_s)
         if self.round_index + 1 == self.rounds:
             self._close()
             return
@@ -366,24 +351,12 @@ class RoundsWorld:
         if self._owed == 0 and self._delivered:
             assert self.round_begun_s is not None
             self._completed.append((self.round_begun_s, self.now_s))
-            self._push_phase(self._aggregated_s(), _Event.NEXT_ROUND)
+            seconds = self._durations.aggregation_s(self.round_index, self.now_s)
+            self._push_phase(seconds, _Event.NEXT_ROUND)
 
     def _push_phase(self, after_s: int, event: _Event) -> None:
         """Something that happens to the whole application, unless the server is lost before."""
-        heapq.heappush(self._events, (self.now_s + after_s, int(event), SERVER, len(self._server_losses)))
-
-    def _aggregated_s(self) -> int:
-        """Whole seconds of this round's aggregation, checkpointing included."""
-        application = self.application
-        if self.server is None:
-            return application.aggregation_s
-        assert self.server.offer is not None
-        seconds = application.server_aggregation_s(self.server.offer) * self._slowdown(self.server.offer)
-        if application.checkpoints is not None:
-            seconds += application.checkpoints.after_round_s(self.round_index + 1)
-        seconds += self.server.carried_s
-        self.server.carried_s = seconds - round(seconds)
-        return round(seconds)
+        heapq.heappush(self._events, (self.now_s + after_s, int(event), SERVER, len(self._weights.losses)))
 
     def _close(self) -> None:
         """The last round is aggregated: fetch the results, end all instances."""
@@ -403,25 +376,11 @@ class RoundsWorld:
 
     # The server.
 
-    def _keep_weights(self, rounds: int) -> None:
-        """Who keeps the weights of so many rounds: the server elsewhere, and clients that received them."""
-        checkpoints = self.application.checkpoints
-        if checkpoints is None:
-            return
-        if checkpoints.every_rounds is not None and rounds % checkpoints.every_rounds == 0:
-            self._saved.append((rounds, self.now_s + math.ceil(checkpoints.transfer_s)))
-        if checkpoints.on_clients:
-            for member in self.clients:
-                if member.state is State.IDLE:
-                    member.kept_rounds = rounds
-
     def _lose_server(self) -> None:
         """The server was revoked: the round's work is lost, the clients wait on their instances."""
-        if len(self._server_losses) >= MAX_SERVER_LOSSES:
+        if len(self._weights.losses) >= MAX_SERVER_LOSSES:
             raise InvalidAnswerError("the server is revoked again and again: it never gets through a round")
-        if self._lost is None:
-            elsewhere = [rounds for rounds, complete_s in self._saved if complete_s <= self.now_s]
-            self._lost = (self.now_s, max(elsewhere, default=0))
+        self._weights.lose_server(self.now_s)
         for member in self.clients:
             member.has_task = False
             member.saved = 0.0
@@ -434,15 +393,9 @@ class RoundsWorld:
 
     def _restore(self) -> None:
         """The server is back: go on after the newest of its own and its clients' checkpoints."""
-        if self._lost is None:
-            return
-        lost_s, newest = self._lost
-        self._lost = None
-        newest = max([newest, *(member.kept_rounds for member in self.clients if member.running)])
-        lost_round, self.round_index = self.round_index, newest
-        self._server_losses.append(ServerLoss(lost_s, lost_round, self.now_s, newest))
-        del self._completed[newest:]
-        self._saved = [(rounds, complete_s) for rounds, complete_s in self._saved if rounds <= newest]
+        if self._weights.waiting:
+            self.round_index = self._weights.restore(self.round_index, self.now_s)
+            del self._completed[self.round_index :]
 
     # One client.
 
@@ -450,10 +403,7 @@ class RoundsWorld:
         member.ready_s = self.now_s
         member.enter(State.IDLE, self.now_s, self.round_index)
         if member is self.server:
-            assert member.offer is not None
-            checkpoints = self.application.checkpoints
-            every_round_s = 0.0 if checkpoints is None else checkpoints.round_s
-            self.aggregation_s = round(self.application.server_aggregation_s(member.offer) + every_round_s)
+            self.aggregation_s = self._durations.expected_aggregation_s()
             if not self._closing:
                 self._restore()
         elif member.has_task:
@@ -475,8 +425,7 @@ class RoundsWorld:
             member.attempt_round, member.attempt = self.round_index, 0
         spin_up_s = self._draws.spin_up_s(member.index, self.round_index, member.attempt, offer)
         member.attempt += 1
-        if self.application.quotas:
-            self._rented[offer] = self._rented.get(offer, 0) + 1
+        self._rented.begin(offer)
         self._push(self.now_s + spin_up_s, _Event.READY, member)
         exposed_s = self.now_s if self.application.spin_up_interrupted else self.now_s + spin_up_s
         interruption_s = self._draws.next_interruption_s(member.index, offer, exposed_s)
@@ -496,9 +445,8 @@ class RoundsWorld:
 
     def _end_instance(self, member: Member, by_provider: bool) -> None:
         member.close_bill(self.now_s, by_provider)
-        if self.application.quotas:
-            assert member.offer is not None
-            self._rented[member.offer] -= 1
+        assert member.offer is not None
+        self._rented.end(member.offer)
 
     def _switch_off(self, member: Member) -> None:
         member.generation += 1
@@ -508,11 +456,7 @@ class RoundsWorld:
         member.enter(State.OFF, self.now_s, self.round_index)
 
     def _train(self, member: Member) -> None:
-        client, this_round = member.index, self.round_index
-        if self.application.plain:
-            warm_s, cold_s = self._draws.warm_s[client][this_round], self._draws.cold_s[client][this_round]
-        else:
-            warm_s, cold_s = self._epoch_s(member)
+        warm_s, cold_s = self._durations.epoch_s(member, self.round_index, self.now_s)
         if member.saved == 0:
             member.work_left_s = warm_s
         elif warm_s != member.whole_s:
@@ -522,47 +466,9 @@ class RoundsWorld:
         member.resumed = member.saved > 0
         member.started_s = self.now_s
         member.trainings += 1
-        member.enter(State.TRAINING, self.now_s, this_round)
+        member.enter(State.TRAINING, self.now_s, self.round_index)
         done_s = self.now_s + member.overhead_s + member.work_left_s
-        heapq.heappush(self._events, (done_s, int(_Event.DONE), client, member.trainings))
-
-    def _epoch_s(self, member: Member) -> tuple[int, int]:
-        """Whole seconds of a client's warm and cold epoch where it is, messages and degradations included."""
-        assert member.offer is not None
-        warm_s, cold_s = self._draws.epoch_s(member.index, member.offer, self.round_index)
-        slowdown = self._slowdown(member.offer)
-        member.messages_s = self._messages_s(member.offer)
-        if self.server is not None and self.server.offer is not None:
-            member.messages_s *= self._link_slowdown(member.offer, self.server.offer)
-        beside_s = member.messages_s + self._client_checkpoint_s
-        exact_s = warm_s * slowdown + beside_s + member.carried_s
-        whole_s = max(1, round(exact_s))
-        # What rounding takes off one epoch is added to the next: many short rounds last what they should.
-        member.carried_s = exact_s - whole_s
-        return whole_s, whole_s + round((cold_s - warm_s) * slowdown)
-
-    def _messages_s(self, offer: int) -> float:
-        """Mean seconds of a client's messages per round, with the server's present place; 0 before that."""
-        if self.server is None or self.server.offer is None:
-            return 0.0
-        return self.application.message_s(offer, self.server.offer)
-
-    def _slowdown(self, offer: int) -> float:
-        """How much slower than expected instances on an offer compute now."""
-        return math.prod(
-            item.slowdown
-            for item in self.application.degradations
-            if item.offer == offer and item.holds(self.now_s)
-        )
-
-    def _link_slowdown(self, offer: int, server_offer: int) -> float:
-        """How much slower than expected messages between two offers are now."""
-        ends = {self.offers[offer].zone, self.offers[server_offer].zone}
-        return math.prod(
-            item.slowdown
-            for item in self.application.degradations
-            if item.link is not None and set(item.link) == ends and item.holds(self.now_s)
-        )
+        heapq.heappush(self._events, (done_s, int(_Event.DONE), member.index, member.trainings))
 
     def _finish(self, member: Member) -> None:
         member.finished_s = self.now_s
