@@ -51,7 +51,7 @@ class FederatedConfig:
     clients_most: int = 8
     rounds_least: int = 6
     rounds_most: int = 24
-    time_weight: float = 2.5
+    time_weight: float = 1.0
     measured: bool = False
     budget_share: float = 0.1
 
@@ -147,10 +147,10 @@ class DrawnApplications:
         )
 
     def _plain(self, rng: np.random.Generator) -> tuple[Offer, ...]:
-        """One zone, constant prices; every other market interrupts."""
+        """One zone, constant prices; two of five markets interrupt."""
         on_demand = float(rng.uniform(0.5, 3.5))
         spot = on_demand * float(rng.uniform(0.25, 0.6))
-        mean_s = float(rng.choice([0.0, 0.0, 2.0, 4.0])) * _HOUR_S
+        mean_s = float(rng.choice([0.0, 0.0, 0.0, 2.0, 4.0])) * _HOUR_S
         return (
             Offer("spot", "zone", Market.SPOT, Tariff.constant(spot), mean_s if mean_s else None),
             Offer("on-demand", "zone", Market.ON_DEMAND, Tariff.constant(on_demand)),
