@@ -50,8 +50,8 @@ class MultiFedLS:
         server_market: how the server's VMs are rented.
         client_market: how the clients' VMs are rented.
         alpha: weight of cost against time, 0 to 1, in mapping and scheduling.
-        exclude_revoked: whether a task never goes back to a type that it was revoked on. Where every type was
-            revoked once, all are candidates again.
+        exclude_revoked: whether a task does not go back to a type that it was revoked on. It may after a
+            minute where no other is free, and at once where every type was revoked.
         placement: the first placement; None: the optimal initial mapping.
         move_factor: measured over expected seconds above which a VM type or a link counts as degraded; None:
             tasks move after revocations only, as in the thesis.
@@ -110,7 +110,7 @@ class MultiFedLS:
             assert member.offer is not None
             if cause is Cause.ROUND and self._target is not None:
                 wanted = self._target.server if task == SERVER else self._target.clients[task]
-                if wanted != self._type(task) and view.available(self._offer(task, wanted)):
+                if wanted != self._type(task) and self._free(task, wanted, view):
                     return self._go(task, wanted)
             return Placement(member.offer)
         if cause is Cause.INTERRUPTED:
@@ -137,17 +137,33 @@ class MultiFedLS:
         self._placement = moved(self._placement, task, vm_type)
         return Placement(self._offer(task, vm_type))
 
+    def _free(self, task: int, vm_type: int, view: View) -> bool:
+        """Whether a task could start there now, and all others could be where they are to be.
+
+        A task that has no VM at the moment keeps its place in the quotas, so that it can always come back.
+        """
+        if not view.available(self._offer(task, vm_type)):
+            return False
+        placement = moved(self._placement, task, vm_type)
+        offers = [self._offer(SERVER, placement.server)]
+        offers += [self._offer(k, client_type) for k, client_type in enumerate(placement.clients)]
+        return all(
+            sum(quota.amounts.get(offer, 0) for offer in offers) <= quota.limit
+            for quota in self._deployment.application.quotas
+        )
+
     # After a revocation (Algorithm 3).
 
     def _replace(self, task: int, view: View, revoked: bool = True) -> Placement:
         if revoked and self._exclude:
             self._revoked.setdefault(task, set()).add(self._type(task))
         possible = self._possible(task)
-        candidates = [k for k in possible if k not in self._revoked.get(task, ())]
-        if not candidates:
-            self._revoked.pop(task)
-            candidates = possible
-        free = [k for k in candidates if view.available(self._offer(task, k))]
+        if self._revoked.get(task, set()).issuperset(possible):
+            self._revoked.pop(task, None)
+        allowed = [k for k in possible if k not in self._revoked.get(task, ())]
+        free = [k for k in allowed if self._free(task, k, view)]
+        if not free and not revoked:
+            free = [k for k in possible if self._free(task, k, view)]
         chosen = select_instance(self._measured.federation, self._placement, task, free, self._alpha)
         if chosen is None:
             return Placement(self._offer(task, self._type(task)), view.now_s + RETRY_S)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from agents.planners.dynamic_scheduler import moved, recalculated, select_instance
+from agents.planners.initial_mapping import InfeasibleMappingError
 from agents.planners.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.model import Federation, Placement
@@ -201,6 +202,37 @@ def test_a_quota_sends_the_successor_elsewhere() -> None:
     outcome = play(deployment.application, MultiFedLS(deployment), 0)
     # vm338 in Clemson has GPUs; the best of the others is r650 there, which has none.
     assert names(outcome, 0)[1] not in ("vm326", "vm338")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_quotas_hold_at_every_moment_whatever_is_revoked(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    federation = random_federation(random, 3, 6, tight=True)
+    # These clouds have no spot prices; revocations that are given hit any VM.
+    given = tuple(Interruption(int(random.integers(-1, 3)), int(random.integers(1, 3000))) for _ in range(12))
+    conditions = Conditions(checkpoints=KEPT, spin_up_s={"p0": 30.0, "p1": 60.0}, interruptions=given)
+    deployment = Deployment(federation.application, federation.clouds, conditions)
+    try:
+        policy = MultiFedLS(deployment, Market.ON_DEMAND, Market.ON_DEMAND, exclude_revoked=bool(seed % 2))
+    except InfeasibleMappingError:
+        pytest.skip("no placement keeps the quotas")
+    outcome = play(deployment.application, policy, seed)
+    assert len(outcome.rounds) == federation.application.rounds
+    clouds = federation.clouds
+    for now_s in {bill.start_s for bill in outcome.bills}:
+        used = [
+            clouds.vm_types[deployment.places[bill.offer][0]]
+            for bill in outcome.bills
+            if bill.start_s <= now_s < bill.end_s
+        ]
+        for region in clouds.regions:
+            here = [vm for vm in used if vm.region == region.name]
+            assert region.max_gpus is None or sum(vm.gpus for vm in here) <= region.max_gpus
+            assert region.max_vcpus is None or sum(vm.vcpus for vm in here) <= region.max_vcpus
+        for provider in clouds.providers:
+            here = [vm for vm in used if clouds.region[vm.region].provider == provider.name]
+            assert provider.max_gpus is None or sum(vm.gpus for vm in here) <= provider.max_gpus
+            assert provider.max_vcpus is None or sum(vm.vcpus for vm in here) <= provider.max_vcpus
 
 
 def slow(deployment: Deployment, **degradation: object) -> Deployment:
