@@ -1,0 +1,164 @@
+"""Jobs as users submit them, and their states."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, model_validator
+
+Seconds = Annotated[FiniteFloat, Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+"""Lower-case letters, digits and hyphens, at most 40: it becomes part of paths, tags and host names."""
+
+MAX_ARGUMENTS = 200
+MAX_ARGUMENT_LENGTH = 4096
+Argument = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH)]
+
+
+class JobState(StrEnum):
+    """Where a job is in its life. PENDING and RUNNING are live, the others are ends."""
+
+    PENDING = "pending"
+    """Accepted; no task of it runs now."""
+    RUNNING = "running"
+    """At least one task has, or is being given, instances."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """By the user's error, or given up after too many tries; the event says which."""
+    CANCELLED = "cancelled"
+
+    @property
+    def live(self) -> bool:
+        """Whether it may still change."""
+        return self in (JobState.PENDING, JobState.RUNNING)
+
+
+class TaskKey(NamedTuple):
+    """One unit of decision: "main" of a Spark job, "client-NAME" of a Flower job."""
+
+    job_id: str
+    task: str
+
+
+class _Part(BaseModel):
+    # A mistyped key would silently leave a default in force.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Resources(_Part):
+    """What one instance of a task must have, and how many of them the task needs at once."""
+
+    instances: PositiveInt = 1
+    vcpus: PositiveInt = 1
+    memory_gib: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    gpu: str | None = None
+
+
+class Places(_Part):
+    """Where a job may run; None: anywhere."""
+
+    markets: tuple[Literal["owned", "on_demand", "spot"], ...] | None = None
+    providers: tuple[str, ...] | None = None
+    regions: tuple[str, ...] | None = None
+    instance_types: tuple[str, ...] | None = None
+
+
+class SparkBatch(_Part):
+    """A Spark application that ends by itself."""
+
+    kind: Literal["spark-batch"] = "spark-batch"
+    script: Annotated[str, Field(min_length=1)]
+    """Python file or jar, relative to the file that describes the job."""
+    args: Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS)] = ()
+    conf: dict[str, str] = Field(default_factory=dict)
+    deadline_s: Seconds | None = None
+    """From submission to the end."""
+    standard_s: Seconds | None = None
+    """Expected seconds on the reference instance type; learned from earlier runs where left out."""
+
+
+class SparkStreaming(_Part):
+    """A Structured Streaming application: micro-batches, each of which should end in time."""
+
+    kind: Literal["spark-streaming"] = "spark-streaming"
+    script: Annotated[str, Field(min_length=1)]
+    args: Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS)] = ()
+    conf: dict[str, str] = Field(default_factory=dict)
+    period_s: Seconds
+    """A batch is triggered so often."""
+    batch_deadline_s: Seconds
+    """From a batch's trigger to its end."""
+    batches: PositiveInt | None = None
+    """The job ends after so many; None: when it is cancelled."""
+    standard_s: Seconds | None = None
+    """Expected seconds of one batch."""
+
+
+class FlowerClient(_Part):
+    """One participant and what is passed to its node."""
+
+    name: Name
+    config: dict[str, str] = Field(default_factory=dict)
+    region: str | None = None
+    """Where its data are."""
+    budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
+
+
+class Flower(_Part):
+    """A federated training."""
+
+    kind: Literal["flower"] = "flower"
+    app: Annotated[str, Field(min_length=1)]
+    """Folder of a Flower app (pyproject.toml with ServerApp and ClientApp)."""
+    rounds: PositiveInt
+    clients: Annotated[tuple[FlowerClient, ...], Field(min_length=1)]
+    run_config: dict[str, str] = Field(default_factory=dict)
+    deadline_s: Seconds | None = None
+    epoch_s: Seconds | None = None
+    """Expected seconds of a client's part of a round."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Flower:
+        names = [client.name for client in self.clients]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two clients are called {twice[0]!r}: names must differ")
+        return self
+
+
+class JobSpec(_Part):
+    """A job file: what `spotweave submit` sends.
+
+    Attributes:
+        name: for people; need not be unique.
+        work: what it does.
+        resources: of each task.
+        places: where it may run.
+        budget_usd: what all its instances may cost together; a hard limit.
+        env: environment variables of its processes. No secrets: they are stored as they are.
+        max_user_failures: after so many failures that are not the provider's fault, it has failed.
+    """
+
+    name: Name
+    work: Annotated[SparkBatch | SparkStreaming | Flower, Field(discriminator="kind")]
+    resources: Resources = Resources()
+    places: Places = Places()
+    budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    max_user_failures: Annotated[int, Field(ge=0, le=20)] = 2
+
+    @model_validator(mode="after")
+    def _environment(self) -> JobSpec:
+        for key in self.env:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+                raise ValueError(f"env has the name {key!r}: expected letters, digits and underscores")
+        return self
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of its units of decision."""
+        if isinstance(self.work, Flower):
+            return tuple(f"client-{client.name}" for client in self.work.clients)
+        return ("main",)

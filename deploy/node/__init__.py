@@ -1,0 +1,1 @@
+"""The agent that runs on every instance, and the scheduler's side of the conversation with it."""

@@ -1,0 +1,100 @@
+"""What the node agent is asked and what it answers: HTTP with a bearer token, JSON bodies.
+
+    GET    /v1/node                          NodeStatus
+    PUT    /v1/processes/{process_id}        ProcessSpec -> ProcessStatus; the same id again changes nothing
+    GET    /v1/processes/{process_id}        ProcessStatus
+    POST   /v1/processes/{process_id}/signal SignalRequest -> ProcessStatus
+    DELETE /v1/processes/{process_id}        stop signal, grace, then SIGKILL of its whole session -> ProcessStatus
+    GET    /v1/processes/{process_id}/log    ?offset=N -> bytes of its output from there on (1 MiB at most)
+    PUT    /v1/files/{path}                  body into the node's working folder, atomically
+    GET    /v1/files/{path}                  a file of it
+    POST   /v1/drain                         DrainRequest: no new processes; stop signals to all that run
+
+The agent outlives the scheduler and never acts on its own but for the drain on an interruption notice.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+Signal = Literal["TERM", "INT", "PWR", "HUP", "USR1"]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProcessSpec(_Message):
+    """A process to run on the node, in a session of its own. Never passed through a shell.
+
+    Attributes:
+        process_id: chosen by the caller; unique on the node for ever.
+        argv: the command and its arguments.
+        env: added to a minimal environment (PATH, HOME, LANG).
+        stop_signal: what it is asked to end with, on DELETE and on a drain.
+        stop_grace_s: before SIGKILL.
+    """
+
+    process_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
+    argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=400)]
+    env: dict[str, str] = Field(default_factory=dict)
+    stop_signal: Signal = "TERM"
+    stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=600)] = 10.0
+
+
+class ProcessStatus(_Message):
+    """A process as the agent knows it; it remembers ended ones until the node ends.
+
+    Attributes:
+        process_id: as given.
+        pid: of the process.
+        state: "unknown" after an agent's restart when its end was not seen.
+        exit_code: negative for a signal; None while it runs.
+        started_s: epoch seconds.
+        ended_s: epoch seconds, None while it runs.
+    """
+
+    process_id: str
+    pid: int
+    state: Literal["running", "exited", "unknown"]
+    exit_code: int | None = None
+    started_s: float
+    ended_s: float | None = None
+
+
+class NodeStatus(_Message):
+    """The node's heartbeat.
+
+    Attributes:
+        instance_id: as the provider calls it.
+        address: its own IP address; processes must listen on this address only.
+        workdir: absolute path of the node's working folder (current folder of its processes).
+        now_s: the node's clock, epoch seconds.
+        notice_s: epoch seconds at which the provider ends it; None without notice.
+        rebalance: whether the provider recommends to leave it.
+        draining: whether it refuses new processes.
+        processes: all it knows.
+    """
+
+    instance_id: str
+    address: str
+    workdir: str
+    now_s: float
+    notice_s: float | None = None
+    rebalance: bool = False
+    draining: bool = False
+    processes: tuple[ProcessStatus, ...] = ()
+
+
+class SignalRequest(_Message):
+    """A signal for one process (its whole session)."""
+
+    signal: Signal
+
+
+class DrainRequest(_Message):
+    """Prepare to end within so many seconds."""
+
+    within_s: Annotated[FiniteFloat, Field(ge=0)]

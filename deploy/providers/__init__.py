@@ -1,0 +1,1 @@
+"""Where instances come from: one module or package for each provider, all behind `base.Provider`."""

@@ -1,0 +1,1 @@
+"""What makes tasks run on nodes: Spark and Flower, behind `base.Runner`."""

@@ -1,0 +1,60 @@
+"""The interface of all runners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from deploy.model.jobs import JobSpec
+from deploy.model.tasks import Assignment, TaskReport
+
+
+class RunnerError(Exception):
+    """A runner's own service (master, SuperLink, node agent) cannot be used now; trying again may help."""
+
+
+class Runner(Protocol):
+    """Makes the tasks of some kinds of jobs run. All methods are safe to repeat and survive a restart.
+
+    After a restart of the scheduler a new Runner finds what runs from its state folder, the services' own
+    endpoints and the node agents, not from memory. A task never runs to completion twice: before an attempt
+    starts, everything of the earlier attempts is made sure to be gone.
+    """
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """`work.kind` of the jobs it runs."""
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """Refuse, before anything is rented, a job that cannot run.
+
+        Raises:
+            ValueError: one line: what was given, what was expected, what to do.
+        """
+
+    def start(self) -> None:
+        """Bring up the services that all jobs share (idempotent). Raises RunnerError."""
+
+    def ensure(self, assignment: Assignment) -> None:
+        """Make this attempt run on these nodes; if it does already, do nothing.
+
+        Raises:
+            RunnerError: if it could not be started now.
+        """
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """One report for each of these attempts, in their order; what cannot be asked now is LOST only when
+        it is certain, else it keeps its latest phase.
+        """
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """These nodes will end in so many seconds: move work and state off them, save what can be saved."""
+
+    def stop(self, assignment: Assignment) -> None:
+        """End this attempt and everything that it started, on nodes and elsewhere; then it is really gone."""
+
+    def forget(self, job_id: str) -> None:
+        """The job is over: end what it still has (its server, its run), keep logs and results."""
+
+    def shutdown(self) -> None:
+        """End the shared services (for `spotweave serve --stop` and tests; not on a scheduler restart)."""
