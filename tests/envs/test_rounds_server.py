@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -275,6 +276,22 @@ def test_wrong_parts_are_refused(make: Any, message: str) -> None:
 def test_a_server_cannot_leave() -> None:
     with pytest.raises(InvalidAnswerError, match="the server cannot leave"):
         play(federated(), Script({(Cause.ROUND, SERVER): Leave()}), 0)
+
+
+def test_a_copy_has_the_same_future() -> None:
+    quota = Quota("GPUs", 3, {NEAR: 1, FAR: 1})
+    application = federated(((SERVER, 250), (0, 300)), checkpoints=KEPT_BY_CLIENTS, quotas=(quota,), rounds=5)
+    world, policy = RoundsWorld(application, 0), AlwaysOn(Market.SPOT)
+    for _ in range(9):
+        question = world.advance()
+        assert question is not None
+        world.answer(policy.decide(question, world))
+    twin = copy.deepcopy(world)
+    for each in (twin, world):
+        while (question := each.advance()) is not None:
+            each.answer(policy.decide(question, each))
+    assert twin.outcome("spot") == world.outcome("spot") == play(application, policy, 0)
+    assert world.outcome("spot").server_losses
 
 
 class Wanders(RandomPolicy):

@@ -230,6 +230,10 @@ class Application:
                 raise ValueError(f"an interruption names client {interruption.client}, which does not exist")
             require_at_least_zero("time_s of an interruption", interruption.time_s)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Application:
+        """Itself, as nothing in it changes: copies of a world share it."""
+        return self
+
     def _require_affordable_round(self, client: Client) -> None:
         """A budget that cannot pay for one round anywhere is a mistake, not a scenario."""
         if client.budget_usd is None:
