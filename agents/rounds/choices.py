@@ -35,10 +35,10 @@ class RoundParameters:
         hazard: weight of the expected cost of an interruption.
     """
 
-    buffer_s: float = 8.0
-    buffer_errors: float = 2.0
+    buffer_s: float = 5.0
+    buffer_errors: float = 1.0
     buffer_launch: float = 0.2
-    delay_price: float = 4.0
+    delay_price: float = 2.0
     keep_share: float = 0.5
     hazard: float = 0.5
 

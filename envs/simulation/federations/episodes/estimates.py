@@ -17,8 +17,12 @@ WEIGHT = 0.5
 """Of a new sample in the averages."""
 ERROR_WEIGHT = 0.2
 """Of a new sample in the averages of errors, which are few and far apart."""
-UNSEEN_SHARE = 0.5
-"""An epoch of unknown length that has lasted t is expected to last this share of t more."""
+UNSEEN_SHARE = 2.0
+"""An epoch of unknown length that has lasted t is expected to last this share of t more: epochs of the clients
+of one application differ by factors, not by per cents."""
+WARM_SHARE = 0.8
+"""Until a warm epoch has been seen, it is expected to take this share of a cold one: rather too little, so that
+nobody comes too late for a round that is shorter than the first."""
 OVERDUE_SHARE = 0.05
 """One that has outlasted its estimate t is expected to last this share of t more."""
 
@@ -95,8 +99,12 @@ class RoundEstimates:
     def epoch_s(self, k: int, offer: int, cold: bool) -> float | None:
         """Expected seconds of a whole epoch; where one kind was never seen the other's; None for neither."""
         times = self._times[k]
-        wanted, other = (times.cold_s, times.warm_s) if cold else (times.warm_s, times.cold_s)
-        seconds = wanted if wanted is not None else other
+        if cold:
+            seconds = times.cold_s if times.cold_s is not None else times.warm_s
+        elif times.warm_s is not None or times.cold_s is None:
+            seconds = times.warm_s
+        else:
+            seconds = WARM_SHARE * times.cold_s
         if seconds is not None:
             return seconds * self._factor(k, offer)
         return self._view.expected_epoch_s(k, offer, cold) if self._measured else None
