@@ -1,14 +1,12 @@
-"""Which offers have instances, so that quotas are kept."""
+"""Which tasks have instances on which offers, so that quotas are kept."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from envs.simulation.federations.rounds.server import Quota
 
 
 class Rented:
-    """Instances by offer.
+    """The instances of one application's tasks: its clients by their index, its server by SERVER.
 
     Args:
         quotas: what may be rented at once.
@@ -16,27 +14,29 @@ class Rented:
 
     def __init__(self, quotas: tuple[Quota, ...]) -> None:
         self._quotas = quotas
-        self._instances: Counter[int] = Counter()
+        self._offers: dict[int, int] = {}
 
-    def begin(self, offer: int) -> None:
+    def begin(self, task: int, offer: int) -> None:
         """An instance is requested."""
-        if self._quotas:
-            self._instances[offer] += 1
+        self._offers[task] = offer
 
-    def end(self, offer: int) -> None:
+    def end(self, task: int) -> None:
         """An instance ends."""
-        if self._quotas:
-            self._instances[offer] -= 1
+        del self._offers[task]
 
-    def allow(self, offer: int, instead_of: int | None = None) -> bool:
-        """Whether one more instance on an offer keeps all quotas, perhaps in the place of another's."""
+    def leave(self, task: int) -> None:
+        """A task, which has no instance any more, will never have one again."""
+
+    def allow(self, task: int | None, offer: int) -> bool:
+        """Whether an instance on an offer keeps all quotas: the task's, in place of what it has now.
+
+        None asks for one more instance, beside all that there are.
+        """
         for quota in self._quotas:
             amount = quota.amounts.get(offer, 0)
             if not amount:
                 continue
-            used = sum(quota.amounts.get(other, 0) * n for other, n in self._instances.items())
-            if instead_of is not None:
-                used -= quota.amounts.get(instead_of, 0)
+            used = sum(quota.amounts.get(there, 0) for other, there in self._offers.items() if other != task)
             if used + amount > quota.limit:
                 return False
         return True

@@ -61,9 +61,12 @@ class RoundsWorld:
     Args:
         application: what is simulated.
         root: seed, or seed sequence of an episode.
+        rented: keeps the quotas; None: the application's own quotas, shared with nobody.
     """
 
-    def __init__(self, application: Application, root: int | np.random.SeedSequence) -> None:
+    def __init__(
+        self, application: Application, root: int | np.random.SeedSequence, rented: Rented | None = None
+    ) -> None:
         self.application = application
         self.rounds = application.rounds
         self.aggregation_s = application.aggregation_s
@@ -80,7 +83,7 @@ class RoundsWorld:
         self._draws = Draws(application, root)
         self._durations = Durations(application, self._draws, self.server)
         self._weights = Weights(application.checkpoints, self.clients)
-        self._rented = Rented(application.quotas)
+        self._rented = Rented(application.quotas) if rented is None else rented
         self._events: list[tuple[int, int, int, int]] = []
         self._questions: deque[Question] = deque()
         self._asked: Question | None = None
@@ -128,9 +131,7 @@ class RoundsWorld:
         """
         if not self.offers[offer].available(self.now_s):
             return False
-        asked = None if self._asked is None else self.member(self._asked.client)
-        moved = asked.offer if asked is not None and asked.running else None
-        return self._rented.allow(offer, moved)
+        return self._rented.allow(None if self._asked is None else self._asked.client, offer)
 
     def expected_epoch_s(self, client: int, offer: int, cold: bool) -> float:
         """Mean seconds of a client's epoch on an offer, messages with the server's present place included.
@@ -155,8 +156,26 @@ class RoundsWorld:
 
     # The two steps.
 
-    def advance(self) -> Question | None:
-        """Go on until somebody must decide. None: the application is over.
+    @property
+    def ended(self) -> bool:
+        """Whether the application is over."""
+        return self._ended
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next, or could: nothing does before. `math.inf` where nothing will."""
+        if self._ended:
+            return NEVER
+        if self._questions or (self._opening and self._may_begin()):
+            return self.now_s
+        return self._events[0][0] if self._events else NEVER
+
+    def ask_again(self, client: int, time_s: int) -> None:
+        """A client (or SERVER) that is off is asked about at `time_s` (not before now), planned or not."""
+        self._push(time_s, _Event.START, self.member(client))
+
+    def advance(self, until_s: float = NEVER) -> Question | None:
+        """Go on until somebody must decide. None: it is over, or nothing happens up to `until_s`.
 
         Raises:
             InvalidAnswerError: if the round cannot go on, because a client that it needs is never started.
@@ -172,6 +191,8 @@ class RoundsWorld:
             if self._opening and self._may_begin():
                 self._begin_round()
                 continue
+            if until_s < NEVER and self.next_s > until_s:
+                return None
             if not self._events:
                 waiting = [m.name for m in self._members() if m.state is State.OFF]
                 raise InvalidAnswerError(
@@ -425,7 +446,7 @@ class RoundsWorld:
             member.attempt_round, member.attempt = self.round_index, 0
         spin_up_s = self._draws.spin_up_s(member.index, self.round_index, member.attempt, offer)
         member.attempt += 1
-        self._rented.begin(offer)
+        self._rented.begin(member.index, offer)
         self._push(self.now_s + spin_up_s, _Event.READY, member)
         exposed_s = self.now_s if self.application.spin_up_interrupted else self.now_s + spin_up_s
         interruption_s = self._draws.next_interruption_s(member.index, offer, exposed_s)
@@ -445,8 +466,7 @@ class RoundsWorld:
 
     def _end_instance(self, member: Member, by_provider: bool) -> None:
         member.close_bill(self.now_s, by_provider)
-        assert member.offer is not None
-        self._rented.end(member.offer)
+        self._rented.end(member.index)
 
     def _switch_off(self, member: Member) -> None:
         member.generation += 1
@@ -521,6 +541,7 @@ class RoundsWorld:
         self._exclusions.append(Exclusion(member.index, self.now_s, self.round_index, member.has_task))
         if member.running:
             self._end_instance(member, by_provider=False)
+        self._rented.leave(member.index)
         member.generation += 1
         member.planned_start_s = NEVER
         member.enter(State.GONE, self.now_s, self.round_index)
