@@ -241,7 +241,10 @@ def _figures(sets: Sequence[Sequence[Outcome]], row: PublishedRow) -> dict[str, 
 
 
 def render_multi_fedls(document: Mapping[str, Any]) -> str:
-    """The document of `write_multi_fedls` as Markdown: one table per table of the thesis."""
+    """The document of `write_multi_fedls` as Markdown: one table per table of the thesis.
+
+    Each cell is our mean [the middle 95 % of our means of three]; then what is printed, in bold where outside.
+    """
     lines: list[str] = []
     tables = sorted({row["table"] for row in document["rows"]})
     for number in tables:
@@ -261,9 +264,9 @@ def render_multi_fedls(document: Mapping[str, Any]) -> str:
             lines.append(f"| {who} | {rate} | {row['reading']} | {' | '.join(cells)} |")
         counted = [row for row in rows if row["reading"] == "counted" and _outside(row)]
         reasons = dict.fromkeys(row["why"] for row in counted if row["why"])
-        if any(row["reading"] == "stated" and _outside(row) for row in rows):
-            reasons[STATED] = None
         lines += ["", *(f"- {why.rstrip('.')}." for why in reasons), *([""] if reasons else [])]
+    if any(row["reading"] == "stated" and _outside(row) for row in document["rows"]):
+        lines += ["", STATED]
     return "\n".join(lines).rstrip() + "\n"
 
 
