@@ -243,7 +243,7 @@ def _figures(sets: Sequence[Sequence[Outcome]], row: PublishedRow) -> dict[str, 
 def render_multi_fedls(document: Mapping[str, Any]) -> str:
     """The document of `write_multi_fedls` as Markdown: one table per table of the thesis.
 
-    Each cell is our mean [the middle 95 % of our means of three]; then what is printed, in bold where outside.
+    Each cell is our mean [the middle 95 % of our means of three]; what is printed, in bold where outside.
     """
     lines: list[str] = []
     tables = sorted({row["table"] for row in document["rows"]})
@@ -266,7 +266,7 @@ def render_multi_fedls(document: Mapping[str, Any]) -> str:
         reasons = dict.fromkeys(row["why"] for row in counted if row["why"])
         lines += ["", *(f"- {why.rstrip('.')}." for why in reasons), *([""] if reasons else [])]
     if any(row["reading"] == "stated" and _outside(row) for row in document["rows"]):
-        lines += ["", STATED]
+        lines.append(STATED)
     return "\n".join(lines).rstrip() + "\n"
 
 
