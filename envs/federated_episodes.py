@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, cast
 
 import numpy as np
 
+from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
 from envs.federated_data.rounds import ScenarioError, parse_rounds, read_json, scenario_path
 from envs.market_data import recorded_market
 from envs.simulation.federations.episodes.source import ApplicationSource, OneApplication
@@ -23,7 +24,6 @@ from envs.simulation.world import EpisodeKey, WorldError
 
 Kind = Literal["one_zone", "zones", "mixed"]
 HISTORY_S = 7 * 86_400
-LONGEST_S = 14 * 86_400
 _HOUR_S = 3600
 
 
@@ -32,8 +32,9 @@ class FederatedConfig:
     """What `spotweave/Federated-v0` simulates.
 
     Attributes:
-        scenario: a scenario file, or the name of a bundled one (docs/federated-rounds.md); empty: every
-            episode draws an application.
+        scenario: a scenario file, or the name of a bundled one (docs/federated-rounds.md), whose
+            `start_together` does not count: here each client begins when it is ready. Empty: every episode
+            draws an application.
         market: of drawn applications: "one_zone" (a constant price, as in Sinha 2025), "zones" (recorded AWS
             spot zones with their availability, and on-demand offers) or "mixed".
         clients_least: fewest clients of a drawn application.
@@ -81,12 +82,16 @@ class DrawnApplications:
 
     @cached_property
     def _recorded(self) -> list[int]:
-        """Offers of the recorded market with recorded (or no limits of) availability: AWS."""
-        return [
+        """Offers of the recorded market with recorded (or no limits of) availability: AWS.
+
+        On demand first, which is always there: what was valid on a plain market stays so on this one.
+        """
+        aws = [
             k
             for k, offer in enumerate(self.data.offers)
             if offer.provider == "aws" and self.data.availability[k] is not None
         ]
+        return sorted(aws, key=lambda k: self.data.offers[k].market == "spot")
 
     @property
     def n_offers(self) -> int:
@@ -194,12 +199,27 @@ def federated_source(config: FederatedConfig) -> ApplicationSource:
     config.validate()
     if config.scenario:
         try:
-            content = read_json(scenario_path(config.scenario))
-            application = parse_rounds(content, config.scenario)
+            application = _scenario(config.scenario)
         except ScenarioError as error:
             raise WorldError(str(error)) from error
         return cast(ApplicationSource, OneApplication(application))
     return cast(ApplicationSource, DrawnApplications(config, recorded_market(MarketConfig())))
+
+
+def _scenario(name: str) -> Application:
+    """The application of a scenario, of either kind; each client trains as soon as it is ready.
+
+    Raises:
+        ScenarioError: one line that says what is wrong.
+    """
+    path = scenario_path(name)
+    content = read_json(path)
+    if content.get("kind") == "multi_fedls":
+        application = parse_multi_fedls(content, str(path)).deployment.application
+    else:
+        application = parse_rounds(content, str(path))
+    # Where a round waits for its last client to be ready, no late start is possible: nothing to be decided.
+    return replace(application, start_together=False)
 
 
 def build_federated(config: FederatedConfig, n_lanes: int = 1) -> FederatedWorld:

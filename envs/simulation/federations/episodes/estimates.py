@@ -18,11 +18,11 @@ WEIGHT = 0.5
 ERROR_WEIGHT = 0.2
 """Of a new sample in the averages of errors, which are few and far apart."""
 UNSEEN_SHARE = 2.0
-"""An epoch of unknown length that has lasted t is expected to last this share of t more: epochs of the clients
-of one application differ by factors, not by per cents."""
+"""An epoch of unknown length that has lasted t is expected to last this share of t more: epochs of the
+clients of one application differ by factors, not by per cents."""
 WARM_SHARE = 0.8
-"""Until a warm epoch has been seen, it is expected to take this share of a cold one: rather too little, so that
-nobody comes too late for a round that is shorter than the first."""
+"""Until a warm epoch has been seen, it is expected to take this share of a cold one: rather too little, so
+that nobody comes too late for a round that is shorter than the first."""
 OVERDUE_SHARE = 0.05
 """One that has outlasted its estimate t is expected to last this share of t more."""
 
@@ -97,17 +97,20 @@ class RoundEstimates:
         return self._factors[key]
 
     def epoch_s(self, k: int, offer: int, cold: bool) -> float | None:
-        """Expected seconds of a whole epoch; where one kind was never seen the other's; None for neither."""
+        """Expected seconds of a whole epoch; where one kind was never seen the other's; None for neither.
+
+        Where times were measured beforehand, those stand in for a kind that was never seen.
+        """
         times = self._times[k]
+        if self._measured and (times.cold_s if cold else times.warm_s) is None:
+            return self._view.expected_epoch_s(k, offer, cold)
         if cold:
             seconds = times.cold_s if times.cold_s is not None else times.warm_s
         elif times.warm_s is not None or times.cold_s is None:
             seconds = times.warm_s
         else:
             seconds = WARM_SHARE * times.cold_s
-        if seconds is not None:
-            return seconds * self._factor(k, offer)
-        return self._view.expected_epoch_s(k, offer, cold) if self._measured else None
+        return None if seconds is None else seconds * self._factor(k, offer)
 
     def guessed_epoch_s(self, k: int, offer: int, cold: bool) -> float:
         """The same; for a client that has never delivered, the longest of the others (0 if nobody has)."""
@@ -157,7 +160,7 @@ class RoundEstimates:
         if client.state is State.TRAINING:
             assert client.started_s is not None
             due_s, lasted_s = client.started_s + left_s, now_s - client.started_s
-            if not self._seen_epochs[k]:
+            if not self._measured and not self._seen_epochs[k]:
                 return max(due_s, now_s + UNSEEN_SHARE * lasted_s)
             return due_s if due_s > now_s else now_s + OVERDUE_SHARE * lasted_s
         if client.state is State.IDLE:

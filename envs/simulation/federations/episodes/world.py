@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ ASK_AGAIN_LEAST_S = 15
 ASK_AGAIN_MOST_S = 600
 MAX_DECISIONS = 20_000
 DAY_S = 86_400
+PRICED_DAYS = 14
+"""Days of an offer's prices that identify an episode."""
 
 METRICS = (
     "cost_index",
@@ -110,7 +112,6 @@ class FederatedWorld:
                 reference=reference_of(application),
             )
             self._lanes[number] = lane
-            lane.charged = self._objective(lane)
             self._advance(number, lane)
 
     def step(
@@ -190,7 +191,12 @@ class FederatedWorld:
         """SHA-256 of the application and of everything drawn for it."""
         application = self.source.application(key)
         draws = Draws(application, episode_sequence(key.seed, key.split, key.index))
-        digest = hashlib.sha256(repr((application.rounds, application.clients)).encode())
+        given = [
+            (field.name, getattr(application, field.name))
+            for field in fields(application)
+            if field.name != "offers"
+        ]
+        digest = hashlib.sha256(repr(given).encode())
         for k, client in enumerate(application.clients):
             for offer in client.offers:
                 drawn = (
@@ -202,9 +208,10 @@ class FederatedWorld:
         for place in application.offers:
             if place.availability is not None:
                 digest.update(place.availability.times_s.tobytes() + place.availability.values.tobytes())
-            digest.update(
-                repr((place.name, place.tariff.usd_hour(0), place.tariff.cost_usd(0, DAY_S))).encode()
-            )
+            prices = [place.tariff.usd_hour(0)]
+            prices += [place.tariff.cost_usd(0, days * DAY_S) for days in range(1, PRICED_DAYS + 1)]
+            rest = (place.name, place.zone, place.market, place.mean_time_to_interruption_s, place.spin_up_s)
+            digest.update(repr((rest, prices)).encode())
         return digest.hexdigest()
 
     def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
@@ -232,7 +239,8 @@ class FederatedWorld:
     def _spent_usd(self, lane: _Lane) -> float:
         world = lane.world
         tasks = range(len(world.clients)) if world.server is None else range(SERVER, len(world.clients))
-        return sum(map(world.spent_usd, tasks)) + lane.application.server_usd_hour * world.now_s / 3600
+        fixed_usd = lane.application.server_usd_hour * world.now_s / 3600
+        return sum(map(world.spent_usd, tasks)) + world.messages_usd + fixed_usd
 
     def _components(self, lane: _Lane) -> tuple[float, float]:
         delay = 100 * (lane.world.now_s / lane.reference.time_s - 1)
@@ -246,16 +254,15 @@ class FederatedWorld:
         """Go on to the next question that needs a choice, and show it."""
         while True:
             lane.question = lane.world.advance()
+            if lane.question is not None and lane.decisions >= MAX_DECISIONS:
+                lane.truncated = True
+                lane.question = None
             if lane.question is None:
                 self.observation["action_mask"][number] = 0
                 self.observation["jobs"][number] = 0.0
                 self.observation["pairs"][number] = 0.0
                 return
             lane.known.observe()
-            if lane.decisions >= MAX_DECISIONS:
-                lane.truncated = True
-                lane.question = None
-                return
             lane.offers.fill(lane.world, self.observation["clusters"][number])
             fill_task(self.observation, number, lane.question, lane.world, lane.known)
             if not self._must_leave(number, lane, lane.question):

@@ -280,6 +280,11 @@ class RoundsWorld:
         return len(self._interruptions)
 
     @property
+    def messages_usd(self) -> float:
+        """What the messages of all results that were delivered cost."""
+        return sum(epoch.message_usd for epoch in self._epochs) if self.application.links else 0.0
+
+    @property
     def left(self) -> int:
         """Clients that have left."""
         return len(self._exclusions)
