@@ -128,7 +128,7 @@ def draw_gantt(
     figure.suptitle(" · ".join(note for note in notes if note), fontsize=11, y=0.985)
     priced = any(price.values.any() for price in timeline.price_usd_hour)
     figure.legend(
-        handles=_legend(priced),
+        handles=_legend(priced, {Category(segment.category) for segment in timeline.segments}),
         loc="upper center",
         bbox_to_anchor=(0.5, 0.955),
         ncols=8,
@@ -239,10 +239,11 @@ def _line(series: StepSeries, start: float, end: float) -> Line:
     return np.column_stack([np.repeat(edges, 2)[1:-1], np.repeat(values, 2)])
 
 
-def _legend(priced: bool) -> list[Patch | Line2D]:
+def _legend(priced: bool, present: set[Category]) -> list[Patch | Line2D]:
     handles: list[Patch | Line2D] = [
         Patch(facecolor=colour, label=category.name.lower().replace("_", "-"))
         for category, colour in CATEGORY_COLOURS.items()
+        if category is not Category.FEDERATED or category in present
     ]
     handles.append(Line2D([], [], color="black", linewidth=1.1, label="capacity"))
     handles.append(Line2D([], [], color="#555555", linewidth=0.5, label="occupation"))

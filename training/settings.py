@@ -43,6 +43,8 @@ class AgentSettings:
         margin: with an appraiser, another choice than its cheapest must be better by this much (objective).
         embedding_size: width of cluster and job encodings (spotweave).
         pair_size: width of the pair layers (spotweave, scorer).
+        rounds: whether the network sees the columns of federated tasks (spotweave); a world that has such
+            tasks turns it on.
         comparator: settings of the agents that libraries train.
     """
 
@@ -61,6 +63,7 @@ class AgentSettings:
     margin: float = 0.0
     embedding_size: int = 64
     pair_size: int = 128
+    rounds: bool = False
     comparator: ComparatorSettings = field(default_factory=ComparatorSettings)
 
 

@@ -23,7 +23,7 @@ from training.config import INTERRUPTED, UsageError, provenance, resolved, run_c
 from training.run_directory import RunDirectory
 from training.session import InterruptedTraining, Session
 from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
-from training.trainers import build_trainer, with_appraiser
+from training.trainers import build_trainer, with_appraiser, with_rounds
 from training.worlds import WORLDS
 
 VALIDATION_LANES = 16
@@ -71,6 +71,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     config = world_config(values["env"])
     worlds = [entry.build(member, VALIDATION_LANES) for member in entry.members_of(config, "validation")]
     spec = worlds[0].spec
+    agent = with_rounds(agent, spec)
     trainer, scales, weights = build_trainer(entry, config, agent, settings, values["seed"], device)
 
     def save(facts: dict[str, Any]) -> None:

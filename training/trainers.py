@@ -13,7 +13,7 @@ from agents.named import named_rule
 from agents.rules import make_rule
 from agents.rules.appraisal import Appraiser
 from envs.simulation.streams import Streams
-from envs.simulation.world import BatchWorld
+from envs.simulation.world import BatchWorld, WorldSpec
 from training.adapters.build import make_library_trainer
 from training.adapters.settings import LIBRARY_KINDS
 from training.adapters.trainer import LibraryTask
@@ -134,3 +134,10 @@ def with_appraiser(agent: AgentSettings, entry: WorldEntry) -> AgentSettings:
     if agent.appraiser == "auto":
         return dataclasses.replace(agent, appraiser=entry.appraiser)
     return agent
+
+
+def with_rounds(agent: AgentSettings, spec: WorldSpec) -> AgentSettings:
+    """The agent, its network made to see the columns of federated tasks where the world has such tasks."""
+    if agent.kind != "spotweave" or not spec.federated:
+        return agent
+    return dataclasses.replace(agent, rounds=True)

@@ -14,10 +14,14 @@ from agents.rules.fields import (
     C_CAPACITY_NOW,
     C_MEAN_OCCUPATION,
     J_HAS_DEADLINE,
+    J_IDLE,
     J_PRESENT,
+    J_ROUND,
     J_RUNNING,
     J_SLACK,
+    J_WAITED,
     P_FREE,
+    P_HERE,
     P_REQUEST,
 )
 from envs.simulation.snapshot import FloatArray, MaskArray
@@ -27,6 +31,8 @@ MEMORY_SIZE = 2
 """Length of a lane's memory: state of the random stream, round-robin pointer."""
 M_RANDOM = 0
 M_POINTER = 1
+IDLE_PATIENCE_S = 1800.0
+"""How much longer than a round an idle instance is kept."""
 
 _LEHMER_MODULUS = 2147483647.0
 _LEHMER_MULTIPLIER = 48271.0
@@ -123,6 +129,25 @@ def urgent_job(jobs: FloatArray, mask: MaskArray, n_clusters: int) -> int:
 def stays(job: int, jobs: FloatArray, mask: MaskArray, n_clusters: int) -> bool:
     """Whether a rule that does not reason about moving leaves the job where it runs."""
     return bool(jobs[job, J_RUNNING] != 0.0 and mask[job * (n_clusters + 1) + n_clusters] != 0)
+
+
+@njit(cache=True, error_model="numpy")
+def keep_idle(action: int, jobs: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
+    """The action, or to keep the instance if its job is idle: for rules that know nothing of rounds.
+
+    What has been idle for much longer than a round is released: it may hold what the others wait for.
+    """
+    n_clusters = pairs.shape[1]
+    job = action // (n_clusters + 1)
+    if jobs[job, J_IDLE] == 0.0:
+        return action
+    base = job * (n_clusters + 1)
+    if jobs[job, J_WAITED] > jobs[job, J_ROUND] + IDLE_PATIENCE_S:
+        return int(base + n_clusters)
+    for cluster in range(n_clusters):
+        if pairs[job, cluster, P_HERE] != 0.0 and mask[base + cluster] != 0:
+            return int(base + cluster)
+    return action
 
 
 @njit(cache=True, error_model="numpy")

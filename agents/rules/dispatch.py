@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.cheapest import choose as choose_cheapest
-from agents.rules.choice import NO_ACTION
+from agents.rules.choice import NO_ACTION, keep_idle
 from agents.rules.deadline_safe import choose as choose_deadline_safe
 from agents.rules.eft import choose as choose_eft
 from agents.rules.expected_cost import choose as choose_expected_cost
@@ -46,7 +46,7 @@ EXPECTED_COST = 16
 
 
 @njit(cache=True, error_model="numpy")
-def choose_by_id(
+def rule_action(
     rule_id: int,
     clusters: FloatArray,
     occupation: FloatArray,
@@ -56,18 +56,7 @@ def choose_by_id(
     memory: NDArray[np.float64],
     parameters: NDArray[np.float64],
 ) -> int:
-    """The flat action of rule `rule_id` for one observation; NO_ACTION if nothing is valid or no such rule.
-
-    Args:
-        rule_id: one of the constants of this module.
-        clusters: (C, N_CLUSTER_FIELDS) float32.
-        occupation: (C, HISTORY_STEPS) float32.
-        jobs: (J, N_JOB_FIELDS) float32.
-        pairs: (J, C, N_PAIR_FIELDS) float32, derived columns filled.
-        mask: (J * (C + 1),) int8.
-        memory: (MEMORY_SIZE,) float64 of the lane, started by `begin_memory`; changed in place.
-        parameters: (P,) float64, the rule's `RuleParameters.vector()`.
-    """
+    """What rule `rule_id` chooses (see `choose_by_id`)."""
     if rule_id == RANDOM:
         return choose_random(clusters, occupation, jobs, pairs, mask, memory, parameters)
     if rule_id == RR:
@@ -103,6 +92,38 @@ def choose_by_id(
     if rule_id == EXPECTED_COST:
         return choose_expected_cost(clusters, occupation, jobs, pairs, mask, memory, parameters)
     return NO_ACTION
+
+
+@njit(cache=True, error_model="numpy")
+def choose_by_id(
+    rule_id: int,
+    clusters: FloatArray,
+    occupation: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    memory: NDArray[np.float64],
+    parameters: NDArray[np.float64],
+) -> int:
+    """The flat action of rule `rule_id` for one observation; NO_ACTION if nothing is valid or no such rule.
+
+    A federated client that is idle between two rounds keeps its instance, unless the rule knows of rounds
+    ("expected cost") or of nothing ("random").
+
+    Args:
+        rule_id: one of the constants of this module.
+        clusters: (C, N_CLUSTER_FIELDS) float32.
+        occupation: (C, HISTORY_STEPS) float32.
+        jobs: (J, N_JOB_FIELDS) float32.
+        pairs: (J, C, N_PAIR_FIELDS) float32, derived columns filled.
+        mask: (J * (C + 1),) int8.
+        memory: (MEMORY_SIZE,) float64 of the lane, started by `begin_memory`; changed in place.
+        parameters: (P,) float64, the rule's `RuleParameters.vector()`.
+    """
+    action = rule_action(rule_id, clusters, occupation, jobs, pairs, mask, memory, parameters)
+    if action == NO_ACTION or rule_id in (RANDOM, EXPECTED_COST):
+        return action
+    return keep_idle(action, jobs, pairs, mask)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

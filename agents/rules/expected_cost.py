@@ -20,6 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.federated_cost import later_s, task_usd
 from agents.rules.fields import (
     C_AVAILABLE,
     C_CAPACITY_NOW,
@@ -31,6 +32,7 @@ from agents.rules.fields import (
     C_QUEUES,
     C_SPELL,
     C_UP_RATIO,
+    FEDERATED,
     J_CATEGORY,
     J_CHECKPOINT_INTERVAL,
     J_DURATION,
@@ -47,6 +49,7 @@ from agents.rules.fields import (
     P_TRANSFER,
     STREAMING,
 )
+from agents.rules.lateness import late_batches
 from agents.rules.parameters import RuleParameters
 from envs.simulation.snapshot import FloatArray, MaskArray
 
@@ -166,18 +169,6 @@ def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64
 
 
 @njit(cache=True, error_model="numpy")
-def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
-    """Batches that miss their deadline when the next one ends `late_s` after its own, until caught up.
-
-    Batch i ends at start + (i + 1) executions and is allowed until slack + i periods, so each period makes
-    up for period - execution seconds. An execution longer than the period never catches up.
-    """
-    if late_s <= 0.0:
-        return 0.0
-    return 1.0 + late_s / max(1e-3, period_s - execution_s)
-
-
-@njit(cache=True, error_model="numpy")
 def expected_usd(
     job: int,
     cluster: int,
@@ -196,12 +187,21 @@ def expected_usd(
     recovery = float(clusters[cluster, C_LAUNCH] + pairs[job, cluster, P_TRANSFER])
     start = wait_s if here else wait_s + recovery
     egress = 0.0 if here else float(pairs[job, cluster, P_EGRESS])
+    queued = 0.0
     if clusters[cluster, C_QUEUES] != 0.0 and not here and pairs[job, cluster, P_FITS] == 0.0:
         missing = pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]
         queue_s = parameters[_QUEUE]
         if jobs[job, J_HAS_DEADLINE] != 0.0:
             queue_s *= parameters[_QUEUE_RISK]
-        start += queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
+        queued = queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
+        start += queued
+    price = float(clusters[cluster, C_PRICE])
+    if clusters[cluster, C_PROVIDER] == 0.0:
+        price += parameters[_OWNED]
+    rate = interruption_rate(cluster, clusters, parameters)
+    if jobs[job, J_CATEGORY] == FEDERATED:
+        miss, delay, safety = parameters[_MISS], parameters[_DELAY], parameters[_SAFETY]
+        return task_usd(job, cluster, wait_s, price, queued, rate, miss, delay, safety, clusters, jobs, pairs)
     execution = float(pairs[job, cluster, P_EXECUTION])
     streaming = jobs[job, J_CATEGORY] == STREAMING
     slack = jobs[job, J_SLACK] - parameters[_SAFETY]
@@ -210,16 +210,12 @@ def expected_usd(
         # The last batch is complete at a time of its own: who starts later pays for less idle time.
         ahead = jobs[job, J_SLACK] - parameters[_ALLOWED] * jobs[job, J_PERIOD] - start
         work = max(execution, ahead + jobs[job, J_DURATION] - jobs[job, J_PERIOD] + execution)
-    rate = interruption_rate(cluster, clusters, parameters)
     undone = 0.5 * execution
     if jobs[job, J_CHECKPOINT_INTERVAL] > 0.0:
         undone = min(undone, 0.5 * jobs[job, J_CHECKPOINT_INTERVAL])
     interruptions = rate * work
     rework = interruptions * (undone + recovery)
 
-    price = float(clusters[cluster, C_PRICE])
-    if clusters[cluster, C_PROVIDER] == 0.0:
-        price += parameters[_OWNED]
     paid_s = start - wait_s + work + rework
     total = egress * (1.0 + interruptions) + price * pairs[job, cluster, P_REQUEST] * paid_s / 3600.0
 
@@ -259,7 +255,10 @@ def waiting_usd(
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
             if not running and parameters[_POSTPONE] > 0.0:
-                later = expected_usd(job, cluster, parameters[_POSTPONE], clusters, jobs, pairs, parameters)
+                wait_s = parameters[_POSTPONE]
+                if jobs[job, J_CATEGORY] == FEDERATED:
+                    wait_s = later_s(job, cluster, wait_s, parameters[_SAFETY], clusters, jobs, pairs)
+                later = expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters)
                 waiting = min(waiting, later)
         elif running and pairs[job, cluster, P_HERE] != 0.0:
             here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)

@@ -42,6 +42,7 @@ class WorldSpec:
         higher_is_better: for each metric.
         time_unit: "slice" or "s".
         objective_weights: K weights with which `system_outcome` adds up to the objective (reward units).
+        federated: whether tasks that train in rounds are decided, whose columns other worlds leave at 0.
     """
 
     name: str
@@ -55,6 +56,7 @@ class WorldSpec:
     higher_is_better: tuple[bool, ...]
     time_unit: str
     objective_weights: tuple[float, ...] = ()
+    federated: bool = False
 
     @property
     def n_actions(self) -> int:

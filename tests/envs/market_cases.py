@@ -10,8 +10,9 @@ import numpy as np
 
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.availability import LognormalComponent, LognormalMixture
+from envs.simulation.market.applications_config import ApplicationsConfig
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, OfferConfig, WorkloadConfig
-from envs.simulation.market.episodes import EpisodeData, Jobs
+from envs.simulation.market.episodes import EpisodeData, Jobs, Tasks
 from envs.simulation.market.source import MarketData
 from envs.simulation.market.workload import JobLaw
 from envs.simulation.market.world import MarketWorld
@@ -163,6 +164,7 @@ def story(
     egress: float = 0.0,
     launch_key: int = 1,
     revocation_key: int = 1,
+    tasks: Tasks | None = None,
     **market: Any,
 ) -> MarketWorld:
     """A loaded world of one lane: jobs take their standard time everywhere, prices default to 1 USD/h."""
@@ -185,11 +187,14 @@ def story(
         law=LAW,
     )
     config = MarketWorldConfig(
-        WorkloadConfig(jobs=len(jobs)), MarketConfig(**{"restart_s": 0, "reconsider_interval_s": 0, **market})
+        WorkloadConfig(
+            jobs=len(jobs), federated=tasks is not None, applications=ApplicationsConfig(epoch_spread=0.0)
+        ),
+        MarketConfig(**{"restart_s": 0, "reconsider_interval_s": 0, **market}),
     )
     columns = {name: np.array([job[name] for job in jobs]) for name in jobs[0]}
     standard = columns["standard_s"]
-    drawn = Jobs(**columns, execution_s=np.repeat(standard[:, None], len(offers), axis=1))
+    drawn = Jobs(**columns, execution_s=np.repeat(standard[:, None], len(offers), axis=1), tasks=tasks)
     world = MarketWorld(config, data)
     world.load(
         EpisodeData(
@@ -204,3 +209,34 @@ def story(
         )
     )
     return world
+
+
+def federated_story(
+    epochs_s: Sequence[int],
+    offers: Sequence[OfferConfig],
+    availability: Mapping[int, StepSeries] | None = None,
+    rounds: int = 2,
+    cold_s: int = 0,
+    budgets_usd: Sequence[float] | None = None,
+    allowance_s: int = 0,
+    whole_s: int = HOUR,
+    task: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> MarketWorld:
+    """A story of one application: job 0 is its server, which aggregates in 10 s, jobs 1, 2, ... its clients.
+
+    Epochs take exactly `epochs_s`; `task` changes all rows, `more` goes to `story`.
+    """
+    n = len(epochs_s) + 1
+    facts = {"category": Category.FEDERATED, "executions": rounds, **(task or {})}
+    jobs = [one_job(**facts, standard_s=10, allowance_s=allowance_s)]
+    jobs += [one_job(**facts, standard_s=seconds) for seconds in epochs_s]
+    clients = np.arange(n) > 0
+    tasks = Tasks(
+        server=np.zeros(n, np.int64),
+        clients=np.full(n, n - 1),
+        cold_s=np.where(clients, cold_s, 0),
+        budget_usd=np.array([0.0, *(budgets_usd or [0.0] * (n - 1))]),
+        whole_s=np.where(clients, 0, whole_s),
+    )
+    return story(jobs, offers, availability, tasks=tasks, **more)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.members import is_client, settle_idle
 from envs.simulation.market.quotes import price_integral
 from envs.simulation.market.state import (
     DISK,
     EGRESS,
     HIBERNATED,
     IDLE,
+    IDLE_CHARGES,
     MOVING,
+    NEVER,
     ON_DEMAND,
     OWNED_EXECUTOR_S,
     SETTING_UP,
@@ -51,17 +54,33 @@ def close_bill(
     executors = episodes.job[slot, job, at.EXECUTORS]
     start = lanes.job[lane, job, at.BILLED_FROM_S]
     uptime = t - start
+    idle = 0
+    if is_client(episodes, slot, job):
+        settle_idle(lanes, episodes, lane, job)
+        idle = lanes.job[lane, job, at.IDLE_CHARGE]
+        lanes.job[lane, job, at.IDLE_CHARGE] = 0
+        lanes.when[lane, job, at.LATE_S] = NEVER
     log_event(lanes, lane, _SEGMENT, job, c, start, 1 if lanes.job[lane, job, at.MISSES] > 0 else 0)
     if offers.fixed[c, at.QUEUES] == 1:
         lanes.counters[lane, OWNED_EXECUTOR_S] += executors * uptime
         return
     if by_provider and uptime < offers.fixed[c, at.FREE_FIRST_S]:
         return
-    end = max(t, start + MINIMUM_S)
-    integral = price_integral(lanes, episodes, lane, c, end) - lanes.job[lane, job, at.INTEGRAL_FROM]
-    charge = executors * integral
+    charge = closing_charge(lanes, episodes, offers, lane, job)
     lanes.job[lane, job, at.CHARGE] += charge
     lanes.counters[lane, SPOT if offers.fixed[c, at.SPOT] == 1 else ON_DEMAND] += charge
+    lanes.counters[lane, IDLE_CHARGES] += idle
+
+
+@inner
+def closing_charge(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
+    """What the open bill of a job comes to if its instances end now."""
+    c = lanes.job[lane, job, at.OFFER]
+    if offers.fixed[c, at.QUEUES] == 1:
+        return 0
+    end = max(lanes.lane[lane, at.NOW_S], lanes.job[lane, job, at.BILLED_FROM_S] + MINIMUM_S)
+    integral = price_integral(lanes, episodes, lane, c, end) - lanes.job[lane, job, at.INTEGRAL_FROM]
+    return int(episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS] * integral)
 
 
 @inner

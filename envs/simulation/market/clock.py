@@ -7,7 +7,9 @@ arrivals, then decisions. Work that ends exactly at its deadline or at an interr
 from __future__ import annotations
 
 from envs.simulation.market import columns as at
+from envs.simulation.market.applications import aggregation_ends, epoch_ends, member_ready
 from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.budgets import budget_ends, dismiss_broke
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import (
@@ -18,6 +20,7 @@ from envs.simulation.market.execution import (
 )
 from envs.simulation.market.interruption import availability_changes
 from envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
+from envs.simulation.market.members import is_client, is_member
 from envs.simulation.market.placement import apply_decision, finish_move, launch_ends, serve_queues
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
@@ -44,6 +47,7 @@ from envs.simulation.snapshot import HISTORY_STEPS, Category
 
 _STREAMING = int(Category.STREAMING)
 _TIME_CRITICAL = int(Category.TIME_CRITICAL)
+_FEDERATED = int(Category.FEDERATED)
 MEAN_STEPS = 100
 
 
@@ -157,11 +161,15 @@ def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         touches = offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0
         if touches and episodes.up[slot, c, lanes.offer[lane, c, at.UP_NOW], at.UNTIL] <= t:
             available = sync_availability(lanes, episodes, lane, c, t)
-            availability_changes(lanes, episodes, offers, lane, c, available)
+            availability_changes(lanes, episodes, offers, rules, lane, c, available)
     if lanes.lane[lane, at.QUEUE_N] > 0:
         serve_queues(lanes, episodes, offers, rules, lane)
     for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
-        if lanes.when[lane, job, at.LATE_S] <= t:
+        if lanes.when[lane, job, at.LATE_S] > t:
+            continue
+        if is_client(episodes, slot, job):
+            budget_ends(lanes, episodes, offers, lane, job)
+        else:
             record_miss(lanes, episodes, offers, rules, lane, job)
             next_deadline(lanes, episodes, lane, job)
     while lanes.lane[lane, at.ARRIVED] < lanes.lane[lane, at.LIMIT]:
@@ -169,6 +177,8 @@ def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         if episodes.job[slot, job, at.ARRIVAL_S] > t:
             break
         job_arrives(lanes, episodes, lane, job)
+    if rules.federated == 1:
+        dismiss_broke(lanes, episodes, offers, rules, lane)
 
 
 @inner
@@ -177,6 +187,8 @@ def job_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
     phase = lanes.job[lane, job, at.PHASE]
     if phase == LAUNCHING:
         launch_ends(lanes, episodes, offers, rules, lane, job)
+    elif rules.federated == 1 and is_member(episodes, lanes.episode_of_lane[lane], job):
+        member_event(lanes, episodes, offers, rules, lane, job)
     elif phase == SETTING_UP:
         set_up_ends(lanes, episodes, offers, rules, lane, job)
     elif phase == WORKING:
@@ -185,6 +197,17 @@ def job_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
         begin_work(lanes, episodes, offers, lane, job)
     elif phase == MOVING:
         finish_move(lanes, episodes, offers, rules, lane, job)
+
+
+@inner
+def member_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """The phase of a task of a federated application ends."""
+    if lanes.job[lane, job, at.PHASE] == SETTING_UP:
+        member_ready(lanes, episodes, offers, rules, lane, job)
+    elif is_client(episodes, lanes.episode_of_lane[lane], job):
+        epoch_ends(lanes, episodes, offers, rules, lane, job)
+    else:
+        aggregation_ends(lanes, episodes, offers, rules, lane, job)
 
 
 @inner
@@ -201,16 +224,19 @@ def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
         lanes.when[lane, job, at.LATE_S] = (
             t + episodes.job[slot, job, at.PERIOD_S] + episodes.job[slot, job, at.ALLOWANCE_S]
         )
-    elif category == _TIME_CRITICAL:
+    elif category == _TIME_CRITICAL or (
+        category == _FEDERATED and episodes.job[slot, job, at.ALLOWANCE_S] > 0
+    ):
         lanes.when[lane, job, at.LATE_S] = t + episodes.job[slot, job, at.ALLOWANCE_S]
 
 
 @inner
 def next_deadline(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
-    """After a miss: a streaming job has another deadline, a time-critical one has none."""
+    """After a miss: a streaming job has another deadline, others have none."""
     slot = lanes.episode_of_lane[lane]
     lanes.job[lane, job, at.LATE_NEXT] += 1
-    if lanes.job[lane, job, at.LATE_NEXT] < episodes.job[slot, job, at.EXECUTIONS]:
+    streaming = episodes.job[slot, job, at.CATEGORY] == _STREAMING
+    if streaming and lanes.job[lane, job, at.LATE_NEXT] < episodes.job[slot, job, at.EXECUTIONS]:
         lanes.when[lane, job, at.LATE_S] += episodes.job[slot, job, at.PERIOD_S]
     else:
         lanes.when[lane, job, at.LATE_S] = NEVER
@@ -232,6 +258,10 @@ def truncate(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lan
         elif category == _TIME_CRITICAL:
             lanes.job[lane, job, at.MISSES] += left
             lanes.counters[lane, MISSES_TC] += left
+        elif category == _FEDERATED and episodes.job[slot, job, at.ALLOWANCE_S] > 0:
+            late = 1 - min(1, lanes.job[lane, job, at.LATE_NEXT])
+            lanes.job[lane, job, at.MISSES] += late
+            lanes.counters[lane, MISSES_TC] += late
         if job < lanes.lane[lane, at.ARRIVED]:
             lanes.job_real[lane, job, at.DELAY] = delay_hours(lanes, episodes, lane, job)
         if phase == HIBERNATED:

@@ -39,7 +39,7 @@ OCCUPATION_SUM = 9  # over the latest 100 samples
 # `Lanes.when`: the next moments of a job in a lane, NEVER where there is none.
 EVENT_S = 0  # when its phase ends
 DUE_S = 1  # its next decision
-LATE_S = 2  # next moment at which a deadline may pass
+LATE_S = 2  # next moment at which a deadline may pass; of a client: at which its budget ends
 
 # `Lanes.job`: of a job in a lane.
 PHASE = 0  # `state.Phase`
@@ -65,12 +65,21 @@ INTERRUPTED = 19  # interruptions so far
 MISSES = 20  # deadlines missed so far
 CHARGE = 21  # closed bills
 FINISH_S = 22  # when it ended
+# Of tasks of federated applications:
+WARM = 23  # 1 if an epoch has ended on its instance
+IDLE_FROM = 24  # price integral when its instance began to be idle
+IDLE_CHARGE = 25  # of the open bill, what idle time before that costs
+LEAD_S = 26  # what starting took where it was released, 0 before
+LEFT = 27  # 1 if it ended without all its rounds, for want of budget
+JOB_COLUMNS = 28
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds
 BASE = 1  # share of the current execution done when work began here
 MUTUAL = 2  # misses of others, in units of one time-critical miss
 DELAY = 3  # hours; streaming: of finished batches; else set at the end
+EPOCH_S = 4  # of a client: exponential mean of its epochs so far, 0 before the first
+JOB_REAL_COLUMNS = 5
 
 # `Episodes.job`: see `episodes.Jobs`.
 ARRIVAL_S = 0
@@ -85,6 +94,11 @@ ALLOWANCE_S = 8
 INTERVAL_S = 9
 DUMP_S = 10
 HOME = 11
+SERVER = 12  # of a task of an application: the row of its server; else the job's own row
+CLIENTS = 13  # of such a task: clients of the application, which follow the server; else 0
+COLD_S = 14  # of a client: what its first epoch on an instance takes longer
+BUDGET = 15  # of a client: charges, 0 without a budget
+WHOLE_S = 16  # of a server: standard time of the whole application
 
 # `Episodes.job_real`.
 DATA_GB = 0

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.world import WorldError
+from envs.simulation.market.applications_config import ApplicationsConfig
+from envs.simulation.market.checks import at_least, bounds, require
 
 Provider = Literal["owned", "aws", "gcp", "azure"]
 Market = Literal["spot", "on_demand", "owned"]
@@ -52,23 +53,23 @@ class OfferConfig:
 
     def __post_init__(self) -> None:
         name = f"offer {self.name}"
-        _require(self.provider in PROVIDERS, f"{name} has provider {self.provider!r}", ", ".join(PROVIDERS))
-        _require(
+        require(self.provider in PROVIDERS, f"{name} has provider {self.provider!r}", ", ".join(PROVIDERS))
+        require(
             self.market in get_args(Market), f"{name} has market {self.market!r}", "spot, on_demand or owned"
         )
-        _require(
+        require(
             self.interruption in get_args(Interruption),
             f"{name} has interruption {self.interruption!r}",
             "terminate or hibernate",
         )
-        _require(self.quota >= 1, f"{name} has quota {self.quota}", "at least 1 executor")
-        _require(self.hetero_factor >= 1, f"{name} has hetero_factor {self.hetero_factor}", "at least 1")
-        _require(self.launch_s >= 0, f"{name} has launch_s {self.launch_s}", "seconds >= 0")
-        _require(self.notice_s >= 0, f"{name} has notice_s {self.notice_s}", "seconds >= 0")
-        _require(self.free_first_s >= 0, f"{name} has free_first_s {self.free_first_s}", "seconds >= 0")
+        require(self.quota >= 1, f"{name} has quota {self.quota}", "at least 1 executor")
+        require(self.hetero_factor >= 1, f"{name} has hetero_factor {self.hetero_factor}", "at least 1")
+        require(self.launch_s >= 0, f"{name} has launch_s {self.launch_s}", "seconds >= 0")
+        require(self.notice_s >= 0, f"{name} has notice_s {self.notice_s}", "seconds >= 0")
+        require(self.free_first_s >= 0, f"{name} has free_first_s {self.free_first_s}", "seconds >= 0")
         for label in ("launch_failure", "notice_missed"):
             value = getattr(self, label)
-            _require(0.0 <= value <= 1.0, f"{name} has {label} {value}", "a probability in [0, 1]")
+            require(0.0 <= value <= 1.0, f"{name} has {label} {value}", "a probability in [0, 1]")
 
     @property
     def name(self) -> str:
@@ -111,6 +112,8 @@ class WorkloadConfig:
         data_gb: bounds that it is clipped to.
         checkpoint_gb: bounds of the checkpoint's size (log-uniform).
         checkpoint_interval_s: seconds of work between checkpoints of one-shot jobs; 0 takes none.
+        federated: whether some arrivals are federated applications: servers and clients that train in rounds.
+        applications: what these are like.
     """
 
     jobs: int = 120
@@ -137,6 +140,15 @@ class WorkloadConfig:
     data_gb: list[float] = field(default_factory=lambda: [5.0, 200.0])
     checkpoint_gb: list[float] = field(default_factory=lambda: [1.0, 20.0])
     checkpoint_interval_s: int = 1800
+    federated: bool = False
+    applications: ApplicationsConfig = field(default_factory=ApplicationsConfig)
+
+    @property
+    def most_tasks(self) -> int:
+        """The most jobs and tasks that an episode may hold."""
+        if not self.federated:
+            return self.jobs
+        return self.jobs + self.applications.number(self.jobs) * self.applications.clients[1]
 
     def validate(self) -> None:
         """Check every parameter.
@@ -144,26 +156,28 @@ class WorkloadConfig:
         Raises:
             WorldError: one line naming the parameter, its value and what is expected.
         """
-        _require(self.jobs >= 1, f"the workload is empty: workload.jobs is {self.jobs}", "at least 1 job")
+        require(self.jobs >= 1, f"the workload is empty: workload.jobs is {self.jobs}", "at least 1 job")
         self.arrivals.validate()
-        _at_least(self, "workload", 1, "arrival_unit_s")
-        _at_least(self, "workload", 0, "slack_s", "checkpoint_interval_s", "zeta", "data_gb_sigma")
-        shares = (self.general, self.time_critical, self.streaming)
-        _require(
-            min(shares) >= 0.0 and abs(sum(shares) - 1.0) < 1e-9,
-            f"workload.general, time_critical and streaming are {shares}",
+        at_least(self, "workload", 1, "arrival_unit_s")
+        at_least(self, "workload", 0, "slack_s", "checkpoint_interval_s", "zeta", "data_gb_sigma")
+        categories = (self.general, self.time_critical, self.streaming)
+        require(
+            min(categories) >= 0.0 and abs(sum(categories) - 1.0) < 1e-9,
+            f"workload.general, time_critical and streaming are {categories}",
             "shares >= 0 that sum to 1",
         )
-        _require(
+        require(
             len(self.gangs) == len(self.gang_weights)
             and all(size >= 1 for size in self.gangs)
             and all(weight > 0 for weight in self.gang_weights),
             f"workload.gangs {list(self.gangs)} with gang_weights {list(self.gang_weights)}",
             "sizes >= 1 with one weight > 0 each (both empty: as fitted)",
         )
-        _bounds(self, 1, "standard_s", "expected_hetero", "sensitivity", "period_s", "batches")
-        _bounds(self, 1e-9, "slack", "batch_work", "batch_allowance", "data_gb", "checkpoint_gb")
-        _require(self.data_gb_median > 0, f"workload.data_gb_median is {self.data_gb_median}", "GB > 0")
+        bounds(self, "workload", 1, "standard_s", "expected_hetero", "sensitivity", "period_s", "batches")
+        bounds(self, "workload", 1e-9, "slack", "batch_work", "batch_allowance", "data_gb", "checkpoint_gb")
+        require(self.data_gb_median > 0, f"workload.data_gb_median is {self.data_gb_median}", "GB > 0")
+        if self.federated:
+            self.applications.validate()
 
 
 @dataclass
@@ -234,25 +248,25 @@ class MarketConfig:
         Raises:
             WorldError: one line naming the parameter, its value and what is expected.
         """
-        _require(
+        require(
             all(name in PROVIDERS[1:] for name in self.providers),
             f"market.providers is {list(self.providers)}",
             "names among " + ", ".join(PROVIDERS[1:]),
         )
-        _require(
+        require(
             0.0 <= self.notice_missed <= 1.0,
             f"market.notice_missed is {self.notice_missed}",
             "a probability in [0, 1]",
         )
-        _at_least(self, "market", 1, "owned_executors", "spot_quota", "on_demand_quota")
-        _at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
-        _at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")
-        _at_least(self, "market", 0, "disk_gb", "disk_usd_gb_hour", "batch_miss_usd", "delay_usd_hour")
-        _at_least(self, "market", 0, "mutual_weight")
+        at_least(self, "market", 1, "owned_executors", "spot_quota", "on_demand_quota")
+        at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
+        at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")
+        at_least(self, "market", 0, "disk_gb", "disk_usd_gb_hour", "batch_miss_usd", "delay_usd_hour")
+        at_least(self, "market", 0, "mutual_weight")
         for label in ("bandwidth_inside_gb_s", "bandwidth_across_gb_s", "dump_gb_s", "miss_usd"):
             value = getattr(self, label)
-            _require(0 < value < math.inf, f"market.{label} is {value}", "a number > 0")
-        _require(0.0 < self.beta <= 1.0, f"market.beta is {self.beta}", "a decay in (0, 1]")
+            require(0 < value < math.inf, f"market.{label} is {value}", "a number > 0")
+        require(0.0 < self.beta <= 1.0, f"market.beta is {self.beta}", "a decay in (0, 1]")
 
 
 @dataclass
@@ -270,24 +284,3 @@ class MarketWorldConfig:
         """
         self.workload.validate()
         self.market.validate()
-
-
-def _require(holds: bool, given: str, expected: str) -> None:
-    if not holds:
-        raise WorldError(f"{given}: expected {expected}")
-
-
-def _at_least(config: object, group: str, lowest: float, *labels: str) -> None:
-    for label in labels:
-        value = getattr(config, label)
-        _require(lowest <= value < math.inf, f"{group}.{label} is {value}", f"a number >= {lowest}")
-
-
-def _bounds(config: WorkloadConfig, lowest: float, *labels: str) -> None:
-    for label in labels:
-        bounds = getattr(config, label)
-        _require(
-            len(bounds) == 2 and lowest <= bounds[0] <= bounds[1] < math.inf,
-            f"workload.{label} is {list(bounds)}",
-            f"two bounds [a, b] with {lowest:g} <= a <= b",
-        )

@@ -13,6 +13,7 @@ from envs.simulation.market.compiled import inner
 LATENCY = 0
 FAILURE = 1
 NOTICE = 2
+EPOCH = 3
 
 _JOB = np.uint64(0x9E3779B97F4A7C15)
 _ATTEMPT = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -32,8 +33,8 @@ def uniform(key: np.uint64, job: int, attempt: int, purpose: int) -> float:
     Args:
         key: stream key (`Streams.key`).
         job: job number.
-        attempt: launch attempt of the job, from 1.
-        purpose: LATENCY, FAILURE or NOTICE.
+        attempt: launch attempt of the job, from 1 (EPOCH: round, from 1).
+        purpose: LATENCY, FAILURE, NOTICE or EPOCH.
     """
     x = key + np.uint64(job + 1) * _JOB + np.uint64(attempt) * _ATTEMPT + np.uint64(purpose + 1) * _PURPOSE
     x = (x ^ (x >> _S30)) * _MIX_A

@@ -9,9 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.state import NEVER, Floats, Ints
+from envs.simulation.market.state import CHARGES_PER_USD, NEVER, Floats, Ints
 from envs.simulation.series import StepSeries
 from envs.simulation.world import WorldError
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What is particular to n tasks of federated applications; rows of other jobs hold their own row and 0.
+
+    An application's rows are its server, then its clients; they arrive together. `Jobs.executions` are its
+    rounds, `Jobs.standard_s` an epoch (of the server: an aggregation); the server's `Jobs.allowance_s` is
+    the time allowed for all of it (0: no deadline).
+
+    Attributes:
+        server: (n,) row of the application's server.
+        clients: (n,) clients of the application.
+        cold_s: (n,) what a client's first epoch on an instance takes longer.
+        budget_usd: (n,) of a client, 0 without one.
+        whole_s: (n,) of a server: standard time of the whole application.
+    """
+
+    server: Ints
+    clients: Ints
+    cold_s: Ints
+    budget_usd: Floats
+    whole_s: Ints
 
 
 @dataclass(frozen=True)
@@ -33,6 +56,7 @@ class Jobs:
         dump_s: (n,) to write one checkpoint.
         home: (n,) region number.
         execution_s: (n, C) time of one execution on each offer.
+        tasks: more about tasks of federated applications, where there are any.
     """
 
     arrival_s: Ints
@@ -50,6 +74,7 @@ class Jobs:
     dump_s: Ints
     home: Ints
     execution_s: Ints
+    tasks: Tasks | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +141,7 @@ def empty_episodes(slots: int, max_jobs: int, n_offers: int, changes: int) -> Ep
         n_jobs=np.zeros(slots, np.int64),
         history_s=np.zeros(slots, np.int64),
         keys=np.zeros((slots, 2), np.uint64),
-        job=np.zeros((slots, max_jobs, len(_JOB_COLUMNS)), np.int64),
+        job=np.zeros((slots, max_jobs, at.WHOLE_S + 1), np.int64),
         job_real=np.zeros((slots, max_jobs, len(_JOB_REALS)), np.float64),
         execution_s=np.zeros((slots, max_jobs, n_offers), np.int64),
         on_demand_usd=np.zeros((slots, n_offers), np.float64),
@@ -150,11 +175,24 @@ def store(episodes: Episodes, slot: int, data: EpisodeData) -> None:
         episodes.job[slot, :n, column] = getattr(data.jobs, name)
     for name, column in _JOB_REALS.items():
         episodes.job_real[slot, :n, column] = getattr(data.jobs, name)
+    _store_tasks(episodes.job[slot, :n], data.jobs.tasks)
     episodes.execution_s[slot, :n] = data.jobs.execution_s
     episodes.on_demand_usd[slot] = data.on_demand_usd_hour
     for c, (availability, price) in enumerate(zip(data.availability, data.price_usd_hour, strict=True)):
         _store_availability(episodes.up[slot, c], availability, data.history_s)
         _store_price(episodes.price[slot, c], price)
+
+
+def _store_tasks(rows: Ints, tasks: Tasks | None) -> None:
+    if tasks is None:
+        rows[:, at.SERVER] = np.arange(len(rows))
+        rows[:, at.CLIENTS : at.WHOLE_S + 1] = 0
+        return
+    rows[:, at.SERVER] = tasks.server
+    rows[:, at.CLIENTS] = tasks.clients
+    rows[:, at.COLD_S] = tasks.cold_s
+    rows[:, at.BUDGET] = np.rint(tasks.budget_usd * CHARGES_PER_USD)
+    rows[:, at.WHOLE_S] = tasks.whole_s
 
 
 def _store_availability(rows: Ints, series: StepSeries, history_s: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import charge_egress, close_bill, open_bill
+from envs.simulation.market.billing import MINIMUM_S, charge_egress, close_bill, egress_charge, open_bill
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
+from envs.simulation.market.spending import budget_end_s, can_begin
 from envs.simulation.market.state import (
     BUFFERED,
     DONE,
@@ -45,12 +46,21 @@ def vacate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
 
 @inner
 def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
-    """Instances run from now on; data are fetched."""
+    """Instances run from now on; data are fetched. A budget that does not pay for that ends it at once."""
     slot = lanes.episode_of_lane[lane]
-    open_bill(lanes, episodes, lane, job)
-    charge_egress(lanes, episodes, offers, lane, job)
     region = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
     checkpoint = lanes.job[lane, job, at.CHECKPOINT_REGION]
+    budgeted = episodes.job[slot, job, at.BUDGET] > 0
+    if budgeted:
+        egress = egress_charge(episodes, offers, slot, job, region, checkpoint)
+        if not can_begin(lanes, episodes, offers, lane, job, egress, MINIMUM_S):
+            vacate(lanes, episodes, lane, job)
+            return_to_buffer(lanes, lane, job)
+            return
+    open_bill(lanes, episodes, lane, job)
+    charge_egress(lanes, episodes, offers, lane, job)
+    if budgeted:
+        lanes.when[lane, job, at.LATE_S] = budget_end_s(lanes, episodes, offers, lane, job)
     seconds = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
     lanes.job[lane, job, at.PHASE] = SETTING_UP
     lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds

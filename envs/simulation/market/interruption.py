@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from envs.simulation.market import columns as at
+from envs.simulation.market.applications import member_interrupted, member_resumes
 from envs.simulation.market.billing import charge_disk, close_bill, open_bill
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import NOTICE, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import return_to_buffer, vacate
+from envs.simulation.market.members import freezes, is_member
 from envs.simulation.market.placement import lost_executor_s
 from envs.simulation.market.progress import share_after, share_done, work_done_s
 from envs.simulation.market.state import (
@@ -22,6 +24,7 @@ from envs.simulation.market.state import (
     Lanes,
     LogKind,
     Offers,
+    Rules,
     log_event,
 )
 
@@ -30,7 +33,7 @@ _INTERRUPTION = int(LogKind.INTERRUPTION)
 
 @inner
 def availability_changes(
-    lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, c: int, available: bool
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, c: int, available: bool
 ) -> None:
     """An offer with jobs on it came up or went down at this moment."""
     for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
@@ -38,7 +41,7 @@ def availability_changes(
             continue
         if available:
             if lanes.job[lane, job, at.PHASE] == HIBERNATED:
-                resume(lanes, episodes, offers, lane, job)
+                resume(lanes, episodes, offers, rules, lane, job)
         elif lanes.job[lane, job, at.PHASE] == LAUNCHING:
             lanes.counters[lane, LAUNCH_FAILURES] += 1
             vacate(lanes, episodes, lane, job)
@@ -54,13 +57,27 @@ def interrupt(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: 
     lanes.counters[lane, INTERRUPTIONS] += 1
     lanes.job[lane, job, at.INTERRUPTED] += 1
     log_event(lanes, lane, _INTERRUPTION, job, c, lanes.lane[lane, at.NOW_S], 0)
+    slot = lanes.episode_of_lane[lane]
+    kept = freezes(episodes, offers, slot, job, c) or notice_saves(lanes, episodes, offers, lane, job)
     close_bill(lanes, episodes, offers, lane, job, True)
     save_on_interruption(lanes, episodes, offers, lane, job)
-    if offers.fixed[c, at.HIBERNATES] == 1:
+    if freezes(episodes, offers, slot, job, c):
         hibernate(lanes, episodes, lane, job)
-        return
-    vacate(lanes, episodes, lane, job)
-    return_to_buffer(lanes, lane, job)
+    else:
+        vacate(lanes, episodes, lane, job)
+        return_to_buffer(lanes, lane, job)
+    if is_member(episodes, slot, job):
+        member_interrupted(lanes, episodes, lane, job, kept)
+
+
+@inner
+def notice_saves(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> bool:
+    """Whether a notice comes in time to save everything that the job's instances hold."""
+    slot = lanes.episode_of_lane[lane]
+    c = lanes.job[lane, job, at.OFFER]
+    luck = uniform(episodes.keys[slot, 1], job, lanes.job[lane, job, at.ATTEMPT], NOTICE)
+    noticed = luck >= offers.chance[c, at.NOTICE_MISSED]
+    return bool(noticed and episodes.job[slot, job, at.DUMP_S] <= offers.fixed[c, at.NOTICE_S])
 
 
 @inner
@@ -75,11 +92,8 @@ def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane:
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
     c = lanes.job[lane, job, at.OFFER]
-    hibernates = offers.fixed[c, at.HIBERNATES] == 1
-    luck = uniform(episodes.keys[slot, 1], job, lanes.job[lane, job, at.ATTEMPT], NOTICE)
-    noticed = luck >= offers.chance[c, at.NOTICE_MISSED]
-    in_time = episodes.job[slot, job, at.DUMP_S] <= offers.fixed[c, at.NOTICE_S]
-    if noticed and in_time and not hibernates:
+    hibernates = freezes(episodes, offers, slot, job, c)
+    if not hibernates and notice_saves(lanes, episodes, offers, lane, job):
         lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
         lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
         return
@@ -109,7 +123,7 @@ def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
 
 
 @inner
-def resume(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+def resume(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """Hibernated instances run again, billed anew, exactly where they stopped."""
     t = lanes.lane[lane, at.NOW_S]
     charge_disk(lanes, episodes, offers, lane, job)
@@ -125,3 +139,5 @@ def resume(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int
     if phase == IDLE:  # the next batch fell due, or falls due, by the clock
         lanes.when[lane, job, at.EVENT_S] = max(t, lanes.when[lane, job, at.EVENT_S] - pause)
     open_bill(lanes, episodes, lane, job)
+    if phase == IDLE and is_member(episodes, lanes.episode_of_lane[lane], job):
+        member_resumes(lanes, episodes, offers, rules, lane, job)

@@ -10,6 +10,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.billing import accrued_charge
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.members import is_member
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
@@ -57,7 +58,8 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """Hours of delay so far: time in the system less the standard time of the work done.
 
     Of a streaming job it is the mean over its batches of (end - due - standard time), where batches that are
-    due and not finished count with the time passed.
+    due and not finished count with the time passed. An application's is its server's, with the standard time
+    of the rounds that are aggregated; its clients have none.
     """
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
@@ -65,6 +67,10 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
         return float(lanes.job_real[lane, job, at.DELAY])
     arrival = episodes.job[slot, job, at.ARRIVAL_S]
     standard = episodes.job[slot, job, at.STANDARD_S]
+    if is_member(episodes, slot, job):
+        done = lanes.job[lane, job, at.EXECUTED] / episodes.job[slot, job, at.EXECUTIONS]
+        server = episodes.job[slot, job, at.SERVER] == job
+        return float((t - arrival - episodes.job[slot, job, at.WHOLE_S] * done) / 3600.0) if server else 0.0
     if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
         return float((t - arrival - standard * share_done(lanes, episodes, lane, job)) / 3600.0)
     delay = lanes.job_real[lane, job, at.DELAY]
@@ -117,13 +123,16 @@ def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
 
 @inner
 def take_mark(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
-    """Note the running totals of a job just before it is decided."""
+    """Note the running totals of a job, or of its whole application, just before it is decided."""
     slot = lanes.episode_of_lane[lane]
     lanes.lane[lane, at.DECIDED] = job
-    lanes.mark[lane, 0] = lanes.job[lane, job, at.MISSES] * miss_weight(episodes, rules, slot, job)
+    first = episodes.job[slot, job, at.SERVER]  # the job itself, unless it is a client
+    lanes.mark[lane, 0] = lanes.job[lane, first, at.MISSES] * miss_weight(episodes, rules, slot, job)
     lanes.mark[lane, 1] = lanes.job_real[lane, job, at.MUTUAL]
-    lanes.mark[lane, 2] = delay_hours(lanes, episodes, lane, job)
-    charge = lanes.job[lane, job, at.CHARGE] + accrued_charge(lanes, episodes, offers, lane, job)
+    lanes.mark[lane, 2] = delay_hours(lanes, episodes, lane, first)
+    charge = 0
+    for member in range(first, first + 1 + episodes.job[slot, first, at.CLIENTS]):
+        charge += lanes.job[lane, member, at.CHARGE] + accrued_charge(lanes, episodes, offers, lane, member)
     lanes.mark[lane, 3] = charge / CHARGES_PER_USD
 
 
@@ -166,7 +175,8 @@ def system_totals(
         counters = lanes.counters[lane]
         own = 0.0
         if jobs[k] >= 0:
-            own = lanes.job[lane, jobs[k], at.MISSES] * miss_weight(episodes, rules, slot, jobs[k])
+            first = episodes.job[slot, jobs[k], at.SERVER]
+            own = lanes.job[lane, first, at.MISSES] * miss_weight(episodes, rules, slot, first)
         late_batches = counters[MISSES_BATCHES] * (rules.batch_miss_usd / rules.miss_usd)
         charge, delay = money_and_delay(lanes, episodes, offers, lane)
         outcome[k, 0] = own

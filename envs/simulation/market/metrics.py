@@ -8,6 +8,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import objective
 from envs.simulation.market.state import CHARGES_PER_USD, Counter, Lanes, Offers, Rules
+from envs.simulation.snapshot import Category
 
 METRICS = (
     "cost_usd_eq",  # the objective: USD + misses, late batches and delay in USD
@@ -30,14 +31,35 @@ METRICS = (
     "unfinished",  # jobs cut off by a truncation
     "decisions",
 )
-_HIGHER = {"jobs_on_time", "owned_executor_hours"}
-HIGHER_IS_BETTER = tuple(name in _HIGHER for name in METRICS)
+FEDERATED_METRICS = (
+    "rounds_per_application",  # rounds aggregated / applications
+    "application_hours",  # mean time from an application's arrival to its end
+    "applications_late",  # deadlines of applications missed, and applications that all clients left
+    "clients_left",  # clients whose budget could not pay another round
+    "idle_usd",  # paid for instances of clients while these waited for others
+)
+"""Beside METRICS, in a world with federated applications."""
+
+_HIGHER = {"jobs_on_time", "owned_executor_hours", "rounds_per_application"}
+
+
+def metrics_of(federated: bool) -> tuple[str, ...]:
+    """Names of the metrics of a world, the objective first."""
+    return METRICS + FEDERATED_METRICS if federated else METRICS
+
+
+def higher_is_better(names: tuple[str, ...]) -> tuple[bool, ...]:
+    """For each metric."""
+    return tuple(name in _HIGHER for name in names)
 
 
 def episode_metrics(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int
 ) -> dict[str, float]:
-    """Metrics of an episode that has ended, keyed by METRICS."""
+    """Metrics of an episode that has ended, keyed by `metrics_of`.
+
+    An application counts as one job where jobs are counted: its server's row.
+    """
     slot = lanes.episode_of_lane[lane]
     n = int(lanes.lane[lane, at.LIMIT])
     counters = lanes.counters[lane]
@@ -51,8 +73,13 @@ def episode_metrics(
         )
     }
     # Delay is response - standard time, of a streaming job the mean over its batches.
-    ratios = 1.0 + lanes.job_real[lane, :n, at.DELAY] * 3600.0 / episodes.job[slot, :n, at.STANDARD_S]
+    own = episodes.job[slot, :n, at.SERVER] == np.arange(n)
+    servers = np.flatnonzero(own & (episodes.job[slot, :n, at.CATEGORY] == Category.FEDERATED))
+    standard = episodes.job[slot, :n, at.STANDARD_S].copy()
+    standard[servers] = episodes.job[slot, servers, at.WHOLE_S]
+    ratios = (1.0 + lanes.job_real[lane, :n, at.DELAY] * 3600.0 / standard)[own]
     complete = lanes.job[lane, :n, at.EXECUTED] == episodes.job[slot, :n, at.EXECUTIONS]
+    complete = (complete | (lanes.job[lane, :n, at.LEFT] == 1))[own]
     response_p95, response_p99 = np.percentile(ratios, [95, 99])
     result = {
         "cost_usd_eq": objective(lanes, episodes, offers, rules, lane),
@@ -68,8 +95,18 @@ def episode_metrics(
         "wasted_hours": counters[Counter.LOST_EXECUTOR_S] / 3600.0,
         "response_p95": float(response_p95),
         "response_p99": float(response_p99),
-        "jobs_on_time": float((lanes.job[lane, :n, at.MISSES] == 0).mean()),
+        "jobs_on_time": float((lanes.job[lane, :n, at.MISSES] == 0)[own].mean()),
         "unfinished": float((~complete).sum()),
         "decisions": float(lanes.lane[lane, at.DECISIONS]),
     }
-    return {name: float(result[name]) for name in METRICS}
+    if rules.federated == 1:
+        applications = max(1, len(servers))
+        hours = lanes.job[lane, servers, at.FINISH_S] - episodes.job[slot, servers, at.ARRIVAL_S]
+        result |= {
+            "rounds_per_application": counters[Counter.ROUNDS] / applications,
+            "application_hours": hours.sum() / 3600.0 / applications,
+            "applications_late": lanes.job[lane, servers, at.MISSES].sum(),
+            "clients_left": counters[Counter.CLIENTS_LEFT],
+            "idle_usd": counters[Counter.IDLE] / CHARGES_PER_USD,
+        }
+    return {name: float(result[name]) for name in metrics_of(rules.federated == 1)}

@@ -10,6 +10,8 @@ from envs.simulation.market.clock import MEAN_STEPS
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batches_due
+from envs.simulation.market.member_view import observe_member
+from envs.simulation.market.members import is_member
 from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
 from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.market.state import (
@@ -113,7 +115,11 @@ def observe_lane(
         jobs[k, :] = 0.0
         pairs[k, :, :] = 0.0
         if k < shown:
-            observe_job(lanes, episodes, offers, rules, lane, lanes.window[lane, k], jobs[k], pairs[k])
+            job = lanes.window[lane, k]
+            if rules.federated == 1 and is_member(episodes, lanes.episode_of_lane[lane], job):
+                observe_member(lanes, episodes, offers, rules, lane, job, jobs[k], pairs[k])
+            else:
+                observe_job(lanes, episodes, offers, rules, lane, job, jobs[k], pairs[k])
     derive_into(clusters, jobs, pairs, True, mask)
 
 

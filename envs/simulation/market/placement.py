@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation.market import columns as at
+from envs.simulation.market.applications import lose_results, release
 from envs.simulation.market.billing import charge_disk, close_bill
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import begin_set_up, return_to_buffer, vacate
+from envs.simulation.market.forecast import LATEST_S, ask_again_s
+from envs.simulation.market.members import is_client, is_member, notify
 from envs.simulation.market.progress import share_done, worked_s
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
+    BUFFERED,
     HIBERNATED,
+    IDLE,
     LAUNCH_FAILURES,
     LAUNCHING,
     LOST_EXECUTOR_S,
@@ -35,6 +40,8 @@ def apply_decision(
     t = lanes.lane[lane, at.NOW_S]
     slot = lanes.episode_of_lane[lane]
     running = lanes.job[lane, job, at.PHASE] == WORKING
+    if is_client(episodes, slot, job) and decide_client(lanes, episodes, offers, rules, lane, job, c):
+        return
     if c == offers.fixed.shape[0]:
         wait = rules.reconsider_interval_s if running else rules.decision_interval_s
         lanes.when[lane, job, at.DUE_S] = t + wait
@@ -45,9 +52,38 @@ def apply_decision(
         return
     if lanes.job[lane, job, at.PHASE] == HIBERNATED:
         leave_hibernated(lanes, episodes, offers, lane, job)
+        if is_member(episodes, slot, job) and episodes.job[slot, job, at.SERVER] == job:
+            lose_results(lanes, episodes, lane, job)
+            notify(lanes, episodes, lane, job)
     if offers.fixed[c, at.QUEUES] == 0:
         lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
     arrive(lanes, episodes, offers, rules, lane, job, c)
+
+
+@inner
+def decide_client(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int, c: int
+) -> bool:
+    """What is particular to a federated client's decision; whether that is all of it.
+
+    With an idle instance: keep it (its own offer), release it (none), or end it and go on elsewhere. Without
+    one, "none" lets it ask again in time.
+    """
+    t = lanes.lane[lane, at.NOW_S]
+    phase, none = lanes.job[lane, client, at.PHASE], offers.fixed.shape[0]
+    if phase == IDLE:
+        if c == lanes.job[lane, client, at.OFFER]:
+            lanes.when[lane, client, at.DUE_S] = t + LATEST_S
+            return True
+        release(lanes, episodes, offers, rules, lane, client)
+        if lanes.lane[lane, at.QUEUE_N] > 0:
+            serve_queues(lanes, episodes, offers, rules, lane)
+        return bool(c == none)
+    if phase == BUFFERED and c == none:
+        again = ask_again_s(lanes, episodes, offers, rules, lane, client)
+        lanes.when[lane, client, at.DUE_S] = t + again
+        return True
+    return False
 
 
 @inner

@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.simulation.availability import SpellParameters, generate_availability
 from envs.simulation.market import columns as at
+from envs.simulation.market.applications_workload import draw_applications
 from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
 from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.quotes import WEEK_S
@@ -138,6 +139,10 @@ def draw_episode(config: MarketWorldConfig, data: MarketData, key: EpisodeKey) -
     jobs = draw_jobs(
         config.workload, config.market, data.offers, len(data.regions), data.law, arrivals, streams
     )
+    if config.workload.federated:
+        jobs = draw_applications(
+            config.workload, config.market, data.offers, len(data.regions), jobs, streams
+        )
     history_s = -min(WEEK_S, origin - start)
     return EpisodeData(
         jobs=jobs,
@@ -191,8 +196,10 @@ def _constant(value: float, since_s: int) -> StepSeries:
 def fingerprint(episode: EpisodeData) -> str:
     """SHA-256 of an episode's jobs, series and keys."""
     digest = hashlib.sha256()
-    for field in fields(episode.jobs):
-        digest.update(np.ascontiguousarray(getattr(episode.jobs, field.name)).tobytes())
+    for part in (episode.jobs, episode.jobs.tasks):
+        for field in fields(part) if part is not None else ():
+            if field.name != "tasks":
+                digest.update(np.ascontiguousarray(getattr(part, field.name)).tobytes())
     for series in (*episode.availability, *episode.price_usd_hour):
         digest.update(series.times_s.tobytes())
         digest.update(series.values.tobytes())

@@ -37,7 +37,7 @@ class Phase(IntEnum):
     LAUNCHING = 4
     SETTING_UP = 5  # instances run and are billed from here on
     WORKING = 6
-    IDLE = 7  # a streaming job between two batches
+    IDLE = 7  # between two batches or rounds; a server that waits for its clients
     MOVING = 8  # writes a last checkpoint before it leaves on-demand instances
     DONE = 9
 
@@ -55,6 +55,9 @@ class Counter(IntEnum):
     DISK = 7  # charges
     OWNED_EXECUTOR_S = 8
     LOST_EXECUTOR_S = 9
+    ROUNDS = 10  # aggregated
+    IDLE = 11  # charges for instances of clients while these waited for others
+    CLIENTS_LEFT = 12
 
 
 class LogField(IntEnum):
@@ -105,6 +108,9 @@ SPOT = int(Counter.SPOT)
 DISK = int(Counter.DISK)
 OWNED_EXECUTOR_S = int(Counter.OWNED_EXECUTOR_S)
 LOST_EXECUTOR_S = int(Counter.LOST_EXECUTOR_S)
+ROUNDS = int(Counter.ROUNDS)
+IDLE_CHARGES = int(Counter.IDLE)
+CLIENTS_LEFT = int(Counter.CLIENTS_LEFT)
 
 RUNNING = int(Status.RUNNING)
 ENDED = int(Status.ENDED)
@@ -155,6 +161,8 @@ class Rules(NamedTuple):
     delay_usd_hour: float
     max_decisions: int
     max_s: int
+    federated: int  # 1 if some jobs are tasks of federated applications
+    epoch_spread: float  # an epoch takes up to this share more or less than usual
 
 
 def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_rows: int = 0) -> Lanes:
@@ -171,8 +179,8 @@ def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_row
         offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
         occupation=np.zeros((n_lanes, n_offers, HISTORY_STEPS), np.int16),
         when=np.zeros((n_lanes, max_jobs, at.LATE_S + 1), np.int64),
-        job=np.zeros((n_lanes, max_jobs, at.FINISH_S + 1), np.int64),
-        job_real=np.zeros((n_lanes, max_jobs, at.DELAY + 1), np.float64),
+        job=np.zeros((n_lanes, max_jobs, at.JOB_COLUMNS), np.int64),
+        job_real=np.zeros((n_lanes, max_jobs, at.JOB_REAL_COLUMNS), np.float64),
     )
     lanes.lane[:, at.STATUS] = TRUNCATED
     lanes.lane[:, at.DECIDED] = -1

@@ -19,7 +19,7 @@ from envs.simulation.market.episodes import (
     store,
 )
 from envs.simulation.market.ledger import objective, system_totals
-from envs.simulation.market.metrics import HIGHER_IS_BETTER, METRICS, episode_metrics
+from envs.simulation.market.metrics import episode_metrics, higher_is_better, metrics_of
 from envs.simulation.market.observation import observe_lane
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
 from envs.simulation.market.state import (
@@ -86,7 +86,8 @@ class MarketWorld:
             raise WorldError(f"a world needs at least one lane, got n_lanes={n_lanes}")
         self.config, self.data, self.n_lanes, self.record = config, data, n_lanes, record
         market = config.market
-        n_offers = len(data.offers)
+        n_offers, most = len(data.offers), config.workload.most_tasks
+        metrics = metrics_of(config.workload.federated)
         self.spec = WorldSpec(
             name="multicloud",
             window=market.window,
@@ -95,10 +96,11 @@ class MarketWorld:
             components=COMPONENTS,
             weights=(market.miss_usd, market.miss_usd * market.mutual_weight, market.delay_usd_hour, 1.0),
             scales=SCALES,
-            metrics=METRICS,
-            higher_is_better=HIGHER_IS_BETTER,
+            metrics=metrics,
+            higher_is_better=higher_is_better(metrics),
             time_unit="s",
             objective_weights=(market.miss_usd, market.miss_usd, market.delay_usd_hour, 1.0),
+            federated=config.workload.federated,
         )
         self.rules = Rules(
             decision_interval_s=market.decision_interval_s,
@@ -111,12 +113,12 @@ class MarketWorld:
             delay_usd_hour=float(market.delay_usd_hour),
             max_decisions=market.max_decisions,
             max_s=market.max_s,
+            federated=int(config.workload.federated),
+            epoch_spread=float(config.workload.applications.epoch_spread),
         )
         self.offers = make_offers(config, data)
-        self.lanes = empty_lanes(
-            n_lanes, market.window, n_offers, config.workload.jobs, _LOG_ROWS if record else 0
-        )
-        self.episodes = empty_episodes(1, config.workload.jobs, n_offers, 1)
+        self.lanes = empty_lanes(n_lanes, market.window, n_offers, most, _LOG_ROWS if record else 0)
+        self.episodes = empty_episodes(1, most, n_offers, 1)
         self.observation = empty_observation(market.window, n_offers, (n_lanes,))
         self._everyone = np.ones(n_lanes, np.bool_)
 
@@ -194,6 +196,8 @@ class MarketWorld:
     def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
         """(D, 4) minus what each decision's job gained in misses, mutual misses, delay and money since.
 
+        For a task of an application misses, delay and money are those of the whole application.
+
         Raises:
             ValueError: while the lane has not ended.
         """
@@ -202,10 +206,13 @@ class MarketWorld:
         batch = self.config.market.batch_miss_usd / self.config.market.miss_usd
         weight = np.where(self.episodes.job[slot, jobs, at.CATEGORY] == Category.STREAMING, batch, 1.0)
         final = np.empty((len(jobs), N_MARKS), np.float64)
-        final[:, 0] = self.lanes.job[lane, jobs, at.MISSES] * weight
+        first = self.episodes.job[slot, jobs, at.SERVER]  # the job itself, unless it is a client
+        end = first + 1 + self.episodes.job[slot, jobs, at.CLIENTS]
+        paid = np.concatenate([[0], np.cumsum(self.lanes.job[lane, :, at.CHARGE])])
+        final[:, 0] = self.lanes.job[lane, first, at.MISSES] * weight
         final[:, 1] = self.lanes.job_real[lane, jobs, at.MUTUAL]
-        final[:, 2] = self.lanes.job_real[lane, jobs, at.DELAY]
-        final[:, 3] = self.lanes.job[lane, jobs, at.CHARGE] / CHARGES_PER_USD
+        final[:, 2] = self.lanes.job_real[lane, first, at.DELAY]
+        final[:, 3] = (paid[end] - paid[first]) / CHARGES_PER_USD
         return marks - final
 
     def metrics(self, lane: int) -> Mapping[str, float]:
@@ -245,6 +252,10 @@ class MarketWorld:
         if further < 0:
             raise ValueError(f"further arrivals must be >= 0, got {further}")
         limit = np.minimum(self.lanes.lane[lanes, at.LIMIT], self.lanes.lane[lanes, at.ARRIVED] + further)
+        if self.config.workload.federated:  # an application arrives as a whole
+            last, slots = np.maximum(0, limit - 1), self.lanes.episode_of_lane[lanes]
+            rows = self.episodes.job[slots, last]
+            limit = np.maximum(limit, rows[:, at.SERVER] + 1 + rows[:, at.CLIENTS])
         self.lanes.lane[lanes, at.LIMIT] = limit
 
     def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:

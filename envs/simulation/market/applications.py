@@ -1,0 +1,261 @@
+"""Federated applications: rounds that begin, end, are interrupted, and clients that leave.
+
+A round begins for a client when the server runs, the previous round is aggregated and the client's instance
+is ready. It ends when the last client has delivered: then the server aggregates. A client that has delivered
+is idle and is asked whether it keeps its instance, moves or releases it. What a server that is interrupted
+without sufficient notice had received in the round is lost, unless the client still holds its instance: then
+it delivers again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.billing import charge_disk, close_bill
+from envs.simulation.market.compiled import inner
+from envs.simulation.market.draws import EPOCH, uniform
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.execution import close_job, return_to_buffer, vacate
+from envs.simulation.market.forecast import LATEST_S, MEMORY, ask_again_s, start_up_s
+from envs.simulation.market.members import (
+    begin_idle,
+    notify,
+    owes,
+    server_is_up,
+    settle_idle,
+)
+from envs.simulation.market.progress import wall_s, work_left_s
+from envs.simulation.market.state import (
+    DONE,
+    HIBERNATED,
+    IDLE,
+    LAUNCHING,
+    LOST_EXECUTOR_S,
+    NEVER,
+    ROUNDS,
+    SETTING_UP,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+
+
+@inner
+def member_ready(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
+    """A task's instance is set up."""
+    server = episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]
+    lanes.job[lane, job, at.PHASE] = IDLE
+    lanes.job[lane, job, at.WARM] = 0
+    lanes.when[lane, job, at.EVENT_S] = NEVER
+    if job == server:
+        round_opens(lanes, episodes, offers, rules, lane, server)
+        return
+    begin_idle(lanes, episodes, lane, job)
+    lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + LATEST_S
+    go_on(lanes, episodes, offers, rules, lane, job)
+
+
+@inner
+def member_resumes(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int
+) -> None:
+    """A hibernated instance that had nothing to do runs again."""
+    lanes.when[lane, job, at.EVENT_S] = NEVER
+    server = episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]
+    if job == server:
+        round_opens(lanes, episodes, offers, rules, lane, server)
+        return
+    begin_idle(lanes, episodes, lane, job)
+    lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S]
+    go_on(lanes, episodes, offers, rules, lane, job)
+
+
+@inner
+def round_opens(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, server: int
+) -> None:
+    """The server waits for results: who holds one delivers, who can begin does, the others are asked."""
+    slot = lanes.episode_of_lane[lane]
+    notify(lanes, episodes, lane, server)
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        if lanes.job[lane, client, at.PHASE] == IDLE:
+            go_on(lanes, episodes, offers, rules, lane, client)
+    end_round(lanes, episodes, lane, server)
+
+
+@inner
+def go_on(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int) -> None:
+    """A client with an idle instance delivers what it holds, or begins the epoch that it owes."""
+    slot = lanes.episode_of_lane[lane]
+    if not server_is_up(lanes, lane, episodes.job[slot, client, at.SERVER]):
+        return
+    if not owes(lanes, episodes, lane, client):
+        return
+    if lanes.job_real[lane, client, at.SAVED] >= 1.0:
+        deliver(lanes, episodes, offers, lane, client)
+    else:
+        begin_epoch(lanes, episodes, rules, lane, client)
+
+
+@inner
+def begin_epoch(lanes: Lanes, episodes: Episodes, rules: Rules, lane: int, client: int) -> None:
+    """Train; how long this epoch takes belongs to the client and the round and to nothing else."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    settle_idle(lanes, episodes, lane, client)
+    number = lanes.job[lane, client, at.EXECUTED] + 1
+    luck = uniform(episodes.keys[slot, 0], client, number, EPOCH)
+    usual = episodes.execution_s[slot, client, lanes.job[lane, client, at.OFFER]]
+    execution = int(np.ceil(usual * (1.0 + rules.epoch_spread * (2.0 * luck - 1.0))))
+    saved = lanes.job_real[lane, client, at.SAVED]
+    work = work_left_s(execution, saved)
+    if lanes.job[lane, client, at.WARM] == 0:
+        work += episodes.job[slot, client, at.COLD_S]
+    lanes.job[lane, client, at.PHASE] = WORKING
+    lanes.job_real[lane, client, at.BASE] = saved
+    lanes.job[lane, client, at.WORK_S] = work
+    lanes.job[lane, client, at.WORK_START_S] = t
+    interval, dump = episodes.job[slot, client, at.INTERVAL_S], episodes.job[slot, client, at.DUMP_S]
+    lanes.when[lane, client, at.EVENT_S] = t + wall_s(work, interval, dump)
+    lanes.when[lane, client, at.DUE_S] = NEVER
+
+
+@inner
+def epoch_ends(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int
+) -> None:
+    """A client has its result; without a server it keeps it as a checkpoint."""
+    slot = lanes.episode_of_lane[lane]
+    state, t = lanes.job[lane, client], lanes.lane[lane, at.NOW_S]
+    if lanes.job_real[lane, client, at.BASE] == 0.0:
+        took = float(t - state[at.WORK_START_S])
+        if state[at.WARM] == 0:
+            took = max(1.0, took - episodes.job[slot, client, at.COLD_S])
+        before = lanes.job_real[lane, client, at.EPOCH_S]
+        mean = took if before == 0.0 else (1.0 - MEMORY) * before + MEMORY * took
+        lanes.job_real[lane, client, at.EPOCH_S] = mean
+    state[at.WARM] = 1
+    state[at.CHECKPOINT_REGION] = offers.fixed[state[at.OFFER], at.REGION]
+    state[at.PHASE] = IDLE
+    lanes.job_real[lane, client, at.SAVED] = 1.0
+    lanes.when[lane, client, at.EVENT_S] = NEVER
+    lanes.when[lane, client, at.DUE_S] = t
+    begin_idle(lanes, episodes, lane, client)
+    go_on(lanes, episodes, offers, rules, lane, client)
+
+
+@inner
+def deliver(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, client: int) -> None:
+    """The server has a client's result; after its last one the client's instance ends."""
+    slot = lanes.episode_of_lane[lane]
+    lanes.job[lane, client, at.EXECUTED] += 1
+    lanes.job_real[lane, client, at.SAVED] = 0.0
+    lanes.when[lane, client, at.DUE_S] = lanes.lane[lane, at.NOW_S]
+    if lanes.job[lane, client, at.EXECUTED] == episodes.job[slot, client, at.EXECUTIONS]:
+        give_back(lanes, episodes, offers, lane, client)
+        lanes.when[lane, client, at.DUE_S] = NEVER
+    end_round(lanes, episodes, lane, episodes.job[slot, client, at.SERVER])
+
+
+@inner
+def end_round(lanes: Lanes, episodes: Episodes, lane: int, server: int) -> None:
+    """Aggregate, if the server waits and nobody owes."""
+    slot = lanes.episode_of_lane[lane]
+    if lanes.job[lane, server, at.PHASE] != IDLE:
+        return
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        if owes(lanes, episodes, lane, client):
+            return
+    saved = lanes.job_real[lane, server, at.SAVED]
+    work = work_left_s(episodes.execution_s[slot, server, lanes.job[lane, server, at.OFFER]], saved)
+    lanes.job[lane, server, at.PHASE] = WORKING
+    lanes.job_real[lane, server, at.BASE] = saved
+    lanes.job[lane, server, at.WORK_S] = work
+    lanes.job[lane, server, at.WORK_START_S] = lanes.lane[lane, at.NOW_S]
+    lanes.when[lane, server, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + work
+
+
+@inner
+def aggregation_ends(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, server: int
+) -> None:
+    """A round is complete; after the last one the application is."""
+    slot = lanes.episode_of_lane[lane]
+    lanes.job[lane, server, at.EXECUTED] += 1
+    lanes.job_real[lane, server, at.SAVED] = 0.0
+    lanes.counters[lane, ROUNDS] += 1
+    region = offers.fixed[lanes.job[lane, server, at.OFFER], at.REGION]
+    lanes.job[lane, server, at.CHECKPOINT_REGION] = region
+    if lanes.job[lane, server, at.EXECUTED] < episodes.job[slot, server, at.EXECUTIONS]:
+        lanes.job[lane, server, at.PHASE] = IDLE
+        lanes.when[lane, server, at.EVENT_S] = NEVER
+        round_opens(lanes, episodes, offers, rules, lane, server)
+        return
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        if lanes.job[lane, client, at.PHASE] != DONE:
+            close_job(lanes, lane, client)
+    close_server(lanes, episodes, offers, lane, server)
+
+
+@inner
+def close_server(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, server: int) -> None:
+    """The application is over, wherever its server is."""
+    slot = lanes.episode_of_lane[lane]
+    phase, c = lanes.job[lane, server, at.PHASE], lanes.job[lane, server, at.OFFER]
+    response = lanes.lane[lane, at.NOW_S] - episodes.job[slot, server, at.ARRIVAL_S]
+    done = lanes.job[lane, server, at.EXECUTED] / episodes.job[slot, server, at.EXECUTIONS]
+    standard = episodes.job[slot, server, at.WHOLE_S] * done
+    lanes.job_real[lane, server, at.DELAY] = (response - standard) / 3600.0
+    if phase in (SETTING_UP, WORKING, IDLE):
+        close_bill(lanes, episodes, offers, lane, server, False)
+        vacate(lanes, episodes, lane, server)
+    elif phase == LAUNCHING:
+        vacate(lanes, episodes, lane, server)
+    elif phase == HIBERNATED:
+        charge_disk(lanes, episodes, offers, lane, server)
+        lanes.offer[lane, c, at.PRESENT] -= 1
+    close_job(lanes, lane, server)
+
+
+@inner
+def give_back(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, client: int) -> None:
+    """A client with an idle instance ends it and is in the buffer."""
+    close_bill(lanes, episodes, offers, lane, client, False)
+    vacate(lanes, episodes, lane, client)
+    return_to_buffer(lanes, lane, client)
+
+
+@inner
+def release(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int) -> None:
+    """End an idle instance; the client asks again in time to be ready."""
+    lead = start_up_s(lanes, episodes, offers, rules, lane, client)
+    lanes.job[lane, client, at.LEAD_S] = int(lead)
+    give_back(lanes, episodes, offers, lane, client)
+    again = ask_again_s(lanes, episodes, offers, rules, lane, client)
+    lanes.when[lane, client, at.DUE_S] = lanes.lane[lane, at.NOW_S] + again
+
+
+@inner
+def member_interrupted(lanes: Lanes, episodes: Episodes, lane: int, job: int, kept: bool) -> None:
+    """The instance of a task stopped; `kept`: a server's results of the round survive."""
+    if not kept and job == episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]:
+        lose_results(lanes, episodes, lane, job)
+    notify(lanes, episodes, lane, job)
+
+
+@inner
+def lose_results(lanes: Lanes, episodes: Episodes, lane: int, server: int) -> None:
+    """What the server had received in the round is gone: who is idle holds it still, others train again."""
+    slot = lanes.episode_of_lane[lane]
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        state = lanes.job[lane, client]
+        if state[at.PHASE] == DONE or state[at.EXECUTED] <= lanes.job[lane, server, at.EXECUTED]:
+            continue
+        state[at.EXECUTED] -= 1
+        if state[at.PHASE] == IDLE:
+            lanes.job_real[lane, client, at.SAVED] = 1.0
+        else:
+            lost = episodes.job[slot, client, at.EXECUTORS] * episodes.job[slot, client, at.STANDARD_S]
+            lanes.counters[lane, LOST_EXECUTOR_S] += lost

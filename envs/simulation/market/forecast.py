@@ -1,0 +1,153 @@
+"""What can be expected of a federated application: from measured times, before that from standard times."""
+
+from __future__ import annotations
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.compiled import inner
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.members import owes, server_is_up
+from envs.simulation.market.progress import set_up_s
+from envs.simulation.market.quotes import sync_price
+from envs.simulation.market.state import (
+    DONE,
+    IDLE,
+    MOVING,
+    SETTING_UP,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+
+SOONEST_S = 15
+LATEST_S = 600
+MEMORY = 0.5
+"""Weight of the latest epoch in a client's exponential mean."""
+
+
+@inner
+def epoch_s(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> float:
+    """Expected seconds of a client's warm epoch."""
+    measured = lanes.job_real[lane, client, at.EPOCH_S]
+    if measured > 0.0:
+        return float(measured)
+    return float(episodes.job[lanes.episode_of_lane[lane], client, at.STANDARD_S])
+
+
+@inner
+def start_up_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> float:
+    """Expected seconds from a decision until the task's instance is ready, where it comes to or was last."""
+    slot = lanes.episode_of_lane[lane]
+    c = lanes.job[lane, job, at.OFFER]
+    if c >= 0:
+        region, checkpoint = offers.fixed[c, at.REGION], lanes.job[lane, job, at.CHECKPOINT_REGION]
+        fetched = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
+        return float(offers.fixed[c, at.LAUNCH_S] + fetched)
+    if lanes.job[lane, job, at.LEAD_S] > 0:
+        return float(lanes.job[lane, job, at.LEAD_S])
+    launches = 0
+    for offer in range(offers.fixed.shape[0]):
+        launches += offers.fixed[offer, at.LAUNCH_S]
+    return float(launches / offers.fixed.shape[0] + rules.restart_s)
+
+
+@inner
+def ready_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> float:
+    """Expected seconds until a task has a running instance, if it gets one as soon as can be."""
+    phase = lanes.job[lane, job, at.PHASE]
+    if phase in (IDLE, WORKING):
+        return 0.0
+    if phase == SETTING_UP:
+        return float(lanes.when[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
+    # How long a launch that is under way will take is not known before it ends.
+    return float(start_up_s(lanes, episodes, offers, rules, lane, job))
+
+
+@inner
+def result_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int) -> float:
+    """Expected seconds until a client that owes has delivered; at least 1."""
+    state = lanes.job[lane, client]
+    epoch = epoch_s(lanes, episodes, lane, client)
+    cold = float(episodes.job[lanes.episode_of_lane[lane], client, at.COLD_S])
+    if state[at.PHASE] == WORKING:
+        needed = epoch * (1.0 - lanes.job_real[lane, client, at.BASE])
+        needed += cold if state[at.WARM] == 0 else 0.0
+        return max(1.0, float(needed - (lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])))
+    saved = lanes.job_real[lane, client, at.SAVED]
+    needed = epoch * (1.0 - saved)
+    if state[at.PHASE] != IDLE or (state[at.WARM] == 0 and saved < 1.0):
+        needed += cold
+    return max(1.0, float(needed + ready_s(lanes, episodes, offers, rules, lane, client)))
+
+
+@inner
+def round_left_s(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int
+) -> float:
+    """Expected seconds until all other clients have delivered; 0 if none of them owes."""
+    slot = lanes.episode_of_lane[lane]
+    server = episodes.job[slot, job, at.SERVER]
+    left = 0.0
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        if client != job and owes(lanes, episodes, lane, client):
+            left = max(left, result_s(lanes, episodes, offers, rules, lane, client))
+    if left > 0.0 and job != server and not server_is_up(lanes, lane, server):
+        left = max(left, ready_s(lanes, episodes, offers, rules, lane, server))
+    return left
+
+
+@inner
+def aggregation_s(lanes: Lanes, episodes: Episodes, lane: int, server: int) -> int:
+    """Seconds of an aggregation where the server is, else the standard time."""
+    slot = lanes.episode_of_lane[lane]
+    c = lanes.job[lane, server, at.OFFER]
+    if c >= 0:
+        return int(episodes.execution_s[slot, server, c])
+    return int(episodes.job[slot, server, at.STANDARD_S])
+
+
+@inner
+def round_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
+    """Expected seconds of a whole round: the slowest warm epoch and the aggregation."""
+    slot = lanes.episode_of_lane[lane]
+    server = episodes.job[slot, job, at.SERVER]
+    slowest = 0.0
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        if lanes.job[lane, client, at.PHASE] != DONE:
+            slowest = max(slowest, epoch_s(lanes, episodes, lane, client))
+    return float(slowest + aggregation_s(lanes, episodes, lane, server))
+
+
+@inner
+def others_usd_hour(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
+    """USD per hour of all instances that the application holds beside the task's own."""
+    slot = lanes.episode_of_lane[lane]
+    server = episodes.job[slot, job, at.SERVER]
+    micro = 0
+    for member in range(server, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        if member != job and lanes.job[lane, member, at.PHASE] in (SETTING_UP, WORKING, IDLE, MOVING):
+            c = lanes.job[lane, member, at.OFFER]
+            price = episodes.price[slot, c, sync_price(lanes, episodes, lane, c), at.PRICE]
+            micro += episodes.job[slot, member, at.EXECUTORS] * price
+    return float(micro / 1e6)
+
+
+@inner
+def ask_again_s(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int
+) -> int:
+    """When a client without an instance is asked again, in seconds from now.
+
+    After half of the slack until the latest start with which it would deliver with the others, within 15 and
+    600 s. Once it is too late for that in a round that has begun, it waits like any other job.
+    """
+    slot = lanes.episode_of_lane[lane]
+    in_debt = owes(lanes, episodes, lane, client)
+    needed = round_left_s(lanes, episodes, offers, rules, lane, client)
+    if not in_debt:
+        needed += round_s(lanes, episodes, lane, client)
+    slack = needed - start_up_s(lanes, episodes, offers, rules, lane, client)
+    slack -= epoch_s(lanes, episodes, lane, client) + episodes.job[slot, client, at.COLD_S]
+    if in_debt and slack <= 0.0:
+        return int(rules.decision_interval_s)
+    return int(min(float(LATEST_S), max(float(SOONEST_S), 0.5 * slack)))

@@ -1,0 +1,105 @@
+"""Tasks of federated applications: which job is one, whether it owes a result, what it pays for idleness.
+
+The rows of an application are its server, then its clients. A client's `EXECUTED` are the rounds for which it
+has delivered, its server's those that are aggregated: a client owes a result while the two are equal.
+"""
+
+from __future__ import annotations
+
+from envs.simulation.market import columns as at
+from envs.simulation.market.compiled import inner
+from envs.simulation.market.episodes import Episodes
+from envs.simulation.market.quotes import price_integral
+from envs.simulation.market.state import (
+    BUFFERED,
+    DONE,
+    IDLE,
+    WORKING,
+    Lanes,
+    Offers,
+    Rules,
+)
+from envs.simulation.snapshot import Category
+
+_FEDERATED = int(Category.FEDERATED)
+
+
+@inner
+def is_member(episodes: Episodes, slot: int, job: int) -> bool:
+    """Whether a job is a task of a federated application."""
+    return bool(episodes.job[slot, job, at.CATEGORY] == _FEDERATED)
+
+
+@inner
+def is_client(episodes: Episodes, slot: int, job: int) -> bool:
+    """Whether a job is a client of a federated application."""
+    row = episodes.job[slot, job]
+    return bool(row[at.CATEGORY] == _FEDERATED and row[at.SERVER] != job)
+
+
+@inner
+def owes(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> bool:
+    """Whether a client's result of the current round is still to come."""
+    server = episodes.job[lanes.episode_of_lane[lane], client, at.SERVER]
+    here, there = lanes.job[lane, client], lanes.job[lane, server]
+    return bool(here[at.PHASE] != DONE and here[at.EXECUTED] == there[at.EXECUTED])
+
+
+@inner
+def server_is_up(lanes: Lanes, lane: int, server: int) -> bool:
+    """Whether a server runs: it waits for its clients or aggregates."""
+    phase = lanes.job[lane, server, at.PHASE]
+    return bool(phase in (IDLE, WORKING))
+
+
+@inner
+def freezes(episodes: Episodes, offers: Offers, slot: int, job: int, c: int) -> bool:
+    """Whether an interruption hibernates the job; with a budget, which disks would eat up, it does not."""
+    return bool(offers.fixed[c, at.HIBERNATES] == 1 and episodes.job[slot, job, at.BUDGET] == 0)
+
+
+@inner
+def has_room(lanes: Lanes, offers: Offers, rules: Rules, lane: int, c: int, executors: int) -> bool:
+    """Whether a task that goes to an offer would not queue there.
+
+    Others of its application might hold the executors that it waits for, and wait for it.
+    """
+    if offers.fixed[c, at.QUEUES] == 0:
+        return True
+    blocked = rules.strict_fifo == 1 and lanes.offer[lane, c, at.HALTED] > 0
+    return bool(not blocked and lanes.offer[lane, c, at.USED] + executors <= offers.fixed[c, at.QUOTA])
+
+
+@inner
+def begin_idle(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> None:
+    """A client's instance has nothing to do from now on."""
+    c = lanes.job[lane, client, at.OFFER]
+    now = lanes.lane[lane, at.NOW_S]
+    lanes.job[lane, client, at.IDLE_FROM] = price_integral(lanes, episodes, lane, c, now)
+    lanes.job[lane, client, at.ENTERED_S] = now
+
+
+@inner
+def settle_idle(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> None:
+    """Note what the idle time that ends now costs, if the client was idle."""
+    if lanes.job[lane, client, at.PHASE] != IDLE:
+        return
+    c = lanes.job[lane, client, at.OFFER]
+    integral = price_integral(lanes, episodes, lane, c, lanes.lane[lane, at.NOW_S])
+    executors = episodes.job[lanes.episode_of_lane[lane], client, at.EXECUTORS]
+    spent = executors * (integral - lanes.job[lane, client, at.IDLE_FROM])
+    lanes.job[lane, client, at.IDLE_CHARGE] += spent
+    lanes.job[lane, client, at.IDLE_FROM] = integral
+
+
+@inner
+def notify(lanes: Lanes, episodes: Episodes, lane: int, cause: int) -> None:
+    """Something happened to the application of `cause`: its other clients that wait are asked at once."""
+    slot = lanes.episode_of_lane[lane]
+    t = lanes.lane[lane, at.NOW_S]
+    server = episodes.job[slot, cause, at.SERVER]
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        unfinished = lanes.job[lane, client, at.EXECUTED] < episodes.job[slot, client, at.EXECUTIONS]
+        waits = lanes.job[lane, client, at.PHASE] in (BUFFERED, IDLE)
+        if client != cause and waits and unfinished:
+            lanes.when[lane, client, at.DUE_S] = t
