@@ -50,12 +50,20 @@ class MultiCloudEnv(WorldEnv):
     saved, and asks again. Data lie in regions: reading them elsewhere costs time and egress. An AWS instance
     that AWS interrupts within its first hour is free; every bill is per second, at least 60 s.
 
+    With `config.workload.federated` a tenth of the arrivals are federated applications. Each is a server and
+    three to eight clients that train in synchronous rounds, and every one of these tasks is a job that asks
+    for an offer of its own. Between two rounds a client holds an instance that has nothing to do.
+
     ## Action Space
     `Discrete(J * (C + 1))`, J = 8 jobs shown, C = 20 offers. Action `job * (C + 1) + offer` puts the job in
     that row of the window on that offer; `offer == C` is "none for now": the job asks again after 300 s (a
     job that runs stays where it is and asks again after 1800 s; a hibernated one waits to be resumed).
     `observation["action_mask"]` (also in `info`) marks the valid actions: offers that are available and have
     room, the owned cluster always, none always. An invalid action raises `ValueError` and changes nothing.
+    An idle federated client (`JobField.IDLE`) keeps its instance with its own offer, moves with another one
+    and releases it with "none"; without one it asks again after 15 to 600 s, and when its application needs
+    it. A federated task does not queue in the owned cluster, and no offer is valid that its budget does not
+    pay.
     `action_space.sample()` draws among the valid ones.
 
     ## Observation Space
@@ -73,7 +81,8 @@ class MultiCloudEnv(WorldEnv):
     Minus what the objective grew by since the previous decision. The objective `cost_usd_eq` is USD paid and
     owed + 25 per missed deadline of a time-critical job + 5 per late batch + 0.25 per hour of delay of a job
     (time in the system less the standard time of the work done; for streaming jobs the mean over batches).
-    An episode's rewards sum to minus the objective.
+    An episode's rewards sum to minus the objective. A federated application counts as one job: its delay, one
+    miss for its deadline, or one if all its clients left for want of budget.
 
     ## Starting State
     A moment drawn from the recorded days of the split (train: days 1-30, validation: 31-38, test: 39-45),
@@ -87,11 +96,12 @@ class MultiCloudEnv(WorldEnv):
 
     ## Arguments
     - `config`: a `MarketWorldConfig`; None: 120 jobs over about 30 hours. `config.market.traces` names a
-      user's own traces (docs/traces.md).
+      user's own traces (docs/traces.md); `config.workload.federated` and `.applications` see above.
     - `render_mode`: None, "rgb_array" or "human" (Gantt chart per offer with capacity, price and misses).
 
     ## References
     Liu 2022, "Collaborative data analysis ...", chapter 5 (categories, heterogeneity, value components).
+    Sinha 2025, "FedCostAware" (idle clients, budgets); Brum 2023, "Multi-FedLS" (servers, checkpoints).
     Spot availability and prices: SkyNomad artifact (AWS V100, 2023), GCP price lists; see NOTICE.
     """
 
