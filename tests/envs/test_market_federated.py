@@ -314,3 +314,20 @@ def test_the_values_of_a_client_are_its_applications() -> None:
     assert not shown(world)
     values = world.values(0, np.array([1]), marks)
     assert values[0].tolist() == pytest.approx([0, 0, 0, -(1810 + 600 + 1800) / HOUR])
+
+
+def test_errors_of_what_was_expected_are_shown() -> None:
+    """Launches take 100 s on average; epochs exactly as long as the ones before."""
+    world = federated_story([600, 900], [ON_DEMAND])
+    assert seen(world, 1, JobField.TIME_ERROR_S) == 0
+    started = 0.0
+    for job in range(3):
+        decide(world, job, 0)
+    errors = []
+    for job in range(3):
+        took = state(world, job, at.BILLED_FROM_S) - state(world, job, at.LAUNCHED_S)
+        errors.append((state(world, job, at.BILLED_FROM_S), abs(took - 100)))
+        assert 50 <= took <= 150
+    for _, error in sorted(errors):
+        started = error if started == 0 else 0.8 * started + 0.2 * error
+    assert seen(world, 1, JobField.TIME_ERROR_S) == pytest.approx(started)

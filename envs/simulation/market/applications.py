@@ -17,7 +17,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import EPOCH, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import close_job, return_to_buffer, vacate
-from envs.simulation.market.forecast import LATEST_S, MEMORY, ask_again_s, start_up_s
+from envs.simulation.market.forecast import LATEST_S, ask_again_s, note_epoch, note_launch, start_up_s
 from envs.simulation.market.members import (
     begin_idle,
     notify,
@@ -48,6 +48,7 @@ def member_ready(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
     server = episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]
     lanes.job[lane, job, at.PHASE] = IDLE
     lanes.job[lane, job, at.WARM] = 0
+    note_launch(lanes, episodes, offers, lane, job)
     lanes.when[lane, job, at.EVENT_S] = NEVER
     if job == server:
         round_opens(lanes, episodes, offers, rules, lane, server)
@@ -133,9 +134,7 @@ def epoch_ends(
         took = float(t - state[at.WORK_START_S])
         if state[at.WARM] == 0:
             took = max(1.0, took - episodes.job[slot, client, at.COLD_S])
-        before = lanes.job_real[lane, client, at.EPOCH_S]
-        mean = took if before == 0.0 else (1.0 - MEMORY) * before + MEMORY * took
-        lanes.job_real[lane, client, at.EPOCH_S] = mean
+        note_epoch(lanes, lane, client, took)
     state[at.WARM] = 1
     state[at.CHECKPOINT_REGION] = offers.fixed[state[at.OFFER], at.REGION]
     state[at.PHASE] = IDLE

@@ -71,7 +71,8 @@ IDLE_FROM = 24  # price integral when its instance began to be idle
 IDLE_CHARGE = 25  # of the open bill, what idle time before that costs
 LEAD_S = 26  # what starting took where it was released, 0 before
 LEFT = 27  # 1 if it ended without all its rounds, for want of budget
-JOB_COLUMNS = 28
+LAUNCHED_S = 28  # when its latest launch began
+JOB_COLUMNS = 29
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds
@@ -79,7 +80,9 @@ BASE = 1  # share of the current execution done when work began here
 MUTUAL = 2  # misses of others, in units of one time-critical miss
 DELAY = 3  # hours; streaming: of finished batches; else set at the end
 EPOCH_S = 4  # of a client: exponential mean of its epochs so far, 0 before the first
-JOB_REAL_COLUMNS = 5
+EPOCH_ERROR_S = 5  # of a client: mean size of the error of what was expected of an epoch
+LAUNCH_ERROR_S = 6  # of a server: the same of its application's launches
+JOB_REAL_COLUMNS = 7
 
 # `Episodes.job`: see `episodes.Jobs`.
 ARRIVAL_S = 0

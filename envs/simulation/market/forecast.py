@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
@@ -23,6 +25,52 @@ SOONEST_S = 15
 LATEST_S = 600
 MEMORY = 0.5
 """Weight of the latest epoch in a client's exponential mean."""
+ERROR_MEMORY = 0.2
+"""Weight of the latest one in the means of errors, which are few and far apart."""
+OVERDUE_SHARE = 0.05
+"""An epoch that has outlasted what was expected is expected to last this share of it more."""
+
+
+@inner
+def mean_error(before: float, latest: float) -> float:
+    """The exponential mean of errors, of which the first is the beginning."""
+    return latest if before == 0.0 else (1.0 - ERROR_MEMORY) * before + ERROR_MEMORY * latest
+
+
+@inner
+def note_epoch(lanes: Lanes, lane: int, client: int, took_s: float) -> None:
+    """A whole epoch took so long, apart from the cold start."""
+    real = lanes.job_real[lane, client]
+    before = real[at.EPOCH_S]
+    if before > 0.0:
+        real[at.EPOCH_ERROR_S] = mean_error(real[at.EPOCH_ERROR_S], abs(took_s - before))
+    real[at.EPOCH_S] = took_s if before == 0.0 else (1.0 - MEMORY) * before + MEMORY * took_s
+
+
+@inner
+def note_launch(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """An instance of a task is set up, whose launch took as long as it did."""
+    state = lanes.job[lane, job]
+    if offers.fixed[state[at.OFFER], at.QUEUES] == 1:
+        return
+    took = state[at.BILLED_FROM_S] - state[at.LAUNCHED_S]
+    error = float(abs(took - offers.fixed[state[at.OFFER], at.LAUNCH_S]))
+    real = lanes.job_real[lane, episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]]
+    real[at.LAUNCH_ERROR_S] = mean_error(real[at.LAUNCH_ERROR_S], error)
+
+
+@inner
+def time_error_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
+    """How far off the expected end of the slowest other client's epoch and the launches were lately."""
+    slot = lanes.episode_of_lane[lane]
+    server = episodes.job[slot, job, at.SERVER]
+    slowest, error = 0.0, 0.0
+    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
+        expected = epoch_s(lanes, episodes, lane, client)
+        if client != job and lanes.job[lane, client, at.PHASE] != DONE and expected > slowest:
+            slowest, error = expected, lanes.job_real[lane, client, at.EPOCH_ERROR_S]
+    launch = lanes.job_real[lane, server, at.LAUNCH_ERROR_S]
+    return float(np.sqrt(error * error + launch * launch))
 
 
 @inner
@@ -72,7 +120,8 @@ def result_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lan
     if state[at.PHASE] == WORKING:
         needed = epoch * (1.0 - lanes.job_real[lane, client, at.BASE])
         needed += cold if state[at.WARM] == 0 else 0.0
-        return max(1.0, float(needed - (lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])))
+        left = needed - (lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])
+        return max(1.0, float(left if left > 0.0 else OVERDUE_SHARE * needed))
     saved = lanes.job_real[lane, client, at.SAVED]
     needed = epoch * (1.0 - saved)
     if state[at.PHASE] != IDLE or (state[at.WARM] == 0 and saved < 1.0):

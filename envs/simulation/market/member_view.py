@@ -7,7 +7,13 @@ from envs.simulation.market.billing import closing_charge, egress_charge
 from envs.simulation.market.budgets import affordable
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.forecast import aggregation_s, others_usd_hour, round_left_s, round_s
+from envs.simulation.market.forecast import (
+    aggregation_s,
+    others_usd_hour,
+    round_left_s,
+    round_s,
+    time_error_s,
+)
 from envs.simulation.market.members import has_room, owes
 from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
 from envs.simulation.market.spending import budget_left
@@ -51,6 +57,7 @@ _J_ROUND = int(JobField.ROUND_S)
 _J_COLD = int(JobField.COLD_S)
 _J_HAS_BUDGET = int(JobField.HAS_BUDGET)
 _J_BUDGET_LEFT = int(JobField.BUDGET_LEFT_USD)
+_J_TIME_ERROR = int(JobField.TIME_ERROR_S)
 _J_OTHERS = int(JobField.OTHERS_USD_HOUR)
 
 _P_REQUEST = int(PairField.REQUEST)
@@ -117,6 +124,7 @@ def observe_member(
         open_bill = closing_charge(lanes, episodes, offers, lane, job) if state[at.PHASE] == IDLE else 0
         row[_J_HAS_BUDGET] = 1.0
         row[_J_BUDGET_LEFT] = (budget_left(lanes, episodes, lane, job) - open_bill) / CHARGES_PER_USD
+    row[_J_TIME_ERROR] = time_error_s(lanes, episodes, lane, job)
     row[_J_OTHERS] = others_usd_hour(lanes, episodes, lane, job)
     if allowance > 0:
         # What the rounds after the coming one need is not allowed for it.

@@ -156,6 +156,7 @@ def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
     t = lanes.lane[lane, at.NOW_S]
     c = lanes.job[lane, job, at.OFFER]
     lanes.job[lane, job, at.ATTEMPT] += 1
+    lanes.job[lane, job, at.LAUNCHED_S] = t
     attempt = lanes.job[lane, job, at.ATTEMPT]
     key = episodes.keys[slot, 0]
     available = sync_availability(lanes, episodes, lane, c, t)

@@ -92,6 +92,7 @@ class FederatedWorld:
             higher_is_better=(False,) * len(METRICS),
             time_unit="s",
             objective_weights=(time_weight, 1.0),
+            federated=True,
         )
         self.observation = empty_observation(1, source.n_offers, (n_lanes,))
         self._lanes: list[_Lane | None] = [None] * n_lanes

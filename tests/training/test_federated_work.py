@@ -1,0 +1,64 @@
+"""A policy for a world with federated applications sees how their rounds stand."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agents.networks.pairwise import PairwiseNetwork
+from agents.value_policy import ValuePolicy
+from envs.multicloud import MarketWorldConfig
+from envs.simulation.market.config import WorkloadConfig
+from envs.simulation.snapshot import N_JOB_FIELDS, JobField
+from envs.simulation.world import EpisodeKey
+from training.checkpoint import load_policy, save_policy
+from training.settings import AgentSettings, CounterfactualSettings, TrainerSettings
+from training.trainers import make_trainer, with_appraiser, with_rounds
+from training.worlds import WORLDS
+
+ENTRY = WORLDS["multicloud"]
+TINY = TrainerSettings(
+    episodes=2,
+    lanes=2,
+    gradient_steps=1,
+    batch_size=16,
+    guide="expected_cost",
+    counterfactual=CounterfactualSettings(states_per_episode=4, copies=40, further_arrivals=2),
+)
+
+
+@pytest.mark.parametrize("federated", [False, True])
+def test_the_world_decides_what_the_network_sees(federated: bool, tmp_path: Path) -> None:
+    config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=federated))
+    world = ENTRY.build(config, 42)
+    assert world.spec.federated == federated
+    agent = AgentSettings("spotweave", "spotweave", "counterfactual", embedding_size=8, pair_size=8)
+    agent = with_rounds(with_appraiser(agent, ENTRY), world.spec)
+    assert agent.rounds == federated
+    trainer, scales, weights = make_trainer(world, agent, TINY, 1, torch.device("cpu"))
+    assert trainer.round().episodes == 2
+    policy = trainer.policy
+    assert isinstance(policy, ValuePolicy)
+    assert isinstance(policy.network, PairwiseNetwork)
+    assert policy.network.n_job_columns == (N_JOB_FIELDS if federated else JobField.IDLE)
+    save_policy(
+        tmp_path / "policy.pt", policy, dataclasses.asdict(agent), world.spec, scales, weights, {"seed": 1}
+    )
+    world.reset([EpisodeKey(1, "validation", lane) for lane in range(world.n_lanes)])
+    lanes = np.arange(world.n_lanes)
+    # A checkpoint of either kind acts in either world.
+    for other in (False, True):
+        spec = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=other)), 1).spec
+        loaded = load_policy(tmp_path / "policy.pt", spec)
+        np.testing.assert_array_equal(
+            loaded.act_batch(world.observation, lanes), policy.act_batch(world.observation, lanes)
+        )
+
+
+def test_other_networks_keep_their_input() -> None:
+    spec = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=True)), 1).spec
+    assert not with_rounds(AgentSettings(), spec).rounds
