@@ -142,7 +142,7 @@ def keep_idle(action: int, jobs: FloatArray, pairs: FloatArray, mask: MaskArray)
     if jobs[job, J_IDLE] == 0.0:
         return action
     base = job * (n_clusters + 1)
-    if jobs[job, J_WAITED] > jobs[job, J_ROUND] + IDLE_PATIENCE_S:
+    if jobs[job, J_WAITED] > jobs[job, J_ROUND] + IDLE_PATIENCE_S and mask[base + n_clusters] != 0:
         return int(base + n_clusters)
     for cluster in range(n_clusters):
         if pairs[job, cluster, P_HERE] != 0.0 and mask[base + cluster] != 0:
