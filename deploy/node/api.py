@@ -4,11 +4,17 @@
     PUT    /v1/processes/{process_id}        ProcessSpec -> ProcessStatus; the same id again changes nothing
     GET    /v1/processes/{process_id}        ProcessStatus
     POST   /v1/processes/{process_id}/signal SignalRequest -> ProcessStatus
-    DELETE /v1/processes/{process_id}        stop signal, grace, then SIGKILL of its whole session -> ProcessStatus
+    DELETE /v1/processes/{process_id}        stop signal, grace, then SIGKILL of its whole session
+                                             -> ProcessStatus at once: ask again until it has ended
     GET    /v1/processes/{process_id}/log    ?offset=N -> bytes of its output from there on (1 MiB at most)
     PUT    /v1/files/{path}                  body into the node's working folder, atomically
     GET    /v1/files/{path}                  a file of it
     POST   /v1/drain                         DrainRequest: no new processes; stop signals to all that run
+                                             -> NodeStatus
+
+Refusals: {"error": one line} with 400 (malformed), 401, 404 (unknown), 409 (draining), 411, 413, 422 (the
+command cannot be run). Signals go to the process itself: its children would die of a SIGPWR that only it
+understands. They are its own to look after, and are killed when it ends.
 
 The agent outlives the scheduler and never acts on its own but for the drain on an interruption notice.
 """
@@ -89,7 +95,7 @@ class NodeStatus(_Message):
 
 
 class SignalRequest(_Message):
-    """A signal for one process (its whole session)."""
+    """A signal for one process, not for what it started."""
 
     signal: Signal
 

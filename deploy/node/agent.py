@@ -1,0 +1,155 @@
+"""The agent of one instance: its processes, its files, its interruption notice, behind HTTP."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from pydantic import BaseModel, ConfigDict
+
+from deploy.node import procfs
+from deploy.node.api import NodeStatus
+from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, ConfigError, write_json, write_private
+from deploy.node.imds import Metadata, Watcher
+from deploy.node.processes import Processes
+from deploy.node.server import AgentServer
+
+_PR_SET_CHILD_SUBREAPER = 36
+_log = logging.getLogger(__name__)
+
+
+class _Memory(BaseModel):
+    """What the agent itself must know after a restart."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    notice_s: float | None = None
+    rebalance: bool = False
+
+
+class Agent:
+    """Serves until it is told to stop; the processes stay, and the next agent finds them.
+
+    Raises (when made):
+        ConfigError: if the working folder or the address cannot be used, or another agent has them.
+    """
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self.workdir = Path(config.workdir)
+        self.token = config.token
+        self._folder = self.workdir / STATE_FOLDER
+        try:
+            self.workdir.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._lock = (self._folder / "lock").open("w")
+        except OSError as error:
+            raise ConfigError(f"workdir {self.workdir}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"another agent runs in {self.workdir}: end it first") from error
+        # What its processes leave behind becomes the agent's child, as it would become init's.
+        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise ConfigError(f"cannot adopt orphans: {os.strerror(ctypes.get_errno())}")
+        try:
+            self._server = AgentServer(str(config.address), config.port, self)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {config.address}:{config.port}: {error.strerror}") from error
+        self._memory_file = self._folder / "notice.json"
+        self._memory = _Memory()
+        if self._memory_file.exists():
+            self._memory = _Memory.model_validate_json(self._memory_file.read_bytes())
+        self.processes = Processes(config.instance_id, self.workdir, self._folder)
+        self._watcher: Watcher | None = None
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        host, port = str(self._server.server_address[0]), int(self._server.server_address[1])
+        own = procfs.read(os.getpid())
+        assert own is not None
+        write_json(
+            self._folder / STATUS_FILE,
+            {"address": host, "port": port, "pid": own.pid, "start_ticks": own.start_ticks},
+        )
+        if self._config.imds_url is not None:
+            self._watcher = Watcher(
+                Metadata(self._config.imds_url), self._config.imds_poll_s, self._notice, self._rebalance
+            )
+        _log.info("node %s on %s:%d", self._config.instance_id, host, port)
+        self._server.serve_forever(poll_interval=0.5)
+
+    def stop(self) -> None:
+        """End `run`; from another thread."""
+        self._server.shutdown()
+
+    def close(self) -> None:
+        """Let go of everything but the processes."""
+        if self._watcher is not None:
+            self._watcher.close()
+        self.processes.close()
+        self._server.server_close()
+        self._lock.close()
+
+    def status(self) -> NodeStatus:
+        """The heartbeat."""
+        return NodeStatus(
+            instance_id=self._config.instance_id,
+            address=str(self._config.address),
+            workdir=str(self.workdir),
+            now_s=time.time(),
+            notice_s=self._memory.notice_s,
+            rebalance=self._memory.rebalance,
+            draining=self.processes.draining,
+            processes=self.processes.statuses(),
+        )
+
+    def drain(self) -> None:
+        """Prepare to end: no new processes, stop signals to all that run."""
+        if not self.processes.draining:
+            _log.warning("draining")
+        self.processes.drain()
+
+    def _notice(self, notice_s: float) -> None:
+        _log.warning("the provider ends this instance in %.0f s", notice_s - time.time())
+        self._remember(self._memory.model_copy(update={"notice_s": notice_s}))
+        self.drain()
+
+    def _rebalance(self) -> None:
+        _log.info("the provider recommends to leave this instance")
+        self._remember(self._memory.model_copy(update={"rebalance": True}))
+
+    def _remember(self, memory: _Memory) -> None:
+        write_private(self._memory_file, memory.model_dump_json())
+        self._memory = memory
+
+
+class _StopError(Exception):
+    """SIGTERM or SIGINT came."""
+
+
+def _raise_stop(number: int, frame: FrameType | None) -> None:
+    raise _StopError
+
+
+def serve(config: AgentConfig) -> None:
+    """Run an agent in this process until SIGTERM or SIGINT. Raises ConfigError."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    agent = Agent(config)
+    signal.signal(signal.SIGTERM, _raise_stop)
+    signal.signal(signal.SIGINT, _raise_stop)
+    try:
+        agent.run()
+    except _StopError:
+        _log.info("stopped; processes stay")
+    finally:
+        agent.close()

@@ -1,0 +1,85 @@
+"""What a node agent is told when it starts, and what it leaves for whoever looks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
+
+STATE_FOLDER = ".agent"
+"""Inside the working folder; not reachable through the files endpoint."""
+STATUS_FILE = "status.json"
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; one line."""
+
+
+class AgentConfig(BaseModel):
+    """The agent's configuration file: JSON, readable by its owner only, because it holds the token.
+
+    Attributes:
+        instance_id: as the provider calls the instance.
+        address: the instance's own IP address; the agent listens there and nowhere else.
+        port: 0 for a free one; `WORKDIR/.agent/status.json` says which.
+        workdir: absolute path of the node's working folder.
+        token: bearer token of every request.
+        imds_url: root of the instance metadata service, e.g. "http://169.254.169.254"; None for none.
+        imds_poll_s: seconds between two looks at it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
+    address: IPvAnyAddress
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    workdir: Annotated[str, Field(pattern="^/")]
+    token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]
+    imds_url: Annotated[str, Field(pattern="^http://")] | None = None
+    imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
+
+
+def load_config(path: Path) -> AgentConfig:
+    """Read a configuration file. Raises ConfigError, which never repeats what the file holds."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        content = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if mode & 0o077:
+        raise ConfigError(f"{path} has mode {mode:04o} and holds a token: chmod 600 it")
+    try:
+        return AgentConfig.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Write a file of mode 0600 whole or not at all, and on the disk when this returns."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON as `write_private` does."""
+    write_private(path, json.dumps(content))

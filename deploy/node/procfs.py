@@ -1,0 +1,112 @@
+"""Processes as Linux shows them under /proc, named by PID and start time: PIDs are used again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_ENDED = frozenset("ZXx")
+
+
+class Process(NamedTuple):
+    """One process at one moment.
+
+    Attributes:
+        pid: process id.
+        start_ticks: clock ticks from the machine's start to the process's start: with `pid`, unique.
+        ppid: of its parent.
+        session: id of its session.
+        alive: False for a zombie.
+    """
+
+    pid: int
+    start_ticks: int
+    ppid: int
+    session: int
+    alive: bool
+
+
+def read(pid: int) -> Process | None:
+    """The process with this PID, None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The second field is the name in brackets and may itself hold brackets and spaces.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), fields[0].decode() not in _ENDED)
+
+
+def scan() -> Iterator[Process]:
+    """Every process that can be seen."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (found := read(int(name))) is not None:
+            yield found
+
+
+def is_alive(pid: int, start_ticks: int) -> bool:
+    """Whether exactly this process still runs (a zombie does not)."""
+    found = read(pid)
+    return found is not None and found.alive and found.start_ticks == start_ticks
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The variables it was started with; empty if they may not be read."""
+    try:
+        content = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in content.split(b"\0") if b"=" in entry)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def send(pid: int, start_ticks: int, number: int) -> bool:
+    """Signal exactly this process; False if it has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # The handle holds whatever has the PID now; only then is it certain whom the check is about.
+        if not is_alive(pid, start_ticks):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def descendants(roots: set[int], processes: list[Process]) -> set[int]:
+    """PIDs of everything below these PIDs, without them."""
+    found: set[int] = set()
+    fresh = set(roots)
+    while fresh:
+        fresh = {process.pid for process in processes if process.ppid in fresh} - found - roots
+        found |= fresh
+    return found
+
+
+def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float = 10.0) -> bool:
+    """SIGKILL what `select` picks out of all processes, again and again until nothing is left.
+
+    Returns:
+        Whether nothing is left; False if something could not be killed in time.
+    """
+    end = time.monotonic() + within_s
+    pause_s = 0.002
+    while True:
+        left = [process for process in select(list(scan())) if process.alive]
+        if not left:
+            return True
+        if time.monotonic() > end:
+            return False
+        for process in left:
+            send(process.pid, process.start_ticks, signal.SIGKILL)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.1)

@@ -1,0 +1,271 @@
+"""The agent's HTTP side: small, bounded, and deaf without the token."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
+from deploy.node.files import PathError, inside, receive
+from deploy.node.processes import DrainingError, Processes, StartError
+
+MAX_JSON_BYTES = 1 << 20
+MAX_FILE_BYTES = 4 << 30
+MAX_LOG_BYTES = 1 << 20
+_MAX_CONNECTIONS = 32
+_SOCKET_TIMEOUT_S = 30.0
+
+_log = logging.getLogger(__name__)
+_Message = TypeVar("_Message", bound=BaseModel)
+_PROCESS = re.compile(r"/v1/processes/([A-Za-z0-9._-]{1,120})(/signal|/log)?")
+
+
+class NodeView(Protocol):
+    """What the server needs of the agent."""
+
+    @property
+    def token(self) -> str:
+        """Of every request."""
+
+    @property
+    def workdir(self) -> Path:
+        """Where files go."""
+
+    @property
+    def processes(self) -> Processes:
+        """What runs."""
+
+    def status(self) -> NodeStatus:
+        """The heartbeat."""
+
+    def drain(self) -> None:
+        """Prepare to end."""
+
+
+class _RefusalError(Exception):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AgentServer(ThreadingHTTPServer):
+    """Listens on the instance's own address."""
+
+    daemon_threads = True
+    # A restarted agent takes its port at once.
+    allow_reuse_address = True
+
+    def __init__(self, address: str, port: int, node: NodeView) -> None:
+        self.node = node
+        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        if ":" in address:
+            self.address_family = socket.AF_INET6
+        super().__init__((address, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind, without the name lookup of http.server, which may take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve in a thread while there are few enough of them."""
+        if not self._slots.acquire(timeout=_SOCKET_TIMEOUT_S):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no news; all else is."""
+        _log.debug("a connection ended early", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request per connection."""
+
+    server: AgentServer
+    protocol_version = "HTTP/1.1"
+    server_version = "spotweave-node"
+    sys_version = ""
+    timeout = _SOCKET_TIMEOUT_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not logged: the scheduler asks every few seconds."""
+
+    def do_GET(self) -> None:
+        """Reads."""
+        self._serve(self._get)
+
+    def do_PUT(self) -> None:
+        """Starts a process or takes a file."""
+        self._serve(self._put)
+
+    def do_POST(self) -> None:
+        """Signals and drains."""
+        self._serve(self._post)
+
+    def do_DELETE(self) -> None:
+        """Ends a process."""
+        self._serve(self._delete)
+
+    def _serve(self, act: Callable[[str], None]) -> None:
+        self.close_connection = True
+        try:
+            given = self.headers.get("Authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {self.server.node.token}".encode()):
+                raise _RefusalError(401, "expected the node's bearer token")
+            act(urlsplit(self.path).path)
+        except _RefusalError as refusal:
+            self._refuse(refusal.code, str(refusal))
+        except KeyError:
+            self._refuse(404, "no such process on this node")
+        except PathError as error:
+            self._refuse(400, str(error))
+        except (ConnectionError, TimeoutError, EOFError):
+            raise
+        except OSError as error:
+            self._refuse(507 if error.errno == 28 else 500, error.strerror or "input/output error")
+        except Exception:
+            _log.exception("a request failed")
+            self._refuse(500, "an error inside the node agent; its log says more")
+
+    def _get(self, path: str) -> None:
+        node = self.server.node
+        if path == "/v1/node":
+            self._answer(node.status())
+        elif path.startswith("/v1/files/"):
+            place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
+            if not place.is_file():
+                raise _RefusalError(404, "no such file on this node")
+            self._send_file(place, 0, None)
+        else:
+            process_id, rest = self._process(path)
+            if rest == "":
+                self._answer(node.processes.status(process_id))
+            elif rest == "/log":
+                self._send_file(node.processes.log_path(process_id), self._offset(), MAX_LOG_BYTES)
+            else:
+                raise _RefusalError(405, "POST it")
+
+    def _put(self, path: str) -> None:
+        node = self.server.node
+        if path.startswith("/v1/files/"):
+            place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
+            if place.is_dir():
+                raise _RefusalError(409, "there is a folder of that name")
+            receive(place, self.rfile, self._length(MAX_FILE_BYTES))
+            self._send(204, b"")
+            return
+        process_id, rest = self._process(path)
+        if rest:
+            raise _RefusalError(405, "PUT the process itself")
+        spec = self._body(ProcessSpec)
+        if spec.process_id != process_id:
+            raise _RefusalError(400, "process_id differs from the one in the path")
+        try:
+            self._answer(node.processes.start(spec))
+        except DrainingError:
+            raise _RefusalError(409, "the node is draining and starts nothing more") from None
+        except StartError as error:
+            raise _RefusalError(422, f"cannot start {error}") from error
+
+    def _post(self, path: str) -> None:
+        node = self.server.node
+        if path == "/v1/drain":
+            self._body(DrainRequest)
+            node.drain()
+            self._answer(node.status())
+            return
+        process_id, rest = self._process(path)
+        if rest != "/signal":
+            raise _RefusalError(405, "PUT a process, POST to its signal")
+        self._answer(node.processes.signal(process_id, self._body(SignalRequest).signal))
+
+    def _delete(self, path: str) -> None:
+        process_id, rest = self._process(path)
+        if rest:
+            raise _RefusalError(405, "DELETE the process itself")
+        self._answer(self.server.node.processes.stop(process_id))
+
+    def _process(self, path: str) -> tuple[str, str]:
+        found = _PROCESS.fullmatch(path)
+        if found is None:
+            raise _RefusalError(404, "no such endpoint")
+        return found[1], found[2] or ""
+
+    def _offset(self) -> int:
+        given = parse_qs(urlsplit(self.path).query).get("offset", ["0"])[-1]
+        if not re.fullmatch(r"[0-9]{1,15}", given):
+            raise _RefusalError(400, "offset: expected a number of bytes")
+        return int(given)
+
+    def _length(self, largest: int) -> int:
+        given = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not re.fullmatch(r"[0-9]{1,15}", given):
+            raise _RefusalError(411, "expected a Content-Length")
+        if int(given) > largest:
+            raise _RefusalError(413, f"expected at most {largest} bytes")
+        return int(given)
+
+    def _body(self, kind: type[_Message]) -> _Message:
+        content = self.rfile.read(self._length(MAX_JSON_BYTES))
+        try:
+            return kind.model_validate_json(content)
+        except ValidationError as error:
+            # Not what was given: it may hold what must not be logged.
+            first = error.errors(include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "body"
+            raise _RefusalError(400, f"{where}: {first['msg']}") from None
+
+    def _send_file(self, place: Path, offset: int, largest: int | None) -> None:
+        with place.open("rb") as file:
+            file.seek(0, 2)
+            length = max(0, file.tell() - offset)
+            file.seek(offset)
+            if largest is not None:
+                self._send(200, file.read(min(length, largest)), "application/octet-stream")
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(length))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            shutil.copyfileobj(file, self.wfile)
+
+    def _answer(self, message: BaseModel) -> None:
+        self._send(200, message.model_dump_json().encode(), "application/json")
+
+    def _refuse(self, code: int, message: str) -> None:
+        self._send(code, _Error(error=message).model_dump_json().encode(), "application/json")
+
+    def _send(self, code: int, content: bytes, kind: str = "") -> None:
+        self.send_response(code)
+        if kind:
+            self.send_header("Content-Type", kind)
+        if code != 204:
+            self.send_header("Content-Length", str(len(content)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class _Error(BaseModel):
+    error: str

@@ -1,0 +1,143 @@
+"""Real node agents for tests: each on an address of its own, and nothing of it left afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from deploy.model.tasks import Node
+from deploy.node import procfs
+from deploy.node.client import NodeClient
+from deploy.node.processes import NODE_VARIABLE
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 60.0
+
+
+def wait_until(true: Callable[[], object], within_s: float = PATIENCE_S) -> None:
+    """Wait for something that has to come; fail if it does not."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+def loopback_address() -> str:
+    """An address for one instance; tests that run at the same time hardly ever draw the same."""
+    draw = random.SystemRandom().randrange
+    return f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}"
+
+
+def tagged(instance_id: str) -> list[procfs.Process]:
+    """Everything that lives and belongs to an instance."""
+    return [
+        process
+        for process in procfs.scan()
+        if process.alive and procfs.environment(process.pid).get(NODE_VARIABLE) == instance_id
+    ]
+
+
+class AgentProcess:
+    """One agent: `with AgentProcess(tmp_path) as agent: agent.client.status()`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        address: str | None = None,
+        imds_url: str | None = None,
+        imds_poll_s: float = 5.0,
+    ) -> None:
+        self.instance_id = f"test-{secrets.token_hex(6)}"
+        self.address = address or loopback_address()
+        self.token = secrets.token_urlsafe(32)
+        self.workdir = folder / self.instance_id
+        self.config = folder / f"{self.instance_id}.json"
+        self.config.touch(mode=0o600)
+        self.config.write_text(
+            json.dumps(
+                {
+                    "instance_id": self.instance_id,
+                    "address": self.address,
+                    "port": 0,
+                    "workdir": str(self.workdir),
+                    "token": self.token,
+                    "imds_url": imds_url,
+                    "imds_poll_s": imds_poll_s,
+                }
+            )
+        )
+        self.popen: subprocess.Popen[bytes]
+        self.client: NodeClient
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.destroy()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.destroy()
+
+    def start(self) -> None:
+        """Start the agent and wait until it answers."""
+        status = self.workdir / ".agent" / "status.json"
+        status.unlink(missing_ok=True)
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "deploy.node", "--config", str(self.config)],
+            cwd=ROOT,
+            env={**os.environ, NODE_VARIABLE: self.instance_id},
+            start_new_session=True,
+        )
+        wait_until(lambda: status.exists() or self.popen.poll() is not None)
+        assert self.popen.poll() is None, "the agent did not start"
+        self.port = json.loads(status.read_text())["port"]
+        self.client = NodeClient(self.address, self.port, self.token)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End the agent alone; its processes stay."""
+        self.popen.send_signal(number)
+        self.popen.wait()
+        self.client.close()
+
+    def node(self, vcpus: int = 1, memory_gib: float = 1.0) -> Node:
+        """As runners get it."""
+        return Node(self.instance_id, self.address, self.port, self.token, vcpus, memory_gib)
+
+    def destroy(self) -> None:
+        """End the whole instance, as its provider would: SIGKILL of everything."""
+        assert procfs.kill_all(lambda _: tagged(self.instance_id))
+        self.popen.wait()
+        if hasattr(self, "client"):
+            self.client.close()
+
+
+@contextmanager
+def agents(folder: Path, count: int) -> Iterator[list[AgentProcess]]:
+    """Several agents at once."""
+    started: list[AgentProcess] = []
+    try:
+        for _ in range(count):
+            agent = AgentProcess(folder)
+            started.append(agent)
+            agent.start()
+        yield started
+    finally:
+        for agent in started:
+            agent.destroy()
