@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
+from agents.stored import released_names
 from training.checkpoint import load_policy
 from training.config import typed
 from training.episodes import run_suite
-from training.releases import released_names
 from training.suite import find_suite
 from training.worlds import WORLDS
 

@@ -10,23 +10,14 @@ from typing import Any
 
 import torch
 
-from agents.evolved import EvolvedPolicy
-from agents.factory import CLUSTER_COUNT_INDEPENDENT, EVOLVED, make_evolved, make_network
-from agents.rules.appraisal import Appraiser
-from agents.value_policy import ValuePolicy
-from envs.simulation.world import WorldError, WorldSpec
+from agents.stored import FORMAT, StoredPolicy, load_state, require_fit, stored_policy
+from envs.simulation.world import WorldSpec
 from training.adapters.flat_policy import FlatPolicy, load_flat_policy
 from training.adapters.settings import LIBRARY_KINDS
 from training.files import write_atomically
 
-FORMAT = 1
-
-TrainedPolicy = ValuePolicy | EvolvedPolicy | FlatPolicy
+TrainedPolicy = StoredPolicy | FlatPolicy
 """What a checkpoint may hold."""
-
-
-class CheckpointError(WorldError):
-    """A checkpoint that cannot be used, and why, in one line."""
 
 
 def save_policy(
@@ -78,27 +69,6 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, write)
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    """Read what `save_state` wrote; nothing in the file is executed.
-
-    Raises:
-        CheckpointError: if the file is missing or is not such a state.
-    """
-    if not path.is_file():
-        raise CheckpointError(f"no checkpoint at {path}: give the path of a policy.pt file")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for a file that is not its own
-        raise CheckpointError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
-    if not isinstance(state, dict) or "format" not in state:
-        raise CheckpointError(f"{path} is not a Spotweave checkpoint: it lacks the format number")
-    if state["format"] != FORMAT:
-        raise CheckpointError(
-            f"{path} has checkpoint format {state['format']}, this version reads format {FORMAT}: train again"
-        )
-    return state
-
-
 def load_policy(
     path: Path, spec: WorldSpec, weights: Sequence[float] | None = None, device: str = "cpu"
 ) -> TrainedPolicy:
@@ -116,54 +86,7 @@ def load_policy(
     """
     path = Path(path)
     state = load_state(path / "policy.pt" if path.is_dir() else path)
-    if "network" not in state or "world" not in state:
-        raise CheckpointError(f"{path} holds no policy: give the path of a policy.pt file")
-    trained, kind = state["world"], state["agent"]["kind"]
-    if trained["name"] != spec.name or tuple(trained["components"]) != spec.components:
-        raise CheckpointError(
-            f"{path} was trained for +env={trained['name']}, not for +env={spec.name}: "
-            "give a checkpoint of this environment"
-        )
-    if trained["n_clusters"] != spec.n_clusters and kind not in CLUSTER_COUNT_INDEPENDENT:
-        raise CheckpointError(
-            f"{path} was trained for {trained['n_clusters']} clusters, this world has {spec.n_clusters}: "
-            "train again, or use an agent whose network does not depend on their number (agent=spotweave)"
-        )
-    if kind in LIBRARY_KINDS:
+    require_fit(path, state, spec)
+    if state["agent"]["kind"] in LIBRARY_KINDS:
         return load_flat_policy(state, spec, weights, device)
-    if kind in EVOLVED:
-        return _load_evolved(path, state, weights)
-    network = make_network(state["agent"], trained["n_clusters"], state["scales"], state["weights"])
-    try:
-        network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{path} holds weights that its own settings do not fit: train again"
-        ) from error
-    chosen = list(weights) if weights else state["weights"]
-    if network.n_outputs == 1:
-        if weights and list(weights) != state["weights"]:
-            raise CheckpointError(
-                f"{path} learned one scalarised value: its weights cannot be changed without retraining"
-            )
-        chosen = [1.0]
-    named = state["agent"]["appraiser"]
-    appraiser = None if named == "none" else Appraiser(named)
-    agent = state["agent"]
-    return ValuePolicy(network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"])
-
-
-def _load_evolved(path: Path, state: dict[str, Any], weights: Sequence[float] | None) -> EvolvedPolicy:
-    if weights and list(weights) != state["weights"]:
-        raise CheckpointError(
-            f"{path} was trained on the objective itself: its weights cannot be changed without retraining"
-        )
-    agent = state["agent"]
-    policy = make_evolved(agent["kind"], agent["pair_size"], agent["name"])
-    try:
-        policy.network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{path} holds weights that its own settings do not fit: train again"
-        ) from error
-    return policy
+    return stored_policy(path, state, spec, weights, device)

@@ -7,10 +7,11 @@ from difflib import get_close_matches
 
 from agents.named import RULE_NAMES, named_rule
 from agents.policy import Policy
+from agents.stored import policy_file
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError
-from training.releases import file_hash, policy_file
+from training.releases import file_hash
 
 Checkpoints = str | Sequence[str] | Mapping[str, str] | None
 """A path or released name, several of them, or some by the name that tables shall print."""

@@ -7,40 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint import load_state
+from agents.stored import RELEASED, load_state
 from training.config import UsageError
 from training.files import prepare_directory, write_bytes, write_text
 from training.tables import number
 
-RELEASED = Path(__file__).resolve().parents[1] / "checkpoints"
 MAX_BYTES = 8_000_000
-
-
-def released_names(root: Path | None = None) -> list[str]:
-    """Names of the released policies: their folders below `checkpoints/`."""
-    root = RELEASED if root is None else root
-    return sorted(path.parent.relative_to(root).as_posix() for path in root.rglob("policy.pt"))
-
-
-def policy_file(checkpoint: str, root: Path | None = None) -> Path:
-    """The policy.pt that `checkpoint=` names: a file, the directory of a run, or a released name.
-
-    A path that exists wins over a name.
-
-    Raises:
-        UsageError: if there is none; it lists what is released.
-    """
-    root = RELEASED if root is None else root
-    for path in (Path(checkpoint), root / checkpoint):
-        if path.is_file():
-            return path
-        if (path / "policy.pt").is_file():
-            return path / "policy.pt"
-    released = ", ".join(released_names(root)) or "nothing"
-    raise UsageError(
-        f"no checkpoint at {checkpoint}, nor one of that name: give the path of a policy.pt file, of a run's "
-        f"directory, or a released name ({released})"
-    )
 
 
 def file_hash(path: Path) -> str:

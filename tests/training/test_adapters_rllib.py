@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from agents.rules import make_rule
+from agents.stored import load_state
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
 from training.adapters.build import make_library_trainer
 from training.adapters.settings import ComparatorSettings
 from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.checkpoint import load_policy, load_state, save_state
+from training.checkpoint import load_policy, save_state
 from training.episodes import run_suite
 from training.settings import AgentSettings, TrainerSettings
 from training.suite import Suite

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from agents.rules import make_rule
+from agents.stored import load_state
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation
@@ -20,7 +21,7 @@ from training.adapters.build import make_library_trainer
 from training.adapters.sb3 import DQNTrainer, MaskablePPOTrainer
 from training.adapters.settings import ComparatorSettings, LibraryKind
 from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.checkpoint import load_policy, load_state, save_policy, save_state
+from training.checkpoint import load_policy, save_policy, save_state
 from training.episodes import run_suite
 from training.settings import AgentSettings, ScheduleSettings, TrainerSettings
 from training.suite import Suite

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from agents.factory import make_network
+from agents.stored import CheckpointError, load_state
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldSpec
 from tests.agents.inputs import as_input, random_batch
 from tests.training.toy import ToyWorld
-from training.checkpoint import CheckpointError, load_policy, load_state, save_policy, save_state
+from training.checkpoint import load_policy, save_policy, save_state
 from training.settings import AgentSettings
 
 SPEC = ToyWorld(1).spec

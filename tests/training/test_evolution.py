@@ -10,11 +10,12 @@ import pytest
 
 from agents.factory import make_evolved
 from agents.learning.evolution import EvolutionStrategy
+from agents.stored import CheckpointError
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld, EpisodeKey
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
-from training.checkpoint import CheckpointError, load_policy
+from training.checkpoint import load_policy
 from training.episodes import run_suite
 from training.evolution import EvolutionTrainer
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agents import stored
+from agents.stored import policy_file, released_names
 from tests.training.test_checkpoint import SPEC, WEIGHTS, fitted_policy
 from training import releases
 from training.checkpoint import load_policy, save_policy
-from training.config import UsageError
 from training.contestants import load_checkpoints
-from training.releases import policy_file, release, released_names
+from training.releases import release
 
 
 @pytest.fixture
@@ -49,19 +50,19 @@ def test_a_release_is_the_same_policy_with_a_card(run: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["", "/etc/mine", "../mine"])
 def test_a_name_stays_below_checkpoints(name: str, run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected one below checkpoints/"):
+    with pytest.raises(ValueError, match="expected one below checkpoints/"):
         release(run, name, "", tmp_path / "checkpoints")
 
 
 def test_an_unfinished_run_is_not_released(run: Path, tmp_path: Path) -> None:
     (run / "done.json").unlink()
-    with pytest.raises(UsageError, match="is not a finished run"):
+    with pytest.raises(ValueError, match="is not a finished run"):
         release(run, "toy/mine", "", tmp_path)
 
 
 def test_a_large_policy_is_not_released(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "MAX_BYTES", 100)
-    with pytest.raises(UsageError, match="a release must stay below"):
+    with pytest.raises(ValueError, match="a release must stay below"):
         release(run, "toy/mine", "", tmp_path / "checkpoints")
     assert not (tmp_path / "checkpoints").exists()
 
@@ -78,13 +79,14 @@ def test_a_path_wins_over_a_name(run: Path, tmp_path: Path, monkeypatch: pytest.
 
 def test_an_unknown_name_lists_what_is_released(run: Path, tmp_path: Path) -> None:
     release(run, "toy/mine", "", tmp_path / "checkpoints")
-    with pytest.raises(UsageError, match=r"no checkpoint at toy/yours.*\(toy/mine\)") as refused:
+    with pytest.raises(ValueError, match=r"no checkpoint at toy/yours.*\(toy/mine\)") as refused:
         policy_file("toy/yours", tmp_path / "checkpoints")
     assert "\n" not in str(refused.value)
 
 
 def test_commands_find_it_by_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "RELEASED", tmp_path / "checkpoints")
+    monkeypatch.setattr(stored, "RELEASED", tmp_path / "checkpoints")
     release(run, "toy/mine", "")
     loaded = load_checkpoints("toy/mine", SPEC, None, "cpu")
     assert loaded["my_spotweave"][1] == "toy/mine"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from agents.stored import load_state
 from tests.training.trainers import slice_trainer, toy_counterfactual, toy_monte_carlo
-from training.checkpoint import load_state, save_state
+from training.checkpoint import save_state
 from training.rounds import RoundReport, Trainer
 
 ROUNDS = 2

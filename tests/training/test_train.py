@@ -10,8 +10,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from agents.stored import load_state
 from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
-from training.checkpoint import load_policy, load_state
+from training.checkpoint import load_policy
 from training.config import CONFIG_DIRECTORY, world_config
 from training.worlds import WORLDS
 

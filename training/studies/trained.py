@@ -9,10 +9,11 @@ from typing import Annotated
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from agents.policy import Policy
+from agents.stored import load_state, policy_file
 from envs.simulation.world import WorldSpec
-from training.checkpoint import load_policy, load_state
+from training.checkpoint import load_policy
 from training.config import UsageError
-from training.releases import file_hash, policy_file
+from training.releases import file_hash
 
 Patterns = str | list[str]
 

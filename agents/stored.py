@@ -1,0 +1,150 @@
+"""Trained policies in files: reading what `training/train.py` wrote, for evaluation and for the live side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.evolved import EvolvedPolicy
+from agents.factory import CLUSTER_COUNT_INDEPENDENT, EVOLVED, make_evolved, make_network
+from agents.rules.appraisal import Appraiser
+from agents.value_policy import ValuePolicy
+from envs.simulation.world import WorldError, WorldSpec
+
+FORMAT = 1
+RELEASED = Path(__file__).resolve().parents[1] / "checkpoints"
+
+StoredPolicy = ValuePolicy | EvolvedPolicy
+"""What a file may hold that needs no library of others."""
+
+
+class CheckpointError(WorldError):
+    """A checkpoint that cannot be used, and why, in one line."""
+
+
+def released_names(root: Path | None = None) -> list[str]:
+    """Names of the released policies: their folders below `checkpoints/`."""
+    root = RELEASED if root is None else root
+    return sorted(path.parent.relative_to(root).as_posix() for path in root.rglob("policy.pt"))
+
+
+def policy_file(checkpoint: str, root: Path | None = None) -> Path:
+    """The policy.pt that a name means: a file, the directory of a run, or a released policy.
+
+    A path that exists wins over a name.
+
+    Raises:
+        CheckpointError: if there is none; it lists what is released.
+    """
+    root = RELEASED if root is None else root
+    for path in (Path(checkpoint), root / checkpoint):
+        if path.is_file():
+            return path
+        if (path / "policy.pt").is_file():
+            return path / "policy.pt"
+    released = ", ".join(released_names(root)) or "nothing"
+    raise CheckpointError(
+        f"no checkpoint at {checkpoint}, nor one of that name: give the path of a policy.pt file, of a run's "
+        f"directory, or a released name ({released})"
+    )
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what `save_state` wrote; nothing in the file is executed.
+
+    Raises:
+        CheckpointError: if the file is missing or is not such a state.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint at {path}: give the path of a policy.pt file")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a file that is not its own
+        raise CheckpointError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
+    if not isinstance(state, dict) or "format" not in state:
+        raise CheckpointError(f"{path} is not a Spotweave checkpoint: it lacks the format number")
+    if state["format"] != FORMAT:
+        raise CheckpointError(
+            f"{path} has checkpoint format {state['format']}, this version reads format {FORMAT}: train again"
+        )
+    return state
+
+
+def stored_policy(
+    path: Path,
+    state: dict[str, Any],
+    spec: WorldSpec,
+    weights: Sequence[float] | None = None,
+    device: str = "cpu",
+) -> StoredPolicy:
+    """The greedy policy of a state that `load_state` gave, ready for a world.
+
+    Args:
+        path: where it is from, for messages.
+        state: the file's content.
+        spec: the world it shall act in.
+        weights: (K,) other scalarisation weights than those trained with.
+        device: where it computes.
+
+    Raises:
+        CheckpointError: if it was trained for another environment or number of clusters.
+        ValueError: if the weights are too few, too many or not finite.
+    """
+    require_fit(path, state, spec)
+    if state["agent"]["kind"] in EVOLVED:
+        return _evolved(path, state, weights)
+    trained = state["world"]
+    network = make_network(state["agent"], trained["n_clusters"], state["scales"], state["weights"])
+    try:
+        network.load_state_dict(state["network"])
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{path} holds weights that its own settings do not fit: train again"
+        ) from error
+    chosen = list(weights) if weights else state["weights"]
+    if network.n_outputs == 1:
+        if weights and list(weights) != state["weights"]:
+            raise CheckpointError(
+                f"{path} learned one scalarised value: its weights cannot be changed without retraining"
+            )
+        chosen = [1.0]
+    named = state["agent"]["appraiser"]
+    appraiser = None if named == "none" else Appraiser(named)
+    agent = state["agent"]
+    return ValuePolicy(network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"])
+
+
+def require_fit(path: Path, state: dict[str, Any], spec: WorldSpec) -> None:
+    """Raise CheckpointError unless the file holds a policy for such a world."""
+    if "network" not in state or "world" not in state:
+        raise CheckpointError(f"{path} holds no policy: give the path of a policy.pt file")
+    trained, kind = state["world"], state["agent"]["kind"]
+    if trained["name"] != spec.name or tuple(trained["components"]) != spec.components:
+        raise CheckpointError(
+            f"{path} was trained for +env={trained['name']}, not for +env={spec.name}: "
+            "give a checkpoint of this environment"
+        )
+    if trained["n_clusters"] != spec.n_clusters and kind not in CLUSTER_COUNT_INDEPENDENT:
+        raise CheckpointError(
+            f"{path} was trained for {trained['n_clusters']} clusters, this world has {spec.n_clusters}: "
+            "train again, or use an agent whose network does not depend on their number (agent=spotweave)"
+        )
+
+
+def _evolved(path: Path, state: dict[str, Any], weights: Sequence[float] | None) -> EvolvedPolicy:
+    if weights and list(weights) != state["weights"]:
+        raise CheckpointError(
+            f"{path} was trained on the objective itself: its weights cannot be changed without retraining"
+        )
+    agent = state["agent"]
+    policy = make_evolved(agent["kind"], agent["pair_size"], agent["name"])
+    try:
+        policy.network.load_state_dict(state["network"])
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{path} holds weights that its own settings do not fit: train again"
+        ) from error
+    return policy
