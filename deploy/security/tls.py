@@ -1,0 +1,147 @@
+"""Certificate and key files for TLS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from deploy.security.keys import SecurityError, require_private, write_private
+
+_PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+_BACKDATED = dt.timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """A certificate and its key, checked.
+
+    Attributes:
+        certificate: PEM file; the server's certificate first, then the chain.
+        key: PEM file.
+        expires_s: epoch seconds at which the first of the certificates expires.
+    """
+
+    certificate: Path
+    key: Path
+    expires_s: float
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a listener; TLS 1.2 or later."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
+    """Check that a listener can use these files.
+
+    Args:
+        certificate: PEM file with the server's certificate, and the chain after it.
+        key: PEM file with its private key, not encrypted, permissions 0600.
+        now_s: epoch seconds.
+
+    Raises:
+        SecurityError: if one is missing or is not PEM, they do not belong together, a certificate is
+            expired or not yet valid, or others may read the key.
+    """
+    try:
+        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
+    except OSError as error:
+        raise SecurityError(
+            f"cannot read the TLS certificate {certificate}: {error.strerror}. Check the path"
+        ) from error
+    except ValueError as error:
+        raise SecurityError(
+            f"{certificate} holds no certificate: expected PEM (-----BEGIN CERTIFICATE-----)"
+        ) from error
+    require_private(key, "the TLS key")
+    try:
+        private = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    except TypeError as error:
+        raise SecurityError(f"the TLS key {key} has a password: expected one without") from error
+    except (OSError, ValueError) as error:
+        raise SecurityError(
+            f"{key} holds no private key: expected PEM (-----BEGIN PRIVATE KEY-----)"
+        ) from error
+    if private.public_key().public_bytes(*_PUBLIC) != chain[0].public_key().public_bytes(*_PUBLIC):
+        raise SecurityError(
+            f"the TLS key {key} does not belong to the certificate {certificate}: "
+            "give the pair, with the server's own certificate first"
+        )
+    now = dt.datetime.fromtimestamp(now_s, dt.UTC)
+    for one in chain:
+        if now >= one.not_valid_after_utc:
+            raise SecurityError(
+                f"the TLS certificate {certificate} expired at {_utc(one.not_valid_after_utc)}: renew it"
+            )
+        if now < one.not_valid_before_utc:
+            raise SecurityError(
+                f"the TLS certificate {certificate} is valid only from {_utc(one.not_valid_before_utc)} on: "
+                "wait, or set this machine's clock"
+            )
+    files = TlsFiles(certificate, key, min(one.not_valid_after_utc for one in chain).timestamp())
+    try:
+        files.server_context()
+    except ssl.SSLError as error:
+        raise SecurityError(
+            f"TLS cannot use {certificate} and {key}: {error.reason or error}. "
+            "Make a pair with a current key type"
+        ) from error
+    return files
+
+
+def self_signed(
+    folder: Path, now_s: float, hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1"), days: float = 30
+) -> TlsFiles:
+    """Make a pair that is its own authority: for loopback and for tests.
+
+    Args:
+        folder: where tls.crt and tls.key (0600) are written, over earlier ones.
+        now_s: epoch seconds.
+        hosts: names and addresses that it is for.
+        days: how long it is valid.
+    """
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spotweave (self-signed)")])
+    now = dt.datetime.fromtimestamp(now_s, dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    pem = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_private(key, pem, replace=True)
+    write_private(certificate, made.public_bytes(serialization.Encoding.PEM), replace=True)
+    return load_tls(certificate, key, now_s)
+
+
+def _utc(moment: dt.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
