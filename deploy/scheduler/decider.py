@@ -1,0 +1,170 @@
+"""One decision: the policy's choice for one of the needs, and every candidate with values and a reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policy import Policy
+from agents.rules.appraisal import Appraiser
+from agents.value_policy import ValuePolicy
+from deploy.model.instances import Offer
+from deploy.scheduler.needs import Need
+from envs.simulation.snapshot import FloatArray, Observation, PairField, Snapshot, encode
+
+APPRAISED = "expected_usd"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One place for a task, or none for now.
+
+    Attributes:
+        offer_id: the offer; None for "none for now".
+        valid: whether it may be chosen now.
+        reason: why not; "" where it may.
+        score: what the policy ranks by, higher is better; None where it gives no numbers.
+        values: by component of the policy's value, in its units; of a rule its expected USD.
+        price_usd_hour: of all instances that the task would hold there, now.
+        finish_s: expected seconds until the end of its work (or next execution) there.
+        cost_usd: expected cost of that at the price of now.
+    """
+
+    offer_id: str | None
+    valid: bool
+    reason: str
+    score: float | None
+    values: dict[str, float]
+    price_usd_hour: float
+    finish_s: float
+    cost_usd: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the policy chose.
+
+    Attributes:
+        need: the task that is decided.
+        offer_id: where to; None for none for now.
+        candidates: all, best first, those that are not valid last.
+    """
+
+    need: Need
+    offer_id: str | None
+    candidates: tuple[Candidate, ...]
+
+
+class Decider:
+    """Asks a policy and explains its choice.
+
+    Args:
+        policy: any policy that was trained for, or knows, market worlds.
+        window: needs shown at once (J).
+        components: names of the policy's value components.
+        weights: their weights in this deployment; None: those it was trained with.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        window: int = 8,
+        components: Sequence[str] = (),
+        weights: Sequence[float] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.window = window
+        self.components = tuple(components)
+        self._appraiser = Appraiser("expected_cost")
+        if weights is not None:
+            if not isinstance(policy, ValuePolicy):
+                raise ValueError(
+                    f"policy {policy.name} has no value components to weigh: leave the weights out"
+                )
+            policy.set_weights(weights)
+
+    def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
+        """The decision about one of the first `window` needs; None if there is none.
+
+        Args:
+            snapshot: of these needs and offers, in their order.
+            needs: by arrival.
+            offers: the clusters.
+        """
+        if not needs:
+            return None
+        observation = encode(snapshot, self.window)
+        action = self.policy.act(observation)
+        n_offers = len(offers)
+        row, place = divmod(action, n_offers + 1)
+        candidates = self._candidates(observation, row, needs[row], offers)
+        chosen = None if place == n_offers else offers[place].offer_id
+        # What the policy takes comes first, whatever a table of values says: shortlists and margins count.
+        ranked = sorted(candidates, key=lambda item: (item.offer_id != chosen, *_rank(item)))
+        return Decision(needs[row], chosen, tuple(ranked))
+
+    def _candidates(
+        self, observation: Observation, row: int, need: Need, offers: Sequence[Offer]
+    ) -> list[Candidate]:
+        n_offers = len(offers)
+        mask = observation["action_mask"].reshape(self.window, n_offers + 1)[row]
+        values, scores = self._values(observation, row)
+        found = []
+        for k in range(n_offers + 1):
+            offer = offers[k] if k < n_offers else None
+            pair = observation["pairs"][row, k] if offer is not None else None
+            valid = bool(mask[k])
+            found.append(
+                Candidate(
+                    offer_id=None if offer is None else offer.offer_id,
+                    valid=valid,
+                    reason="" if valid else _reason(need, offer, pair),
+                    score=None if scores is None or not valid else float(scores[k]),
+                    values={name: float(column[k]) for name, column in values.items()},
+                    price_usd_hour=0.0 if offer is None else offer.price_usd_hour * need.resources.instances,
+                    finish_s=0.0 if pair is None else float(pair[PairField.FINISH_S]),
+                    cost_usd=0.0 if pair is None else float(pair[PairField.COST_USD]),
+                )
+            )
+        return found
+
+    def _values(
+        self, observation: Observation, row: int
+    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]:
+        """(C + 1,) of each component, and the score; for other policies the expected cost alone."""
+        batched = cast(Observation, {name: np.asarray(array)[None] for name, array in observation.items()})
+        if isinstance(self.policy, ValuePolicy):
+            values = self.policy.component_values(batched)[0, row]
+            score = (values @ self.policy.weights).cpu().numpy().astype(np.float64)
+            table = values.cpu().numpy().astype(np.float64)
+            names = self.components or tuple(f"value_{k}" for k in range(table.shape[1]))
+            return {name: table[:, k] for k, name in enumerate(names)}, score
+        usd = self._appraiser(batched, row + 1)[0, row].astype(np.float64)
+        return {APPRAISED: usd}, None
+
+
+def _rank(item: Candidate) -> tuple[bool, float]:
+    if item.score is not None:
+        return not item.valid, -item.score
+    return not item.valid, item.values.get(APPRAISED, math.inf)
+
+
+def _reason(need: Need, offer: Offer | None, pair: FloatArray | None) -> str:
+    """Why a choice is not valid now, in words."""
+    if offer is None:
+        return "the task must be decided now"
+    refusal = need.refusal(offer)
+    if refusal is not None:
+        return refusal
+    if need.here == offer.offer_id:
+        return "it is there already"
+    if not offer.available:
+        return offer.reason or "not available now"
+    assert pair is not None
+    free = max(0, int(pair[PairField.FREE]))
+    return f"{free} of {offer.quota} instances are free, the job needs {need.resources.instances}"

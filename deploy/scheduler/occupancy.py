@@ -1,0 +1,49 @@
+"""How full each offer has been lately: the history that snapshots show."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.snapshot import HISTORY_STEPS
+
+SAMPLE_S = 300.0
+"""Between two samples, as in the simulated market."""
+MEAN_STEPS = 100
+
+
+class Occupancy:
+    """Samples of used instances by offer, the latest `HISTORY_STEPS` of each."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[int]] = {}
+        self._next_s: float | None = None
+
+    def sample(self, now_s: float, used: Mapping[str, int]) -> None:
+        """Take every sample that is due up to `now_s`; what is missing in `used` is 0."""
+        if self._next_s is None:
+            self._next_s = now_s + SAMPLE_S
+        while self._next_s <= now_s:
+            for offer in {*self._samples, *used}:
+                ring = self._samples.setdefault(offer, deque(maxlen=HISTORY_STEPS))
+                ring.append(used.get(offer, 0))
+            self._next_s += SAMPLE_S
+
+    def ratios(self, offer: str, quota: int) -> NDArray[np.float32]:
+        """(HISTORY_STEPS,) used / quota within 0..1, latest last, 0 before the first sample."""
+        row = np.zeros(HISTORY_STEPS, np.float32)
+        ring = self._samples.get(offer)
+        if ring and quota > 0:
+            row[HISTORY_STEPS - len(ring) :] = np.minimum(1.0, np.array(ring, np.float32) / quota)
+        return row
+
+    def mean(self, offer: str, quota: int) -> float:
+        """Mean ratio of the latest 100 samples that exist."""
+        ring = self._samples.get(offer)
+        if not ring or quota <= 0:
+            return 0.0
+        latest = list(ring)[-MEAN_STEPS:]
+        return min(1.0, sum(latest) / (len(latest) * quota))

@@ -1,0 +1,90 @@
+"""The policies of a deployment, by the names of its configuration: rules, released policies, files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.evolved import EvolvedPolicy
+from agents.named import RULE_NAMES, named_rule
+from agents.policy import Policy
+from agents.rounds.rules import ROUND_RULES
+from agents.stored import load_state, policy_file, stored_policy
+from envs.simulation.world import WorldSpec
+
+MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
+FEDERATED_COMPONENTS = ("delay", "cost")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A policy and what its values are called.
+
+    Attributes:
+        policy: ready to act.
+        components: names of its value components; empty for a rule.
+        source: rule or path, for people.
+    """
+
+    policy: Policy
+    components: tuple[str, ...]
+    source: str
+
+
+def load_market_policy(name: str, n_offers: int, weights: Sequence[float] | None = None) -> Loaded:
+    """A rule, or a policy trained for `+env=multicloud`: for Spark jobs.
+
+    Args:
+        name: a rule's name, a released policy's, or a path.
+        n_offers: how many offers the deployment has.
+        weights: of the value components; None: those it was trained with.
+
+    Raises:
+        ValueError: one line, if there is no such policy, it is for another world or number of offers, or it
+            cannot be weighed.
+    """
+    return _load(name, "multicloud", MARKET_COMPONENTS, n_offers, weights)
+
+
+def load_round_policy(name: str, n_offers: int) -> Loaded:
+    """A rule of `agents.rounds`, or a policy trained for `+env=federated`: for federated tasks.
+
+    Raises:
+        ValueError: as `load_market_policy`.
+    """
+    if name in RULE_NAMES and name not in ROUND_RULES:
+        raise ValueError(
+            f"policy {name!r} does not know federated tasks: expected one of {', '.join(ROUND_RULES)}, "
+            "a released policy or a path"
+        )
+    return _load(name, "federated", FEDERATED_COMPONENTS, n_offers, None)
+
+
+def _load(
+    name: str, world: str, components: tuple[str, ...], n_offers: int, weights: Sequence[float] | None
+) -> Loaded:
+    if name in RULE_NAMES:
+        if weights is not None:
+            raise ValueError(f"policy {name!r} is a rule, which has no value components: leave weights out")
+        return Loaded(named_rule(name), (), f"rule {name}")
+    path = policy_file(name)
+    policy = stored_policy(path, load_state(path), _spec(world, components, n_offers), weights)
+    named = () if isinstance(policy, EvolvedPolicy) else components
+    return Loaded(policy, named, str(path))
+
+
+def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
+    """The facts by which a checkpoint is judged."""
+    k = len(components)
+    return WorldSpec(
+        name=world,
+        window=1,
+        n_clusters=n_offers,
+        cluster_names=tuple(f"offer {number}" for number in range(n_offers)),
+        components=components,
+        weights=(1.0,) * k,
+        scales=(1.0,) * k,
+        metrics=("objective",),
+        higher_is_better=(False,),
+        time_unit="s",
+    )

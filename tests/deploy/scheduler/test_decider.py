@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from deploy.model.jobs import Places, Resources
+from deploy.scheduler.decider import APPRAISED, Decider, Decision
+from deploy.scheduler.needs import Need, Round
+from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.policies import load_market_policy, load_round_policy
+from tests.deploy.scheduler.cases import need, offer
+
+OFFERS = [
+    offer("cheap-spot", price_usd_hour=0.2),
+    offer("dear-spot", price_usd_hour=0.6),
+    offer("sure", "on_demand"),
+]
+
+
+def decide(policy: str, *needs: Need, used: dict[str, int] | None = None) -> Decision:
+    loaded = load_market_policy(policy, len(OFFERS))
+    decider = Decider(loaded.policy, components=loaded.components)
+    snapshot = snapshot_of(OFFERS, needs, used or {}, Occupancy())
+    decision = decider.decide(snapshot, needs, OFFERS)
+    assert decision is not None
+    return decision
+
+
+def test_no_needs_no_decision() -> None:
+    decider = Decider(load_market_policy("cheapest", len(OFFERS)).policy)
+    assert decider.decide(snapshot_of(OFFERS, [], {}, Occupancy()), [], OFFERS) is None
+
+
+@pytest.mark.parametrize(("policy", "place"), [("cheapest", "cheap-spot"), ("on_demand", "sure")])
+def test_rules_choose_as_they_do_in_simulation(policy: str, place: str) -> None:
+    decision = decide(policy, need())
+    assert decision.offer_id == place
+    assert decision.candidates[0].offer_id == place
+    assert set(decision.candidates[0].values) == {APPRAISED}
+
+
+def test_the_released_policy_gives_the_value_of_every_component_and_candidate() -> None:
+    decision = decide("multicloud", need(kind="deadline", slack_s=7200.0))
+    assert len(decision.candidates) == 4
+    for candidate in decision.candidates:
+        assert set(candidate.values) == {"own_misses", "mutual_misses", "delay", "money"}
+        assert candidate.score is not None
+    assert decision.candidates[0].offer_id == decision.offer_id
+
+
+def test_every_candidate_that_is_out_says_why() -> None:
+    picky = need(places=Places(markets=("spot",)), resources=Resources(instances=2))
+    decision = decide("cheapest", picky, used={"cheap-spot": 3})
+    reasons = {item.offer_id: item.reason for item in decision.candidates}
+    assert decision.offer_id == "dear-spot"
+    assert reasons == {
+        "dear-spot": "",
+        None: "",
+        "cheap-spot": "1 of 4 instances are free, the job needs 2",
+        "sure": "the job allows market spot, this is on_demand",
+    }
+
+
+def test_federated_tasks_have_their_own_policy() -> None:
+    loaded = load_round_policy("round_cost", 3)
+    waits = need(
+        kind="federated",
+        here="cheap-spot",
+        executions_left=5,
+        standard_s=100.0,
+        round=Round(idle=True, owes=False, round_left_s=1000.0, round_s=1200.0, cold_s=30.0),
+    )
+    decider = Decider(loaded.policy)
+    decision = decider.decide(snapshot_of(OFFERS, [waits], {"cheap-spot": 1}, Occupancy()), [waits], OFFERS)
+    assert decision is not None
+    # Waiting 1,000 s costs more than half of a start (90 s): it is released.
+    assert decision.offer_id is None
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "message"),
+    [
+        (load_market_policy, "nope", "no checkpoint at nope"),
+        (load_market_policy, "liu2022/spotweave", "was trained for"),
+        (load_round_policy, "maf", "does not know federated tasks"),
+        (load_round_policy, "multicloud", "was trained for"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused_in_one_line(load: object, name: str, message: str) -> None:
+    assert callable(load)
+    with pytest.raises(ValueError, match=message) as refused:
+        load(name, 3)
+    assert "\n" not in str(refused.value)
+
+
+def test_weights_go_to_policies_with_components_only() -> None:
+    with pytest.raises(ValueError, match="leave weights out"):
+        load_market_policy("maf", 3, [1.0, 1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="value weights"):
+        load_market_policy("multicloud", 3, [1.0])
+    assert load_market_policy("multicloud", 3, [5.0, 5.0, 0.1, 1.0]).components[-1] == "money"
