@@ -15,7 +15,7 @@ from envs.simulation.federations.fleet.fleet import Entrant, Fleet, Played, play
 from envs.simulation.federations.fleet.ledger import Ledger, Share
 from envs.simulation.federations.fleet.quotas import SharedQuota, instances_of, quotas_of
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
-from envs.simulation.federations.rounds.decisions import Answer, Cause, Question, RoundPolicy, View
+from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Question, RoundPolicy, View
 from envs.simulation.federations.rounds.history import Bill
 from envs.simulation.federations.rounds.server import Degradation, Quota
 from envs.simulation.federations.rounds.tariff import Tariff
@@ -155,6 +155,36 @@ def test_nobody_is_granted_what_would_leave_two_waiting_for_each_other() -> None
     assert not other.allow(SLOW, 0)
     one.close()
     assert other.allow(SLOW, 0)
+
+
+class Napping(AlwaysOn):
+    """Releases everybody after each result; in a new round the fast client comes 900 s after the slow one."""
+
+    def decide(self, question: Question, view: View) -> Answer:
+        if question.cause is Cause.FINISHED:
+            return rent_at(view, question.client, Market.SPOT, NEVER)
+        if question == (Cause.ROUND, FAST):
+            return rent_at(view, FAST, Market.SPOT, view.now_s + 900)
+        return super().decide(question, view)
+
+
+def test_two_that_each_hold_one_of_two_gpus_and_need_both_never_come_about() -> None:
+    """Given two applications that rent nothing between their rounds, when both want their GPUs back.
+
+    The second begins when the first has released both, at 800 s. At 1050 s its fast client's GPU is free, but
+    each would then hold one and need two, so nobody gets it. At 1600 s the second has released both: the
+    first takes one, and at 1800 s the second must not take the other. The first's fast client comes at
+    1900 s, ready at 2000 s; its round of 700 s is over at 2700 s. Then the second's two come: ready at
+    2800 s, 700 s. Aggregation takes 200 s.
+    """
+    entrants = [entrant(two_clients(2, aggregation_s=200), start_s=start_s) for start_s in (0, 50)]
+    first, second = play_fleet(entrants, [Napping(Market.SPOT), Napping(Market.SPOT)], (GPUS,))
+    assert (first.begun_s, first.end_s) == (0, 2900)
+    assert (second.begun_s, second.end_s) == (800, 3700)
+    starts = [
+        (item.begun_s + bill.start_s, bill.client) for item in (first, second) for bill in item.outcome.bills
+    ]
+    assert sorted(starts)[4:] == [(1600, SLOW), (1900, FAST), (2700, SLOW), (2700, FAST)]
 
 
 def test_a_move_counts_the_place_that_is_left() -> None:
