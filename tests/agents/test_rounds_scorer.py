@@ -1,0 +1,291 @@
+"""Expected costs of federated choices by hand, the rules on them, and the scorer that corrects them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import pytest
+
+from agents.policy import Policy
+from agents.rounds.choices import LARGE, RoundParameters, weigh
+from agents.rounds.features import CHOICE_FEATURES, TASK_FEATURES, describe
+from agents.rounds.rules import ROUND_RULE_SOURCES, ROUND_RULES, FedCostAwareRule, RoundCost
+from agents.rounds.scorer import RoundLayout, RoundScorer, RoundScorerPolicy
+from envs.federated_episodes import FederatedConfig, build_federated
+from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField, take_rows
+from envs.simulation.world import EpisodeKey
+from tests.envs.federated_cases import NONE, ON_DEMAND, SLOW, SPOT, Story
+from tests.envs.rounds_cases import two_clients
+
+HIDDEN = 5
+LANE = np.zeros(1, np.int64)
+PARAMETERS = RoundParameters(
+    buffer_s=8, buffer_errors=2, buffer_launch=0.2, delay_price=4, keep_share=0.5, hazard=0.5
+)
+
+
+def random_scorer(seed: int, hidden: int = HIDDEN, size: float = 0.5) -> RoundScorer:
+    scorer = RoundScorer(hidden)
+    rng = np.random.default_rng(seed)
+    scorer.set_vector(rng.normal(0.0, size, scorer.layout.size).astype(np.float32))
+    return scorer
+
+
+@pytest.fixture(scope="module")
+def seen() -> Observation:
+    """Real observations of drawn applications, both kinds of market, as the rule of late starts meets them."""
+    world = build_federated(FederatedConfig(rounds_most=10), 4)
+    world.reset([EpisodeKey(2, "train", index) for index in range(4)])
+    found: dict[str, list[np.ndarray]] = {name: [] for name in world.observation}
+    active = np.ones(4, np.bool_)
+    rule = RoundCost()
+    for _ in range(150):
+        lanes = np.flatnonzero(active)
+        for name, array in take_rows(world.observation, lanes).items():
+            found[name].append(np.array(array))
+        actions = np.zeros(4, np.int64)
+        actions[lanes] = rule.act_lanes(world.observation, lanes)
+        _, done = world.step(actions, active)
+        active &= ~done
+        if not active.any():
+            break
+    return cast(Observation, {name: np.concatenate(arrays) for name, arrays in found.items()})
+
+
+def costs(story: Story) -> list[float]:
+    return [float(cost) for cost in weigh(story.world.observation, PARAMETERS).cost[0]]
+
+
+def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
+    story = Story(two_clients(3))
+    story.answer(SPOT)
+    story.answer(SPOT)
+    # At 250: the round lasts 550 s more, the next one 600; a start takes 100 s and costs 50 s of a cold epoch.
+    choices = weigh(story.world.observation, PARAMETERS)
+    assert choices.begin_s[0].tolist() == [550, 550]
+    assert choices.finish_s[0].tolist() == [650, 700]
+    assert choices.early_s[0].tolist() == [500, 450]
+    assert choices.late_s[0].tolist() == [0, 0]
+    assert choices.slack_s[0] == 1150 - 150 - 100
+    assert choices.unit[0] == pytest.approx(150 * 0.0001)
+    # One more round after the next, which a place is chosen for as far as starts are long beside rounds.
+    after = 150 / (150 + 600 + 1)
+    keep = 650 * 0.0001 + 0.5 * 150 * 0.0001 + after * 100 * 0.0001
+    move = 700 * 0.0003 + 0.5 * 150 * 0.0001 + after * 150 * 0.0003
+    wait = 250 * 0.0001 + after * 100 * 0.0001
+    assert costs(story) == pytest.approx([keep, move, wait])
+    assert RoundCost(PARAMETERS).act_batch(story.world.observation, LANE).tolist() == [NONE]
+
+
+def test_a_late_start_costs_what_the_others_wait_for() -> None:
+    story = Story(two_clients(1))
+    story.answer(SPOT)
+    story.answer(NONE)
+    while story.now_s < 556:
+        story.answer(NONE)
+    # 244 s are left and 250 s needed: 6 s late, at four times what both instances cost.
+    choices = weigh(story.world.observation, PARAMETERS)
+    assert choices.late_s[0].tolist() == [6, 6]
+    assert choices.slack_s[0] == -6
+    delay_usd_s = 4 * (0.0001 + 0.0001)
+    now = 250 * 0.0001 + 6 * delay_usd_s
+    dear = 250 * 0.0003 + 6 * delay_usd_s
+    later = 250 * 0.0001 + (8 + 0.2 * 100 + 6) * delay_usd_s
+    assert costs(story) == pytest.approx([now, dear, later])
+
+
+def test_what_is_not_valid_or_over() -> None:
+    story = Story(two_clients(1, ((SLOW, 300),)))
+    story.answer(SPOT)
+    story.answer(NONE)
+    story.answer(NONE)
+    assert story.mask == [1, 1, 0]
+    assert costs(story)[NONE] == LARGE
+    story.answer(ON_DEMAND)
+    story.answer(SPOT)
+    # Its last round is delivered: nothing is worth keeping.
+    assert story.job(JobField.EXECUTIONS) == 0
+    assert costs(story)[NONE] == 0
+    assert ROUND_RULES["round_cost"]().act_batch(story.world.observation, LANE).tolist() == [NONE]
+
+
+def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:
+    story = Story(two_clients(1))
+    observation = {name: np.array(array) for name, array in story.world.observation.items()}
+    calm = weigh(cast(Observation, observation), PARAMETERS).cost[0]
+    observation["clusters"][0, SPOT, ClusterField.MEAN_UP_S] = 8000
+    risky = weigh(cast(Observation, observation), PARAMETERS).cost[0]
+    # 800 s there: a tenth of an interruption, half weighed; a start of 200 s, and 550 s for all that wait.
+    loss = 200 * 0.0001 + 4 * 0.0001 * (200 + 0.5 * 700)
+    assert risky[SPOT] - calm[SPOT] == pytest.approx(0.5 * 0.1 * loss)
+    assert risky[ON_DEMAND] == calm[ON_DEMAND]
+
+
+def test_parameters_have_names() -> None:
+    assert PARAMETERS.changed({"hazard": 2.0}).hazard == 2.0
+    with pytest.raises(ValueError, match="unknown parameter 'hazzard': expected one of buffer_s, "):
+        PARAMETERS.changed({"hazzard": 1.0})
+
+
+def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
+    story = Story(two_clients(3), measured=False)
+    rule = FedCostAwareRule(threshold_s=60, buffer_s=30)
+
+    def acts() -> int:
+        return int(rule.act_batch(story.world.observation, LANE)[0])
+
+    story.answer(acts())
+    story.answer(acts())
+    # Round 1 is calibration: no warm epoch has been seen.
+    assert (story.now_s, acts()) == (250, SPOT)
+    while story.now_s < 900:
+        assert acts() == SPOT
+        story.answer(SPOT)
+    # 900: the fast one waits 500 s (it was seen cold and warm, the slow one cold and not yet warm).
+    left_s = story.job(JobField.ROUND_LEFT_S)
+    assert left_s > 100 + 60
+    assert acts() == NONE
+    story.answer(NONE)
+    while story.job(JobField.ROUND_LEFT_S) > 130:
+        assert acts() == NONE
+        story.answer(NONE)
+    assert acts() == SPOT
+
+
+@pytest.mark.parametrize("name", ROUND_RULES)
+def test_every_rule_has_a_source_and_takes_valid_actions(name: str, seen: Observation) -> None:
+    rule = ROUND_RULES[name]()
+    assert rule.name == name
+    assert len(ROUND_RULE_SOURCES[name]) == 2
+    rows = np.arange(len(seen["jobs"]))
+    assert seen["action_mask"][rows, rule.act_batch(seen, rows)].all()
+
+
+# The scorer.
+
+
+def test_outputs_of_zero_are_the_rule(seen: Observation) -> None:
+    rows = np.arange(len(seen["jobs"]))
+    expected = RoundCost().act_batch(seen, rows)
+    assert len(set(expected.tolist())) > 3
+    zeros = RoundScorer(HIDDEN)
+    untrained = RoundScorer(HIDDEN)
+    untrained.set_vector(untrained.layout.start(np.random.default_rng(0)))
+    assert untrained.vector.any()
+    for scorer in (zeros, untrained):
+        policy: Policy = RoundScorerPolicy(scorer, "untrained")
+        np.testing.assert_array_equal(policy.act_batch(seen, rows), expected)
+
+
+def test_outputs_against_a_plain_forward_pass(seen: Observation) -> None:
+    scorer = random_scorer(1)
+    policy = RoundScorerPolicy(scorer, "random")
+    choices = weigh(seen, policy.parameters)
+    tasks, places = describe(seen, choices)
+    sizes = [len(TASK_FEATURES) * HIDDEN, len(CHOICE_FEATURES) * HIDDEN, HIDDEN, HIDDEN, len(CHOICE_FEATURES)]
+    of_task, of_choice, bias, out, direct, waiting = np.split(scorer.vector, np.cumsum(sizes))
+    rows = np.arange(len(tasks))
+    actions = policy.act_batch(seen, rows)
+    corrected = 0
+    for row in range(0, len(tasks), 7):
+        scores = []
+        for place in range(places.shape[1]):
+            hidden = tasks[row] @ of_task.reshape(-1, HIDDEN) + bias
+            hidden = np.maximum(0.0, hidden + places[row, place] @ of_choice.reshape(-1, HIDDEN))
+            score = hidden @ out + places[row, place] @ direct
+            score += tasks[row] @ waiting if place == places.shape[1] - 1 else 0.0
+            valid = choices.valid[row, place]
+            scores.append(score - choices.cost[row, place] / choices.unit[row] if valid else -np.inf)
+        assert scores[actions[row]] == pytest.approx(max(scores), abs=1e-3)
+        corrected += actions[row] != choices.cost[row].argmin()
+    assert corrected > 5
+
+
+def test_rows_are_decided_by_their_own_weights(seen: Observation) -> None:
+    vectors = np.stack([random_scorer(seed).vector for seed in range(3)])
+    policy = RoundScorerPolicy(RoundScorer(HIDDEN), "evolved")
+    rows = np.arange(len(seen["jobs"]))
+    which = rows % 3
+    together = policy.act_with(vectors, seen, rows, which)
+    for k in range(3):
+        policy.network.set_vector(vectors[k])
+        alone = policy.act_batch(take_rows(seen, rows[which == k]), rows[which == k])
+        np.testing.assert_array_equal(together[which == k], alone)
+
+
+def test_features_are_bounded_and_mean_the_same_at_another_price(seen: Observation) -> None:
+    """Money has no unit: where everything costs ten times as much, the same is done."""
+    task, choice = describe(seen, weigh(seen, PARAMETERS))
+    assert np.isfinite(task).all()
+    assert np.isfinite(choice).all()
+    assert max(abs(task).max(), abs(choice).max()) <= 6
+    dearer = cast(Observation, {name: np.array(array) for name, array in seen.items()})
+    for column in (ClusterField.PRICE_USD_HOUR, ClusterField.ON_DEMAND_USD_HOUR):
+        dearer["clusters"][..., column] *= 8
+    dearer["jobs"][..., JobField.OTHERS_USD_HOUR] *= 8
+    dearer["pairs"][..., PairField.EGRESS_USD] *= 8
+    task_8, choice_8 = describe(dearer, weigh(dearer, PARAMETERS))
+    np.testing.assert_allclose(task_8, task, atol=1e-5)
+    np.testing.assert_allclose(choice_8, choice, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_scorer_serves_any_number_of_offers_in_any_order(seed: int, seen: Observation) -> None:
+    policy = RoundScorerPolicy(random_scorer(seed), "random")
+    rows = np.arange(len(seen["jobs"]))
+    n = seen["clusters"].shape[1]
+    actions = policy.act_batch(seen, rows)
+    order = np.random.default_rng(seed).permutation(n)
+    mixed: Observation = {
+        "clusters": seen["clusters"][:, order],
+        "occupation": seen["occupation"][:, order],
+        "jobs": seen["jobs"],
+        "pairs": seen["pairs"][:, :, order],
+        "action_mask": seen["action_mask"][:, [*order, n]],
+    }
+    there = policy.act_batch(mixed, rows)
+    np.testing.assert_array_equal(np.array([*order, n])[there], actions)
+    # Offers that nobody may rent are no offers; the column of their number does not count.
+    more = 4
+    wider: Observation = {
+        "clusters": np.pad(seen["clusters"], ((0, 0), (0, more), (0, 0))),
+        "occupation": np.pad(seen["occupation"], ((0, 0), (0, more), (0, 0))),
+        "jobs": seen["jobs"],
+        "pairs": np.pad(seen["pairs"], ((0, 0), (0, 0), (0, more), (0, 0))),
+        "action_mask": np.insert(seen["action_mask"], [n] * more, 0, axis=1),
+    }
+    wider["pairs"][:, :, n:, PairField.REQUEST] = 1.0
+    there = policy.act_batch(wider, rows)
+    np.testing.assert_array_equal(np.where(there == n + more, n, there), actions)
+
+
+def test_no_valid_action_is_refused(seen: Observation) -> None:
+    none = cast(Observation, {name: np.array(array) for name, array in seen.items()})
+    none["action_mask"][3] = 0
+    with pytest.raises(ValueError, match="policy random: observation 3 offers no valid action"):
+        RoundScorerPolicy(random_scorer(0), "random").act_batch(none, np.arange(len(none["jobs"])))
+
+
+def test_weights_are_kept_and_wrong_ones_are_refused() -> None:
+    scorer, other = random_scorer(4), RoundScorer(HIDDEN)
+    other.load_state_dict(scorer.state_dict())
+    np.testing.assert_array_equal(other.vector, scorer.vector)
+    with pytest.raises(RuntimeError, match=r"a scorer of 3 hidden units has \d+ weights"):
+        RoundScorer(3).load_state_dict(scorer.state_dict())
+    with pytest.raises(RuntimeError):
+        other.load_state_dict({})
+    with pytest.raises(ValueError, match="must be finite"):
+        other.set_vector(np.full(other.layout.size, np.nan, np.float32))
+    with pytest.raises(ValueError, match="at least 1 hidden unit, got 0"):
+        RoundLayout(0)
+
+
+def test_the_layout_is_as_long_as_its_parts() -> None:
+    layout = RoundLayout(HIDDEN)
+    features = len(TASK_FEATURES) + len(CHOICE_FEATURES)
+    assert layout.size == features * HIDDEN + 2 * HIDDEN + len(CHOICE_FEATURES) + len(TASK_FEATURES)
+    assert layout.scales().shape == layout.start(np.random.default_rng(0)).shape == (layout.size,)
+    start = layout.start(np.random.default_rng(0))
+    assert not start[layout.inputs :].any()
+    assert (layout.scales() > 0).all()
