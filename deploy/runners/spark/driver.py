@@ -1,0 +1,206 @@
+"""The driver of an attempt: what a job may ask for, and how `spark-submit` is called."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
+from deploy.runners.spark.application import ATTEMPT_CONF
+from deploy.runners.spark.master import secured
+from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.spark.worker import SMALLEST_MEMORY_GIB, executor_memory_mib, resource
+
+_RESERVED_CONF = (
+    "spark.acls.",
+    "spark.app.id",
+    "spark.authenticate",
+    "spark.cores.max",
+    "spark.decommission.",
+    "spark.deploy.",
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.driver.port",
+    "spark.dynamicAllocation.",
+    "spark.eventLog.",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.executor.resource.",
+    "spark.io.encryption.",
+    "spark.local.dir",
+    "spark.master",
+    "spark.network.crypto.",
+    "spark.remote",
+    "spark.shuffle.service.",
+    "spark.spotweave.",
+    "spark.sql.streaming.checkpointLocation",
+    "spark.storage.decommission.",
+    "spark.submit.deployMode",
+    "spark.task.resource.",
+    "spark.ui.",
+)
+_RESERVED_ENV = ("SPOTWEAVE_", "SPARK_", "_SPARK", "PYSPARK_", "JAVA_HOME")
+
+
+def spark_work(spec: JobSpec) -> SparkBatch | SparkStreaming:
+    """The Spark part of a job. Raises ValueError for another kind."""
+    if isinstance(spec.work, SparkBatch | SparkStreaming):
+        return spec.work
+    raise ValueError(f"kind {spec.work.kind} is not a Spark job")
+
+
+def check_job(spec: JobSpec, folder: Path) -> None:
+    """Refuse a job that cannot run, whatever it is given.
+
+    Raises:
+        ValueError: one line.
+    """
+    work = spark_work(spec)
+    _check_script(work.script, folder)
+    for key, value in work.conf.items():
+        if not key.startswith("spark."):
+            raise ValueError(f"conf has {key!r}: Spark reads only names that begin with spark.")
+        # "spark.executor.memoryOverhead" is not "spark.executor.memory".
+        if any(key == name or (name.endswith(".") and key.startswith(name)) for name in _RESERVED_CONF) or (
+            key.startswith("spark.authenticate")
+        ):
+            raise ValueError(
+                f"conf sets {key}, which the scheduler sets itself (from resources): leave it out"
+            )
+        if "\0" in key + value:
+            raise ValueError(f"conf {key!r} holds a zero byte")
+    for key in spec.env:
+        if key.startswith(_RESERVED_ENV):
+            raise ValueError(f"env sets {key}, which the scheduler sets itself: leave it out")
+    if any("\0" in text for text in (*work.args, *spec.env.values())):
+        raise ValueError("args or env hold a zero byte")
+    if spec.resources.memory_gib < SMALLEST_MEMORY_GIB:
+        raise ValueError(
+            f"resources.memory_gib is {spec.resources.memory_gib:g}: "
+            f"an instance of a Spark job needs at least {SMALLEST_MEMORY_GIB:g}"
+        )
+    if isinstance(work, SparkStreaming) and work.conf.get("spark.eventLog.enabled") == "false":
+        raise ValueError("conf switches the event log off, from which batches are counted: leave it out")
+
+
+def _check_script(script: str, folder: Path) -> None:
+    place = folder / script
+    if os.path.isabs(script) or not place.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"script {script!r} lies outside of the job's folder: give a path below the job file"
+        )
+    if not place.is_file():
+        raise ValueError(
+            f"script {script!r} does not exist in the job's folder: expected a Python file or a jar"
+        )
+    if place.suffix == ".py":
+        return
+    if place.suffix != ".jar":
+        raise ValueError(f"script {script!r}: expected a Python file (.py) or a jar (.jar)")
+    try:
+        with zipfile.ZipFile(place) as jar:
+            manifest = jar.read("META-INF/MANIFEST.MF").decode(errors="replace")
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ValueError(f"script {script!r} is no jar with a manifest") from error
+    if "Main-Class:" not in manifest:
+        raise ValueError(f"script {script!r}: its manifest names no Main-Class, so nothing says what to run")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an attempt's driver is given by the cluster.
+
+    Attributes:
+        attempt_id: which attempt.
+        attempt: its number.
+        job_id: of which job.
+        workdir: the job's folder.
+        master_url: of the cluster.
+        secret: of the cluster.
+        ui_port: for its web pages.
+        checkpoints: the job's checkpoint folder or URI.
+        events: where its event log goes.
+        vcpus: of each node.
+        memory_gib: of each node.
+    """
+
+    attempt_id: str
+    attempt: int
+    job_id: str
+    workdir: Path
+    master_url: str
+    secret: str
+    ui_port: int
+    checkpoints: str
+    events: Path
+    vcpus: int
+    memory_gib: float
+
+
+def variables(spec: JobSpec, place: Place) -> dict[str, str]:
+    """Environment variables for the job's code, on the driver and on executors."""
+    work = spark_work(spec)
+    given = dict(spec.env) | {
+        "SPOTWEAVE_JOB_ID": place.job_id,
+        "SPOTWEAVE_ATTEMPT": str(place.attempt),
+        "SPOTWEAVE_CHECKPOINT_DIR": place.checkpoints,
+    }
+    if isinstance(work, SparkStreaming):
+        given |= {
+            "SPOTWEAVE_PERIOD_S": f"{work.period_s:g}",
+            "SPOTWEAVE_BATCH_DEADLINE_S": f"{work.batch_deadline_s:g}",
+        }
+        if work.batches is not None:
+            given["SPOTWEAVE_BATCHES"] = str(work.batches)
+    return given
+
+
+def configuration(spec: JobSpec, place: Place, settings: SparkSettings) -> dict[str, str]:
+    """The application's whole conf. It holds the cluster's secret: for a file of mode 0600, not for argv."""
+    work = spark_work(spec)
+    conf = {"spark.app.name": spec.name, "spark.driver.memory": settings.driver_memory} | dict(work.conf)
+    conf |= secured() | {
+        "spark.master": place.master_url,
+        "spark.submit.deployMode": "client",
+        "spark.authenticate.secret": place.secret,
+        ATTEMPT_CONF: place.attempt_id,
+        "spark.driver.host": settings.address,
+        "spark.driver.bindAddress": settings.address,
+        "spark.ui.port": str(place.ui_port),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.killEnabled": "false",
+        "spark.executor.cores": str(place.vcpus),
+        "spark.executor.memory": f"{executor_memory_mib(place.memory_gib)}m",
+        f"spark.executor.resource.{resource(place.attempt_id)}.amount": "1",
+        "spark.decommission.enabled": "true",
+        "spark.storage.decommission.enabled": "true",
+        "spark.storage.decommission.rddBlocks.enabled": "true",
+        "spark.storage.decommission.shuffleBlocks.enabled": "true",
+        "spark.sql.streaming.checkpointLocation": place.checkpoints,
+    }
+    conf |= {f"spark.executorEnv.{key}": value for key, value in variables(spec, place).items()}
+    if isinstance(work, SparkStreaming):
+        conf |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": place.events.resolve().as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "true",
+            "spark.eventLog.rolling.maxFileSize": "10m",
+        }
+    return conf
+
+
+def command(spark_submit: str, properties_file: Path, spec: JobSpec, workdir: Path) -> list[str]:
+    """What runs the driver."""
+    work = spark_work(spec)
+    script = (workdir / work.script).resolve()
+    return [spark_submit, "--properties-file", str(properties_file), str(script), *work.args]
+
+
+def environment(base: Mapping[str, str], spec: JobSpec, place: Place, local: Path) -> dict[str, str]:
+    """The driver's environment; `check_job` refuses variables that would disturb Spark."""
+    return dict(base) | variables(spec, place) | {"SPARK_LOCAL_DIRS": str(local)}

@@ -1,0 +1,407 @@
+"""The runner of Spark jobs.
+
+Drivers run on the scheduler's machine, each started directly with `spark-submit` in client mode under a
+launcher of ours, not by the REST submission server: that would put them under a Spark worker, whose death takes
+them along or leaves them running unseen; it knows no exit codes and no logs, and forgets a driver's end when
+the master ends. A process of our own outlives scheduler, master and all nodes, and tells how it ended.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from deploy.model.jobs import JobSpec, SparkStreaming
+from deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from deploy.node.config import write_private
+from deploy.runners.base import RunnerError
+from deploy.runners.spark import reason
+from deploy.runners.spark.application import Application, Applications
+from deploy.runners.spark.attempts import Attempt, Attempts
+from deploy.runners.spark.detached import tail
+from deploy.runners.spark.driver import Place, check_job, command, configuration, environment, spark_work
+from deploy.runners.spark.master import Master, free_port
+from deploy.runners.spark.settings import SparkSettings, find_spark, properties
+from deploy.runners.spark.streaming import Batches, BatchLog
+from deploy.runners.spark.worker import process_id, resource, start_worker
+
+_DRIVER_GRACE_S = 3.0
+_WORKER_END_S = 5.0
+_MOST_KILLS = 3
+"""A driver that is killed so often is killed for its own fault: it needs more memory than there is."""
+_THREADS = 16
+
+
+class SparkRunner:
+    """Runs jobs of the kinds spark-batch and spark-streaming. Safe to use from several threads.
+
+    All state is in `settings.state`, in the launchers' folders there, in the node agents and in Spark itself.
+    """
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self._settings = settings
+        self._master = Master(settings)
+        self._attempts = Attempts(settings.state / "jobs")
+        self._applications = Applications()
+        self._latest: dict[str, Application] = {}
+        self._locks: dict[str, threading.RLock] = {}
+        self._locks_lock = threading.Lock()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of jobs."""
+        return ("spark-batch", "spark-streaming")
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """Refuse a job that cannot run. Raises ValueError: one line."""
+        check_job(spec, Path(folder))
+        find_spark()
+
+    def start(self) -> None:
+        """Bring the master up. Raises RunnerError."""
+        try:
+            home = find_spark()
+        except ValueError as error:
+            raise RunnerError(str(error)) from error
+        self._settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._master.start(home)
+
+    def ensure(self, assignment: Assignment) -> None:
+        """Start workers on the nodes and then the driver, unless they are there. Raises RunnerError."""
+        with self._lock(assignment.key.job_id):
+            attempt = self._attempts.get(assignment)
+            if attempt.verdict is not None or attempt.driver.running() or attempt.driver.result() is not None:
+                return
+            if attempt.driver.was_started():
+                # It died unseen; reports tell. The same attempt never starts twice.
+                return
+            self._end_earlier(assignment)
+            if attempt.known and _enough(assignment.spec, self._batches(assignment)):
+                return
+            self.start()
+            if not attempt.known:
+                attempt.remember(assignment, free_port(self._settings.address))
+            for node in assignment.nodes:
+                self._ensure_worker(assignment, node)
+            self._start_driver(assignment, attempt)
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """How these attempts are."""
+        if not assignments:
+            return ()
+        # Jobs may go on without a master; whoever starts the next attempt is told why there is none.
+        with suppress(ValueError, RunnerError):
+            self._master.revive(find_spark())
+        view = self._master.view()
+        with ThreadPoolExecutor(min(_THREADS, len(assignments))) as pool:
+            return tuple(pool.map(lambda assignment: self._report(assignment, view), assignments))
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """Decommission the workers on these nodes: Spark starts nothing more there and moves blocks away.
+
+        With the last node of an attempt there is no other place: its running tasks go on to the end, and what
+        the script has checkpointed is all that stays.
+        """
+        attempt_id = assignment.attempt_id
+        for node in assignment.nodes:
+            if node.instance_id in instance_ids:
+                try:
+                    with _client(node) as client:
+                        client.signal(process_id(attempt_id), "PWR")
+                except NodeRefused as refusal:
+                    if refusal.code != 404:
+                        raise RunnerError(f"{node.instance_id} cannot be drained: {refusal}") from refusal
+                except NodeUnreachable as error:
+                    raise RunnerError(f"{node.instance_id} cannot be drained: {error}") from error
+
+    def stop(self, assignment: Assignment) -> None:
+        """End the driver and the workers of an attempt. Raises RunnerError if a driver cannot be killed."""
+        with self._lock(assignment.key.job_id):
+            attempt = self._attempts.get(assignment)
+            if attempt.driver.result() is None or self._verdict(assignment, attempt, None) is None:
+                attempt.decide(Phase.LOST, "it was stopped")
+            self._end(attempt, assignment.attempt_id, assignment.nodes)
+
+    def forget(self, job_id: str) -> None:
+        """End what a job still has, and remove what is remembered of it; its folder stays."""
+        with self._lock(job_id):
+            for attempt in self._attempts.of_job(job_id):
+                self._end(attempt, str(attempt.record["attempt_id"]), attempt.nodes)
+            self._attempts.forget(job_id)
+
+    def shutdown(self) -> None:
+        """End all attempts and the master."""
+        for job_id in list(self._attempts.jobs()):
+            with self._lock(job_id):
+                for attempt in self._attempts.of_job(job_id):
+                    attempt.decide(Phase.LOST, "the cluster was shut down")
+                    self._end(attempt, str(attempt.record["attempt_id"]), attempt.nodes)
+        self._master.end()
+
+    def _lock(self, job_id: str) -> threading.RLock:
+        with self._locks_lock:
+            return self._locks.setdefault(job_id, threading.RLock())
+
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def _end_earlier(self, assignment: Assignment) -> None:
+        for earlier in self._attempts.of_job(assignment.key.job_id):
+            record = earlier.record
+            if record["task"] != assignment.key.task or record["attempt"] == assignment.attempt:
+                continue
+            if record["attempt"] > assignment.attempt:
+                raise RunnerError(f"{assignment.attempt_id} is older than {record['attempt_id']}")
+            earlier.decide(Phase.LOST, "a later attempt took its place")
+            self._end(earlier, str(record["attempt_id"]), earlier.nodes)
+
+    def _ensure_worker(self, assignment: Assignment, node: Node) -> None:
+        attempt_id = assignment.attempt_id
+        try:
+            with _client(node) as client:
+                try:
+                    client.process(process_id(attempt_id))
+                except NodeRefused as refusal:
+                    if refusal.code != 404:
+                        raise
+                    start_worker(client, node, attempt_id, self._master, find_spark(), self._settings)
+        except NodeError as error:
+            raise RunnerError(f"no Spark worker on {node.instance_id}: {error}") from error
+
+    def _start_driver(self, assignment: Assignment, attempt: Attempt) -> None:
+        spec, workdir = assignment.spec, Path(assignment.workdir)
+        events = self._attempts.job_folder(assignment.key.job_id) / "events" / str(assignment.attempt)
+        events.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logs = workdir / "logs"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        place = Place(
+            attempt_id=assignment.attempt_id,
+            attempt=assignment.attempt,
+            job_id=assignment.key.job_id,
+            workdir=workdir,
+            master_url=self._master.url,
+            secret=self._master.secret,
+            ui_port=int(attempt.record["ui_port"]),
+            checkpoints=self._checkpoints(assignment),
+            events=events,
+            vcpus=min(node.vcpus for node in assignment.nodes),
+            memory_gib=min(node.memory_gib for node in assignment.nodes),
+        )
+        home = find_spark()
+        conf = attempt.folder / "spark.conf"
+        write_private(conf, properties(configuration(spec, place, self._settings)))
+        attempt.driver.start(
+            command(home.spark_submit, conf.resolve(), spec, workdir),
+            environment(
+                home.environment(self._settings.address), spec, place, attempt.folder.resolve() / "local"
+            ),
+            workdir,
+            self._driver_log(assignment),
+        )
+
+    def _checkpoints(self, assignment: Assignment) -> str:
+        if self._settings.checkpoints is not None:
+            return f"{self._settings.checkpoints.rstrip('/')}/{assignment.key.job_id}"
+        folder = Path(assignment.workdir).resolve() / "checkpoint"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return str(folder)
+
+    def _driver_log(self, assignment: Assignment) -> Path:
+        return Path(assignment.workdir).resolve() / "logs" / f"driver-{assignment.attempt}.log"
+
+    # --- reporting ----------------------------------------------------------------------------------------
+
+    def _report(self, assignment: Assignment, view: Mapping[str, Any] | None) -> TaskReport:
+        attempt_id = assignment.attempt_id
+        with self._lock(assignment.key.job_id):
+            attempt = self._attempts.get(assignment)
+            verdict = self._verdict(assignment, attempt, view)
+            if verdict is not None:
+                self._forget_application(attempt_id)
+                return self._told(assignment, *verdict, None)
+            port = int(attempt.record["ui_port"])
+            application = self._applications.ask(attempt_id, self._settings.address, port)
+            if application is not None:
+                self._latest[attempt_id] = application
+            if application is not None and application.executors:
+                attempt.has_run = True
+            # Later it may be between two executors, or have closed its endpoint while the script goes on.
+            phase = Phase.RUNNING if attempt.has_run else Phase.STARTING
+            return self._told(assignment, phase, "", self._latest.get(attempt_id))
+
+    def _forget_application(self, attempt_id: str) -> None:
+        self._applications.forget(attempt_id)
+        self._latest.pop(attempt_id, None)
+
+    def _verdict(
+        self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None
+    ) -> tuple[Phase, str] | None:
+        """How it ended, if it has; what is decided here is on disk before it is told."""
+        if (decided := attempt.verdict) is not None:
+            return decided
+        if not attempt.known:
+            return Phase.LOST, "it was never started here"
+        if _enough(assignment.spec, self._batches(assignment)):
+            decided = attempt.decide(Phase.SUCCEEDED, "all its batches are done")
+            with suppress(RunnerError):
+                attempt.driver.end(_DRIVER_GRACE_S)
+            return decided
+        result = attempt.driver.result()
+        if result is None:
+            if attempt.driver.running():
+                gone = self._gone(assignment, attempt, view)
+                if len(gone) < len(assignment.nodes):
+                    return None
+                return attempt.decide(Phase.LOST, "all its nodes are gone: " + "; ".join(gone))
+            if not attempt.driver.was_started():
+                return None
+            # Its end may have been written between the two looks.
+            result = attempt.driver.result()
+            if result is None:
+                return attempt.decide(Phase.LOST, "the driver and its launcher were killed")
+        if result.exit_code == 0:
+            return attempt.decide(Phase.SUCCEEDED, "")
+        if result.error:
+            return attempt.decide(Phase.LOST, result.error)
+        if (killed_by := _signal(result.exit_code)) is not None:
+            message = f"the driver was killed by signal {killed_by}"
+            if self._kills(assignment) < _MOST_KILLS:
+                return attempt.decide(Phase.LOST, message)
+            return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
+        log = tail(self._driver_log(assignment))
+        by_cluster = reason.by_cluster(log, bool(self._gone(assignment, attempt, view, sure=False)))
+        error = reason.last_error(log) or f"the script exited with {result.exit_code}"
+        return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)
+
+    def _kills(self, assignment: Assignment) -> int:
+        results = [attempt.driver.result() for attempt in self._attempts.of_job(assignment.key.job_id)]
+        return sum(result is not None and _signal(result.exit_code) is not None for result in results)
+
+    def _gone(
+        self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None, sure: bool = True
+    ) -> list[str]:
+        """Why nodes can do nothing more for an attempt, one line for each such node.
+
+        Args:
+            assignment: the attempt.
+            attempt: the same.
+            view: of the master, None if it cannot be asked.
+            sure: only what is certain; else also nodes that just do not answer.
+        """
+        name, worker = resource(assignment.attempt_id), process_id(assignment.attempt_id)
+        states = {
+            str(known["host"]): str(known["state"])
+            for known in (view or {}).get("workers", ())
+            if name in known["resources"]
+        }
+        found = []
+        for node in assignment.nodes:
+            if sure and states.get(node.address) == "ALIVE":
+                continue
+            try:
+                with _client(node) as client:
+                    if client.process(worker).state != "running":
+                        last = reason.last_error(client.log(worker).decode(errors="replace"))
+                        found.append(
+                            f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
+                        )
+            except NodeRefused as refusal:
+                if refusal.code == 404:
+                    found.append(f"{node.instance_id} has no worker")
+            except NodeUnreachable:
+                dead = states.get(node.address) == "DEAD"
+                if (
+                    not sure
+                    or dead
+                    or (view is not None and node.address not in states and self._long(attempt))
+                ):
+                    found.append(f"{node.instance_id} does not answer")
+        return found
+
+    def _long(self, attempt: Attempt) -> bool:
+        """Whether a worker that lives would have registered by now."""
+        started_s = attempt.driver.started_s()
+        driver_up_s = 0.0 if started_s is None else time.time() - started_s
+        return min(driver_up_s, self._master.up_s()) > self._settings.lost_after_s
+
+    def _batch_log(self, assignment: Assignment, work: SparkStreaming) -> BatchLog:
+        folder = self._attempts.job_folder(assignment.key.job_id)
+        return BatchLog(folder / "events", folder / "batches.json", work.batch_deadline_s)
+
+    def _batches(self, assignment: Assignment) -> Batches | None:
+        work = spark_work(assignment.spec)
+        return self._batch_log(assignment, work).read() if isinstance(work, SparkStreaming) else None
+
+    def _told(
+        self,
+        assignment: Assignment,
+        phase: Phase,
+        message: str,
+        application: Application | None,
+    ) -> TaskReport:
+        work = spark_work(assignment.spec)
+        batches = self._batches(assignment)
+        progress = 1.0 if phase is Phase.SUCCEEDED else application.progress if application else 0.0
+        saved = progress if phase is Phase.SUCCEEDED else 0.0
+        if isinstance(work, SparkStreaming) and batches is not None and phase is not Phase.SUCCEEDED:
+            progress = saved = min(1.0, batches.done / work.batches) if work.batches else 0.0
+        details = {"log": str(self._driver_log(assignment))}
+        if application is not None:
+            if not phase.ended:
+                message = f"{application.tasks_done} of {application.tasks} tasks known so far"
+            details |= {
+                "url": application.url,
+                "executors": " ".join(application.executors),
+                "failed_tasks": str(application.failed_tasks),
+            }
+        return TaskReport(
+            key=assignment.key,
+            attempt=assignment.attempt,
+            phase=phase,
+            progress=progress,
+            saved=saved,
+            message=message,
+            executions_done=batches.done if batches else 0,
+            misses=batches.misses if batches else 0,
+            last_execution_s=batches.latest_s if batches else None,
+            details=details,
+        )
+
+    # --- ending -------------------------------------------------------------------------------------------
+
+    def _end(self, attempt: Attempt, attempt_id: str, nodes: Sequence[Node]) -> None:
+        # The driver first: without it nothing of this attempt can complete, whatever nodes still do.
+        attempt.driver.end(_DRIVER_GRACE_S)
+        self._forget_application(attempt_id)
+        for node in nodes:
+            try:
+                with _client(node) as client:
+                    client.stop_process(process_id(attempt_id), wait_s=_WORKER_END_S)
+            except NodeError:
+                # It has no worker, or is gone: executors end by themselves without their driver.
+                continue
+        shutil.rmtree(attempt.folder / "local", ignore_errors=True)
+
+
+def _signal(exit_code: int) -> int | None:
+    """What a process was killed by: itself, or below it, as shells and Java tell it; None if it exited."""
+    if exit_code < 0:
+        return -exit_code
+    return exit_code - 128 if 128 < exit_code <= 128 + 31 else None
+
+
+def _enough(spec: JobSpec, batches: Batches | None) -> bool:
+    work = spark_work(spec)
+    if not isinstance(work, SparkStreaming) or work.batches is None or batches is None:
+        return False
+    return batches.done >= work.batches
+
+
+def _client(node: Node) -> NodeClient:
+    return NodeClient(node.address, node.port, node.token)
