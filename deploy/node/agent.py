@@ -72,7 +72,7 @@ class Agent:
 
     def run(self) -> None:
         """Serve until `stop`."""
-        host, port = str(self._server.server_address[0]), int(self._server.server_address[1])
+        host, port = str(self._config.address), self._server.port
         own = procfs.read(os.getpid())
         assert own is not None
         write_json(

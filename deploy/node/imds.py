@@ -40,7 +40,8 @@ class Metadata:
         if answer is None:
             return None
         try:
-            return datetime.fromisoformat(json.loads(answer)["time"]).replace(tzinfo=UTC).timestamp()
+            end = datetime.fromisoformat(json.loads(answer)["time"])
+            return (end if end.tzinfo else end.replace(tzinfo=UTC)).timestamp()
         except (ValueError, TypeError, KeyError):
             # A notice is there, only its time cannot be read: the safe reading is "any moment".
             _log.exception("an interruption notice that cannot be read")

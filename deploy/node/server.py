@@ -6,26 +6,21 @@ import hmac
 import logging
 import re
 import shutil
-import socket
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import TCPServer
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
 from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
 from deploy.node.files import PathError, inside, receive
+from deploy.node.listener import Listener, QuietHandler
 from deploy.node.processes import DrainingError, Processes, StartError
 
 MAX_JSON_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 30
 MAX_LOG_BYTES = 1 << 20
-_MAX_CONNECTIONS = 32
-_SOCKET_TIMEOUT_S = 30.0
 
 _log = logging.getLogger(__name__)
 _Message = TypeVar("_Message", bound=BaseModel)
@@ -60,74 +55,34 @@ class _RefusalError(Exception):
         self.code = code
 
 
-class AgentServer(ThreadingHTTPServer):
+class AgentServer(Listener):
     """Listens on the instance's own address."""
-
-    daemon_threads = True
-    # A restarted agent takes its port at once.
-    allow_reuse_address = True
 
     def __init__(self, address: str, port: int, node: NodeView) -> None:
         self.node = node
-        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        if ":" in address:
-            self.address_family = socket.AF_INET6
-        super().__init__((address, port), _Handler)
-
-    def server_bind(self) -> None:
-        """Bind, without the name lookup of http.server, which may take seconds."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve in a thread while there are few enough of them."""
-        if not self._slots.acquire(timeout=_SOCKET_TIMEOUT_S):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no news; all else is."""
-        _log.debug("a connection ended early", exc_info=True)
+        super().__init__(address, port, _Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One request per connection."""
-
+class _Handler(QuietHandler):
     server: AgentServer
-    protocol_version = "HTTP/1.1"
-    server_version = "spotweave-node"
-    sys_version = ""
-    timeout = _SOCKET_TIMEOUT_S
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: the scheduler asks every few seconds."""
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         """Reads."""
         self._serve(self._get)
 
-    def do_PUT(self) -> None:
+    def do_PUT(self) -> None:  # noqa: N802
         """Starts a process or takes a file."""
         self._serve(self._put)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802
         """Signals and drains."""
         self._serve(self._post)
 
-    def do_DELETE(self) -> None:
+    def do_DELETE(self) -> None:  # noqa: N802
         """Ends a process."""
         self._serve(self._delete)
 
     def _serve(self, act: Callable[[str], None]) -> None:
-        self.close_connection = True
         try:
             given = self.headers.get("Authorization", "").encode()
             if not hmac.compare_digest(given, f"Bearer {self.server.node.token}".encode()):
@@ -172,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
             if place.is_dir():
                 raise _RefusalError(409, "there is a folder of that name")
             receive(place, self.rfile, self._length(MAX_FILE_BYTES))
-            self._send(204, b"")
+            self.send(204, b"")
             return
         process_id, rest = self._process(path)
         if rest:
@@ -241,30 +196,21 @@ class _Handler(BaseHTTPRequestHandler):
             length = max(0, file.tell() - offset)
             file.seek(offset)
             if largest is not None:
-                self._send(200, file.read(min(length, largest)), "application/octet-stream")
+                self.send(200, file.read(min(length, largest)), "application/octet-stream")
                 return
             self.send_response(200)
             self.send_header("Content-Type", "application/octet-stream")
             self.send_header("Content-Length", str(length))
             self.send_header("Connection", "close")
+            self.close_connection = True
             self.end_headers()
             shutil.copyfileobj(file, self.wfile)
 
     def _answer(self, message: BaseModel) -> None:
-        self._send(200, message.model_dump_json().encode(), "application/json")
+        self.send(200, message.model_dump_json().encode(), "application/json")
 
     def _refuse(self, code: int, message: str) -> None:
-        self._send(code, _Error(error=message).model_dump_json().encode(), "application/json")
-
-    def _send(self, code: int, content: bytes, kind: str = "") -> None:
-        self.send_response(code)
-        if kind:
-            self.send_header("Content-Type", kind)
-        if code != 204:
-            self.send_header("Content-Length", str(len(content)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(content)
+        self.send(code, _Error(error=message).model_dump_json().encode(), "application/json")
 
 
 class _Error(BaseModel):

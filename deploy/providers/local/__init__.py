@@ -1,0 +1,1 @@
+"""Instances on this machine: real processes, recorded markets, real interruptions."""

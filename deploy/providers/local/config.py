@@ -1,0 +1,146 @@
+"""What the local provider offers: a YAML or JSON file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+
+from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
+
+_Positive = Annotated[FiniteFloat, Field(gt=0)]
+_NotNegative = Annotated[FiniteFloat, Field(ge=0)]
+_Part = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
+
+
+class LocalConfigError(ValueError):
+    """The configuration cannot be used; one line."""
+
+
+class LocalOffer(BaseModel):
+    """One kind of instance.
+
+    Attributes:
+        instance_type: its name.
+        market: how it is rented. Only spot instances are interrupted.
+        region: of the offer.
+        zone: of the offer, "" for none.
+        vcpus: shown to the scheduler, and cores that an instance may use if the machine has so many.
+        memory_gib: shown to the scheduler; not enforced.
+        gpu: name of a GPU that the scheduler shall believe in.
+        speed: relative to the reference instance type.
+        trace: folder of a market trace (docs/traces.md), relative to the configuration; None: no changes.
+        price_usd_hour: where the trace holds no prices, and without a trace.
+        on_demand_usd_hour: of the same type; None: the price itself.
+        quota: instances that may run at once.
+        launch_s: from the request until the node agent starts.
+        notice_s: spot: from the notice to the end. Real seconds, never compressed.
+        rebalance_s: spot: the rebalance hint comes so long before the notice.
+        notice_missed: spot: share of the interruptions that come without notice.
+        free_first_s: an instance that is interrupted earlier costs nothing.
+        billing_minimum_s: every instance costs at least so many seconds.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    instance_type: _Part
+    market: Literal["owned", "on_demand", "spot"]
+    region: _Part = "local"
+    zone: _Part | Literal[""] = ""
+    vcpus: PositiveInt = 1
+    memory_gib: _Positive = 1.0
+    gpu: str | None = None
+    speed: _Positive = 1.0
+    trace: str | None = None
+    price_usd_hour: _NotNegative | None = None
+    on_demand_usd_hour: _NotNegative | None = None
+    quota: PositiveInt = 4
+    launch_s: _NotNegative = 0.0
+    notice_s: _NotNegative = 120.0
+    rebalance_s: _NotNegative = 0.0
+    notice_missed: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.0
+    free_first_s: _NotNegative = 0.0
+    billing_minimum_s: _NotNegative = 60.0
+
+    @property
+    def offer_id(self) -> str:
+        """local/ZONE or REGION/TYPE/MARKET."""
+        return f"local/{self.zone or self.region}/{self.instance_type}/{self.market}"
+
+    @model_validator(mode="after")
+    def _priced(self) -> LocalOffer:
+        if self.trace is None and self.price_usd_hour is None:
+            raise ValueError("give it a trace or a price_usd_hour")
+        return self
+
+
+class LocalConfig(BaseModel):
+    """The local provider's configuration.
+
+    Attributes:
+        state: folder of everything it must remember; absolute, or relative to the configuration.
+        time_factor: recorded seconds that pass in one real second. Prices stay per real hour.
+        trace_start_s: where in the recordings the provider's first moment lies.
+        seed: of what is left to chance (interruptions without notice).
+        imds_poll_s: seconds between two looks of a node agent at its metadata service.
+        keep_s: ended instances and their working folders are kept so long.
+        offers: what can be rented.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    state: Path
+    time_factor: _Positive = 1.0
+    trace_start_s: _NotNegative = 0.0
+    seed: int = 0
+    imds_poll_s: _Positive = 5.0
+    keep_s: Annotated[FiniteFloat, Field(ge=3600)] = 3600.0
+    offers: Annotated[tuple[LocalOffer, ...], Field(min_length=1)]
+    folder: Annotated[Path, Field(exclude=True)] = Path()
+    """Against which relative paths are meant; set by `load_config`."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> LocalConfig:
+        names = [offer.offer_id for offer in self.offers]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two offers are {twice[0]}: zone, type or market must differ")
+        return self
+
+    @property
+    def state_folder(self) -> Path:
+        """Absolute."""
+        return (self.folder / self.state).resolve()
+
+    def recordings(self) -> dict[str, Recording]:
+        """The market of every offer, by offer id. Raises LocalConfigError."""
+        found = {}
+        for offer in self.offers:
+            try:
+                if offer.trace is not None:
+                    found[offer.offer_id] = load_recording(self.folder / offer.trace, offer.price_usd_hour)
+                elif offer.price_usd_hour is not None:
+                    found[offer.offer_id] = constant(offer.price_usd_hour)
+            except TraceError as error:
+                raise LocalConfigError(f"{offer.offer_id}: {error}") from error
+        return found
+
+
+def load_config(path: Path) -> LocalConfig:
+    """Read a YAML or JSON file. Raises LocalConfigError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LocalConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise LocalConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise LocalConfigError(f"{path}: expected state, offers, ...")
+    try:
+        return LocalConfig.model_validate({**content, "folder": path.parent.resolve()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise LocalConfigError(f"{path}: {where}: {first['msg']}") from error

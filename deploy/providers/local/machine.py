@@ -1,0 +1,138 @@
+"""One instance from inside: its init process, which is its node agent and its hypervisor in one.
+
+It knows from its record when the market takes it away, serves the notice, and switches itself off at that
+time, whether or not anyone looks. What it does not live to do, `LocalProvider.describe` does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from deploy.node import procfs
+from deploy.node.agent import Agent
+from deploy.node.config import AgentConfig, ConfigError
+from deploy.providers.local.metadata import MetadataServer
+from deploy.providers.local.records import Fate, Record, StateError, StateFolder
+
+_BEAT_S = 1.0
+_BADNESS = 500
+"""The kernel, out of memory, ends what runs on instances before it ends the scheduler."""
+_log = logging.getLogger(__name__)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A machine does not end by a polite signal. SIG_IGN would be inherited by its processes."""
+
+
+class Machine:
+    """Runs until it is killed, by others or by itself."""
+
+    def __init__(self, state: Path, name: str) -> None:
+        logging.basicConfig(
+            level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+        )
+        self._state = StateFolder(state)
+        self._name = name
+        self._record = self._read()
+        self._agent: Agent | None = None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _ignore)
+
+    def run(self) -> None:
+        """Live."""
+        self._limit()
+        record = self._record
+        self._beat()
+        threading.Thread(target=self._watch, name="hypervisor", daemon=True).start()
+        metadata = MetadataServer(record.address, record.instance_id, self._fate)
+        metadata.start()
+        init = self._state.init(self._name)
+        assert init is not None
+        left_s = init.launched_s + record.launch_s - time.time()
+        if left_s > 0:
+            time.sleep(left_s)
+        config = AgentConfig.model_validate(
+            {
+                "instance_id": record.instance_id,
+                "address": record.address,
+                "workdir": str(self._state.workdir(self._name)),
+                "token": record.node_token,
+                "imds_url": metadata.url,
+                "imds_poll_s": record.imds_poll_s,
+            }
+        )
+        try:
+            self._agent = Agent(config)
+            self._agent.run()
+        except ConfigError as error:
+            _log.error("%s", error)
+
+    def _limit(self) -> None:
+        """Cores, no core dumps, first victim when memory is short. Inherited by all that starts later.
+
+        No limit on memory: RLIMIT_AS and RLIMIT_DATA count what a JVM reserves and never uses, and end it.
+        """
+        import resource
+
+        if self._record.cpus:
+            os.sched_setaffinity(0, self._record.cpus)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # Some containers do not allow it; nothing depends on it.
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(str(_BADNESS))
+
+    def _read(self) -> Record:
+        record = self._state.find(self._name)
+        if record is None:
+            raise StateError(f"no record of instance {self._name} in {self._state.path}")
+        return record
+
+    def _fate(self) -> Fate:
+        """As it is on the disk now: `interrupt` changes it."""
+        return self._read().fate
+
+    def _beat(self) -> None:
+        (self._state.folder(self._name) / "alive").touch(mode=0o600)
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                self._beat()
+                kill_s = self._fate().kill_s
+                left_s = _BEAT_S if kill_s is None else kill_s - time.time()
+                if left_s <= 0:
+                    self._switch_off()
+                time.sleep(min(_BEAT_S, max(left_s, 0.001)))
+        except (OSError, StateError):
+            # Without its folder nobody could find it, or switch it off, any more.
+            _log.exception("the state folder is lost")
+            self._kill_others()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _switch_off(self) -> None:
+        """The interruption: SIGKILL of everything, itself last."""
+        with self._state.locked():
+            record = self._read()
+            if record.ending_s is None:
+                record = record.changed(ending_s=time.time(), by_provider=True)
+                self._state.save(record)
+            if self._kill_others():
+                self._state.save(record.changed(ended_s=time.time()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _kill_others(self) -> bool:
+        """End all but the init, for certain; False if something is left."""
+        if self._agent is not None:
+            self._agent.processes.freeze()
+        me = os.getpid()
+        return procfs.kill_all(
+            lambda seen: [one for one in self._state.members(self._name, seen) if one.pid != me]
+        )

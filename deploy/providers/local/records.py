@@ -1,0 +1,223 @@
+"""What the local provider knows of its instances: one folder, shared by all that use it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deploy.node import procfs
+from deploy.node.config import STATE_FOLDER, STATUS_FILE, write_private
+from deploy.node.processes import NODE_VARIABLE
+
+STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
+"""In the environment of everything that runs on an instance: the state folder it belongs to."""
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Fate(_Saved):
+    """When the market takes an instance away; all epoch seconds, None: never, or without.
+
+    Attributes:
+        rebalance_s: from then on it is recommended to leave it.
+        notice_s: from then on the metadata service says that it will end.
+        kill_s: when it ends.
+    """
+
+    rebalance_s: float | None = None
+    notice_s: float | None = None
+    kill_s: float | None = None
+
+
+class Record(_Saved):
+    """One instance that was asked for.
+
+    Attributes:
+        instance_id: made from the client token.
+        client_token: of the request.
+        offer_id: what it is.
+        deployment: tag.
+        job_id: tag.
+        task: tag.
+        node_token: secret of its node agent.
+        address: its own loopback address.
+        requested_s: epoch seconds.
+        launch_s: its node agent starts so long after the launch.
+        cpus: cores it may use.
+        imds_poll_s: for its node agent.
+        fate: when it is interrupted.
+        ending_s: someone began to end it; set before anything is killed.
+        by_provider: whether that is an interruption.
+        ended_s: nothing of it is left since then.
+    """
+
+    instance_id: str
+    client_token: str
+    offer_id: str
+    deployment: str
+    job_id: str
+    task: str
+    node_token: str
+    address: str
+    requested_s: float
+    launch_s: float
+    cpus: tuple[int, ...]
+    imds_poll_s: float
+    fate: Fate
+    ending_s: float | None = None
+    by_provider: bool = False
+    ended_s: float | None = None
+
+    def changed(self, **values: object) -> Record:
+        """A copy with other values."""
+        return self.model_copy(update=values)
+
+
+class Init(_Saved):
+    """The process that is the instance, written by itself before anything else."""
+
+    pid: int
+    start_ticks: int
+    launched_s: float
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return procfs.is_alive(self.pid, self.start_ticks)
+
+
+class AgentStatus(BaseModel):
+    """What a node agent says of itself."""
+
+    port: int
+    pid: int
+
+
+class StateError(Exception):
+    """The state folder cannot be used; one line."""
+
+
+def instance_id(client_token: str) -> str:
+    """The same token always gives the same instance."""
+    return f"i-{hashlib.sha256(client_token.encode()).hexdigest()[:17]}"
+
+
+class StateFolder:
+    """Folder with `instances/ID/` for each instance and `ended/ID.json` for those of long ago."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._instances = path / "instances"
+        self._ended = path / "ended"
+
+    def create(self) -> None:
+        """Make it. Raises StateError."""
+        try:
+            for folder in (self.path, self._instances, self._ended):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(f"state folder {self.path}: {error.strerror}") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone among all threads and processes. A process that dies lets go."""
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def origin_s(self) -> float:
+        """Epoch seconds of the provider's first moment; now, if this is it. Call it locked."""
+        path = self.path / "origin"
+        if not path.exists():
+            write_private(path, repr(time.time()))
+        return float(path.read_text())
+
+    def folder(self, name: str) -> Path:
+        """Of one instance."""
+        return self._instances / name
+
+    def workdir(self, name: str) -> Path:
+        """Working folder of its node."""
+        return self.folder(name) / "node"
+
+    def find(self, name: str) -> Record | None:
+        """A record, however old."""
+        for path in (self.folder(name) / "instance.json", self._ended / f"{name}.json"):
+            try:
+                return Record.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except ValidationError as error:
+                raise StateError(f"{path} cannot be understood: restore it from a backup") from error
+        return None
+
+    def records(self) -> list[Record]:
+        """All but those of long ago, in the order in which they were asked for."""
+        found = (self.find(path.name) for path in self._instances.iterdir())
+        return sorted((record for record in found if record), key=lambda record: record.requested_s)
+
+    def save(self, record: Record) -> None:
+        """Write a record. Call it locked."""
+        self.folder(record.instance_id).mkdir(mode=0o700, exist_ok=True)
+        write_private(self.folder(record.instance_id) / "instance.json", record.model_dump_json())
+
+    def archive(self, record: Record) -> None:
+        """Keep the record alone, so that its token is never used twice. Call it locked."""
+        write_private(self._ended / f"{record.instance_id}.json", record.model_dump_json())
+        shutil.rmtree(self.folder(record.instance_id), ignore_errors=True)
+
+    def init(self, name: str) -> Init | None:
+        """The process of an instance; None: none was started yet."""
+        try:
+            return Init.model_validate_json((self.folder(name) / "init.json").read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def agent_port(self, name: str, init: Init) -> int:
+        """Of its node agent; 0 before it listens."""
+        try:
+            status = AgentStatus.model_validate_json(
+                (self.workdir(name) / STATE_FOLDER / STATUS_FILE).read_bytes()
+            )
+        except FileNotFoundError:
+            return 0
+        return status.port if status.pid == init.pid else 0
+
+    def last_sign_s(self, name: str) -> float | None:
+        """Epoch seconds of an instance's latest sign of life, one a second."""
+        try:
+            return (self.folder(name) / "alive").stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def processes(self, seen: list[procfs.Process]) -> Mapping[str, list[procfs.Process]]:
+        """What runs of this folder's instances, by instance."""
+        found: dict[str, list[procfs.Process]] = {}
+        for process in seen:
+            if process.alive:
+                tags = procfs.environment(process.pid)
+                if tags.get(STATE_VARIABLE) == str(self.path) and NODE_VARIABLE in tags:
+                    found.setdefault(tags[NODE_VARIABLE], []).append(process)
+        return found
+
+    def members(self, name: str, seen: list[procfs.Process]) -> list[procfs.Process]:
+        """Everything of an instance: what bears its tag, and all below its init, whatever it wears."""
+        init = self.init(name)
+        below: set[int] = set()
+        if init is not None and init.alive:
+            below = procfs.descendants({init.pid}, seen)
+        tagged = {process.pid for process in self.processes(seen).get(name, [])}
+        return [process for process in seen if process.alive and process.pid in below | tagged]
