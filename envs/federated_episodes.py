@@ -52,7 +52,7 @@ class FederatedConfig:
     clients_most: int = 8
     rounds_least: int = 6
     rounds_most: int = 24
-    time_weight: float = 1.0
+    time_weight: float = 0.5
     measured: bool = False
     budget_share: float = 0.1
 
