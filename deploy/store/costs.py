@@ -1,0 +1,100 @@
+"""What everything has cost: of ended instances from what was charged, of running ones up to now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from enum import StrEnum
+
+from sqlalchemy import func, select
+
+from deploy.billing import Bill, bill, bill_by_day
+from deploy.model.instances import InstanceState
+from deploy.store import charging
+from deploy.store.database import Database
+from deploy.store.schema import charges, instances
+
+_GONE = InstanceState.TERMINATED.value
+_RUNNING = select(instances).where(instances.c.state != _GONE)
+
+
+class Grouping(StrEnum):
+    """What costs are listed by."""
+
+    JOB = "job"
+    ZONE = "zone"
+    """"provider/region/zone"; without a zone, "provider/region"."""
+    MARKET = "market"
+    DAY = "day"
+    """UTC, as "2026-03-01"."""
+
+
+class Costs:
+    """The costs of a store: all of it reading, and of one moment."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def total(self, now_s: float) -> Bill:
+        """Everything together."""
+        return sum(self.by(Grouping.MARKET, now_s).values(), Bill())
+
+    def of_job(self, job_id: str, now_s: float) -> Bill:
+        """All instances of one job."""
+        with self._database.snapshot() as connection:
+            query = select(charges.c.seconds, charges.c.cost, charges.c.on_demand)
+            ended = [Bill(*row) for row in connection.execute(query.where(charges.c.job_id == job_id))]
+            running = charging.rented(connection, _RUNNING.where(instances.c.job_id == job_id))
+        return sum((bill(one.usage, now_s) for one in running), sum(ended, Bill()))
+
+    def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
+        """Everything, listed by job, zone, market or day, in the order of its keys."""
+        column = charges.c["job_id" if grouping is Grouping.JOB else grouping.value]
+        sums = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
+        groups: defaultdict[str, Bill] = defaultdict(Bill)
+        with self._database.snapshot() as connection:
+            for name, *amounts in connection.execute(select(column, *sums).group_by(column)):
+                # PostgreSQL adds 64-bit integers up to a NUMERIC.
+                groups[name] = Bill(*(int(amount) for amount in amounts))
+            running = charging.rented(connection, _RUNNING)
+        for one in running:
+            for day, part in bill_by_day(one.usage, now_s).items():
+                names = {
+                    Grouping.JOB: one.job_id,
+                    Grouping.ZONE: one.zone,
+                    Grouping.MARKET: one.offer.market,
+                    Grouping.DAY: day.isoformat(),
+                }
+                groups[names[grouping]] += part
+        return dict(sorted(groups.items()))
+
+    def of_instance(self, instance_id: str, now_s: float) -> Bill:
+        """One instance, computed from its prices; nothing if it was never launched."""
+        query = select(instances).where(instances.c.instance_id == instance_id)
+        with self._database.snapshot() as connection:
+            return sum((bill(one.usage, now_s) for one in charging.rented(connection, query)), Bill())
+
+    def audit(self) -> Sequence[str]:
+        """Compute every ended instance's charges anew from its prices.
+
+        Returns:
+            One line for each instance whose charges differ from what is written down; normally none.
+        """
+        written: defaultdict[str, dict[str, Bill]] = defaultdict(dict)
+        with self._database.snapshot() as connection:
+            for row in connection.execute(select(charges)):
+                written[row.instance_id][row.day] = Bill(row.seconds, row.cost, row.on_demand)
+            ended = select(instances).where(instances.c.state == _GONE)
+            computed = {
+                one.instance_id: {
+                    day.isoformat(): part
+                    for day, part in bill_by_day(one.usage, one.usage.launched_s).items()
+                }
+                for one in charging.rented(connection, ended)
+            }
+        return [
+            f"instance {one}: {sum(written[one].values(), Bill()).usd} USD are written down, its prices make "
+            f"{sum(computed.get(one, {}).values(), Bill()).usd} USD"
+            for one in sorted(written.keys() | computed.keys())
+            if written[one] != computed.get(one, {})
+        ]

@@ -1,0 +1,302 @@
+"""The database behind the store: connections, transactions, one writer and many readers.
+
+Writers take turns, in this process and between processes: SQLite has one write lock, and on PostgreSQL every
+write transaction begins by taking an advisory lock that its commit lets go. So commits are in the order of
+the numbers they gave out: whoever has read event N will never see an event below N appear.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import exc as sa
+
+from deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
+from deploy.store.locks import FileLock, SessionLock
+
+BUSY_S = 30.0
+"""How long a writer waits for its turn."""
+_WRITE = "spotweave_write"
+_WRITER_LOCK = 0x53505756_0001
+_LEADER_LOCK = 0x53505756_0002
+_HEADER = b"SQLite format 3\0"
+
+
+class Lock(Protocol):
+    """Something held until it is released, or its holder dies."""
+
+    def held(self) -> bool:
+        """Whether it still is."""
+
+    def release(self) -> None:
+        """Let it go."""
+
+
+class Database:
+    """One database. Safe to use from several threads; never await inside a transaction.
+
+    Attributes:
+        engine: SQLAlchemy's.
+        path: of a SQLite database; None on PostgreSQL.
+    """
+
+    def __init__(self, url: str, *, durable: bool = True) -> None:
+        """Prepare connections to `url`; none is made yet.
+
+        Args:
+            url: "sqlite:///PATH" or "postgresql://USER@HOST/NAME".
+            durable: False lets SQLite lose commits when the machine crashes (not when the process does): for
+                simulations, which would wait for the disk most of their time.
+
+        Raises:
+            StoreError: if it is neither.
+        """
+        parsed = _parse(url)
+        self.where = parsed.render_as_string(hide_password=True)
+        """The URL without its password, for messages."""
+        self.path = Path(str(parsed.database)) if parsed.drivername == "sqlite" else None
+        self.engine = _sqlite_engine(parsed, durable) if self.path else _postgresql_engine(parsed)
+        self._local = threading.local()
+        self._writer = threading.Lock()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Everything written in it is written whole or not at all.
+
+        Inside another one of the same thread it is a part of that: if it fails, only it is undone, and it is
+        durable when the outer one is.
+
+        Raises:
+            StoreUnavailableError: if the database cannot be reached, is locked for `BUSY_S`, or is full.
+            StoreDamagedError: if it is corrupt.
+        """
+        outer: Connection | None = getattr(self._local, "writing", None)
+        if outer is not None:
+            with outer.begin_nested():
+                yield outer
+            return
+        if getattr(self._local, "reading", None) is not None:
+            raise RuntimeError("a transaction was begun inside a snapshot: write first, or read after it")
+        with self._translated():
+            if not self._writer.acquire(timeout=BUSY_S):
+                raise StoreUnavailableError(
+                    f"another thread has been writing to {self.where} for {BUSY_S:.0f} s: try again"
+                )
+            try:
+                with self.engine.connect() as connection:
+                    connection = connection.execution_options(**{_WRITE: True})
+                    with connection.begin():
+                        if self.path is None:
+                            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _WRITER_LOCK})
+                        self._local.writing = connection
+                        try:
+                            yield connection
+                        finally:
+                            self._local.writing = None
+            finally:
+                self._writer.release()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Everything read in it is of one moment. Inside a transaction it sees what that has written.
+
+        Raises:
+            StoreUnavailableError, StoreDamagedError: as in `transaction`.
+        """
+        current = self._current()
+        if current is not None:
+            yield current
+            return
+        with self._translated(), self.engine.connect() as connection:
+            if self.path is None:
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+            with connection.begin():
+                self._local.reading = connection
+                try:
+                    yield connection
+                finally:
+                    self._local.reading = None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection for one statement: the current transaction's or snapshot's, if there is one."""
+        current = self._current()
+        if current is not None:
+            yield current
+            return
+        with self._translated(), self.engine.connect() as connection:
+            yield connection
+
+    @property
+    def writing(self) -> Connection:
+        """The connection of the current transaction.
+
+        Raises:
+            RuntimeError: if there is none: whoever writes says what belongs together.
+        """
+        connection: Connection | None = getattr(self._local, "writing", None)
+        if connection is None:
+            raise RuntimeError("the store is written to outside of `with store.transaction()`")
+        return connection
+
+    def lead(self) -> Lock | None:
+        """Become the only scheduler of this database; None if there is one already."""
+        if self.path is not None:
+            lock = FileLock(self.path.with_name(self.path.name + ".leader"))
+            return lock if lock.acquire(wait=False) else None
+        with self._translated():
+            connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            session = SessionLock(connection, _LEADER_LOCK)
+            return session if session.acquire() else None
+
+    def prepare_file(self) -> None:
+        """Make an empty SQLite file that only this user can read, or refuse what is no SQLite database.
+
+        Raises:
+            StoreError: if it cannot be made or read.
+            StoreDamagedError: if it is something else, or corrupt.
+        """
+        if self.path is None:
+            return
+        try:
+            # SQLite gives its -wal and -shm files the permissions of the database.
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "rb") as file:
+                header = file.read(len(_HEADER))
+        except OSError as error:
+            raise StoreError(
+                f"cannot open the database {self.path}: {error.strerror}. Check its directory and permissions"
+            ) from error
+        if header not in (b"", _HEADER):
+            raise StoreDamagedError(
+                f"{self.path} is not a SQLite database: restore a backup, or give another path for a new one"
+            )
+        with self._translated(), self.engine.connect() as connection:
+            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        if found != "ok":
+            raise StoreDamagedError(f"the database {self.path} is damaged ({found}): restore a backup")
+        with self._translated():
+            raw = self.engine.raw_connection()
+            try:
+                mode = raw.cursor().execute("PRAGMA journal_mode=WAL").fetchone()
+            finally:
+                raw.close()
+        if mode is None or mode[0] != "wal":
+            raise StoreError(
+                f"the database {self.path} is on a file system without shared memory (a network disk?): "
+                "expected a local disk; move it there, or use PostgreSQL"
+            )
+
+    def _current(self) -> Connection | None:
+        writing: Connection | None = getattr(self._local, "writing", None)
+        reading: Connection | None = getattr(self._local, "reading", None)
+        return writing if writing is not None else reading
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.OperationalError, sa.InterfaceError, sa.InternalError, sa.TimeoutError) as error:
+            raise StoreUnavailableError(
+                f"the database {self.where} cannot be used now: {_reason(error)}. "
+                "Check that it runs and has space"
+            ) from error
+        except sa.DatabaseError as error:
+            if (
+                self.path is not None
+                and isinstance(error.orig, sqlite3.DatabaseError)
+                and _corrupt(error.orig)
+            ):
+                raise StoreDamagedError(
+                    f"the database {self.path} is damaged ({_reason(error)}): restore a backup"
+                ) from error
+            raise
+
+
+def _corrupt(error: sqlite3.DatabaseError) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _reason(error: sa.SQLAlchemyError) -> str:
+    original = getattr(error, "orig", None) or error
+    lines = str(original).strip().splitlines()
+    return lines[0] if lines else type(original).__name__
+
+
+def _parse(url: str) -> URL:
+    expected = "expected sqlite:///PATH or postgresql://USER@HOST/NAME"
+    try:
+        parsed = make_url(url)
+    except sa.ArgumentError as error:
+        # The text may hold a password: it is not repeated.
+        raise StoreError(f"the database URL cannot be read: {expected}") from error
+    if parsed.drivername == "sqlite":
+        if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
+            raise StoreError(f"the database {url!r} would be lost with the process: {expected}")
+        return parsed
+    if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return parsed.set(drivername="postgresql+psycopg")
+    raise StoreError(f"the database URL begins with {parsed.drivername!r}: {expected}")
+
+
+def _dumps(value: Any) -> str:
+    # NaN and infinity are not JSON: PostgreSQL would refuse what SQLite takes.
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _sqlite_engine(url: URL, durable: bool) -> Engine:
+    engine = create_engine(
+        url, connect_args={"timeout": BUSY_S}, json_serializer=_dumps, pool_size=8, max_overflow=56
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        # Python's own control begins no transaction before a SELECT; this is SQLAlchemy's documented way.
+        connection.isolation_level = None
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that reads first and writes later cannot wait for its turn: it takes the lock at once.
+        write = connection.get_execution_options().get(_WRITE, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    # A server that has lost its client lets the client's locks go within a minute.
+    settings = {
+        "lock_timeout": f"{BUSY_S:.0f}s",
+        "idle_in_transaction_session_timeout": "60s",
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "10",
+        "tcp_keepalives_count": "3",
+    }
+    return create_engine(
+        url,
+        connect_args={
+            "connect_timeout": 10,
+            "application_name": "spotweave",
+            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+        },
+        json_serializer=_dumps,
+        pool_pre_ping=True,
+        pool_size=8,
+        max_overflow=56,
+    )

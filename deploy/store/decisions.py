@@ -1,0 +1,136 @@
+"""Decisions: which candidates a policy saw, what it thought of them and which it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+
+from deploy.model.jobs import TaskKey
+from deploy.store.database import Database
+from deploy.store.errors import NotFoundError
+from deploy.store.schema import decisions
+from deploy.store.values import plain
+
+
+class Mode(StrEnum):
+    """What becomes of a policy's choices."""
+
+    ACT = "act"
+    SHADOW = "shadow"
+    """A rule acts; the policy's choices are only written down."""
+    DRY_RUN = "dry-run"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One place the task could have been put, or none for now.
+
+    Attributes:
+        offer_id: the offer; None for "none for now".
+        values: value per component, by its name; empty for rules that have none.
+        price_usd_hour: of one instance; None for "none for now".
+        available: whether it could be chosen.
+        reason: why it could not, or what speaks for it.
+    """
+
+    offer_id: str | None
+    values: Mapping[str, float] = field(default_factory=dict)
+    price_usd_hour: float | None = None
+    available: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One answer to "this task: which cluster, or none for now?".
+
+    Attributes:
+        time_s: epoch seconds.
+        policy: that acted.
+        mode: what became of it.
+        key: the task.
+        candidates: all that were considered, in their order.
+        chosen: offer; None for "none for now".
+        latency_s: how long the policy took.
+        shadow_policy: that was asked beside it; None if none was.
+        shadow_choice: what it would have chosen; None for "none for now".
+        shadow_difference: estimated value of the shadow's choice minus the chosen one's, in its own unit.
+        decision_id: rising; 0 before it is written.
+    """
+
+    time_s: float
+    policy: str
+    mode: Mode
+    key: TaskKey
+    candidates: tuple[Candidate, ...]
+    chosen: str | None
+    latency_s: float
+    shadow_policy: str | None = None
+    shadow_choice: str | None = None
+    shadow_difference: float | None = None
+    decision_id: int = 0
+
+
+_PLAIN = tuple(
+    one.name for one in fields(Decision) if one.name not in ("key", "mode", "candidates", "decision_id")
+)
+
+
+def _decision(row: Row[Any]) -> Decision:
+    values = row._mapping
+    return Decision(
+        **{name: values[name] for name in _PLAIN},
+        decision_id=values["decision_id"],
+        mode=Mode(values["mode"]),
+        key=TaskKey(values["job_id"], values["task"]),
+        candidates=tuple(Candidate(**candidate) for candidate in values["candidates"]),
+    )
+
+
+class Decisions:
+    """The decisions of a store. Writing needs a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, decision: Decision) -> Decision:
+        """Write one down. Returns it with its id."""
+        made = self._database.writing.execute(
+            insert(decisions).values(
+                {name: getattr(decision, name) for name in _PLAIN}
+                | {
+                    "mode": decision.mode.value,
+                    "job_id": decision.key.job_id,
+                    "task": decision.key.task,
+                    "candidates": [
+                        asdict(
+                            replace(candidate, values=dict(candidate.values), reason=plain(candidate.reason))
+                        )
+                        for candidate in decision.candidates
+                    ],
+                }
+            )
+        ).inserted_primary_key
+        assert made is not None
+        return replace(decision, decision_id=int(made[0]))
+
+    def get(self, decision_id: int) -> Decision:
+        """One decision. Raises NotFoundError."""
+        query = select(decisions).where(decisions.c.decision_id == decision_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no decision {decision_id}: it may be older than what is kept")
+        return _decision(row)
+
+    def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[Decision]:
+        """The latest `limit` (of one job), the newest first."""
+        query = select(decisions).order_by(decisions.c.decision_id.desc()).limit(limit)
+        if job_id is not None:
+            query = query.where(decisions.c.job_id == job_id)
+        with self._database.read() as connection:
+            return [_decision(row) for row in connection.execute(query)]

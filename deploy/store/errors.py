@@ -1,0 +1,22 @@
+"""Ways in which the store fails; every message is one line that says what to do."""
+
+from __future__ import annotations
+
+
+class StoreError(ValueError):
+    """The store cannot be used as it was asked to."""
+
+
+class StoreUnavailableError(StoreError):
+    """The database cannot be reached, is locked or full; trying again may help. Nothing half-done is there.
+
+    Where the connection broke during a commit it is not known which: read before acting again.
+    """
+
+
+class StoreDamagedError(StoreError):
+    """The database is corrupt, of another program, or newer than this one: nothing was changed."""
+
+
+class NotFoundError(StoreError):
+    """There is no such row."""

@@ -1,0 +1,111 @@
+"""Events: the log that answers "why was this job put there", and that followers read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, func, insert, select
+
+from deploy.model.jobs import TaskKey
+from deploy.store.database import Database
+from deploy.store.schema import events
+from deploy.store.values import Json
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        sequence: strictly rising; an event is never seen after one with a higher number.
+        time_s: epoch seconds.
+        kind: "noun.verb", e.g. "instance.interrupted".
+        data: the particulars. No secrets.
+        job_id: what it is about; None where nothing of the kind.
+        task: of the job.
+        instance_id: own id of the instance.
+        decision_id: of the decision.
+    """
+
+    sequence: int
+    time_s: float
+    kind: str
+    data: Mapping[str, Any]
+    job_id: str | None
+    task: str | None
+    instance_id: str | None
+    decision_id: int | None
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(**row._mapping)
+
+
+class Events:
+    """The events of a store. Writing needs a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        kind: str,
+        now_s: float,
+        data: Mapping[str, Json] | None = None,
+        *,
+        key: TaskKey | None = None,
+        job_id: str | None = None,
+        instance_id: str | None = None,
+        decision_id: int | None = None,
+    ) -> int:
+        """Write one down. Returns its number.
+
+        Args:
+            kind: "noun.verb".
+            now_s: epoch seconds.
+            data: the particulars.
+            key: the task that it is about; or
+            job_id: the job.
+            instance_id: the instance.
+            decision_id: the decision.
+        """
+        made = self._database.writing.execute(
+            insert(events).values(
+                time_s=now_s,
+                kind=kind,
+                data=dict(data or {}),
+                job_id=job_id if key is None else key.job_id,
+                task=None if key is None else key.task,
+                instance_id=instance_id,
+                decision_id=decision_id,
+            )
+        ).inserted_primary_key
+        assert made is not None
+        return int(made[0])
+
+    def after(self, sequence: int, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
+        """Those after a number, the oldest first; 0 for all that are kept.
+
+        Args:
+            sequence: the last number that is known.
+            limit: at most so many.
+            job_id: only of this job.
+        """
+        query = select(events).where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)
+        if job_id is not None:
+            query = query.where(events.c.job_id == job_id)
+        with self._database.read() as connection:
+            return [_event(row) for row in connection.execute(query)]
+
+    def latest(self, limit: int) -> Sequence[Event]:
+        """The latest `limit`, the oldest of them first."""
+        query = select(events).order_by(events.c.sequence.desc()).limit(limit)
+        with self._database.read() as connection:
+            return [_event(row) for row in connection.execute(query)][::-1]
+
+    def last_sequence(self) -> int:
+        """The highest number that is kept; 0 if there is none."""
+        with self._database.read() as connection:
+            return int(connection.scalar(select(func.coalesce(func.max(events.c.sequence), 0))) or 0)

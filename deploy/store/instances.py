@@ -1,0 +1,264 @@
+"""Instances: what was asked of providers, what they say became of it, and what it is charged from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import Row, insert, select, update
+
+from deploy.billing import micro_usd_hour
+from deploy.model.instances import InstanceReport, InstanceState, Offer
+from deploy.model.jobs import TaskKey
+from deploy.security.keys import DeploymentKey
+from deploy.store import charging
+from deploy.store.database import Database
+from deploy.store.errors import NotFoundError, StoreError
+from deploy.store.schema import instances
+
+_ORDER = list(InstanceState)
+_GONE = InstanceState.TERMINATED.value
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An instance as the store knows it.
+
+    Attributes:
+        instance_id: the scheduler's own name for it.
+        offer: as it was when the instance was asked for.
+        key: the task it is for.
+        client_token: that it was or will be launched with.
+        node_token: secret for its node agent. Never logged.
+        state: RUNNING once its node agent has answered.
+        requested_s: epoch seconds.
+        provider_id: the provider's name for it; None before it is known.
+        max_price_usd_hour: as asked for.
+        address: of its node, "" before it is known.
+        port: of its node agent, 0 before it is known.
+        launched_s: when billing began.
+        ready_s: when its node agent first answered.
+        ended_s: when billing ended, or when it was given up.
+        by_provider: whether the provider ended it.
+        notice_s: when the provider will end it.
+        rebalance: whether the provider recommends to leave it.
+    """
+
+    instance_id: str
+    offer: Offer
+    key: TaskKey
+    client_token: str
+    node_token: str = field(repr=False)
+    state: InstanceState
+    requested_s: float
+    provider_id: str | None = None
+    max_price_usd_hour: float | None = None
+    address: str = ""
+    port: int = 0
+    launched_s: float | None = None
+    ready_s: float | None = None
+    ended_s: float | None = None
+    by_provider: bool = False
+    notice_s: float | None = None
+    rebalance: bool = False
+
+
+class Instances:
+    """The instances of a store. Writing needs a transaction."""
+
+    def __init__(self, database: Database, key: DeploymentKey) -> None:
+        self._database = database
+        self._key = key
+
+    def request(
+        self,
+        instance_id: str,
+        offer: Offer,
+        key: TaskKey,
+        *,
+        client_token: str,
+        node_token: str,
+        now_s: float,
+        max_price_usd_hour: float | None = None,
+    ) -> Instance:
+        """Keep what a provider will be asked for, before it is.
+
+        Raises:
+            StoreError: if the instance id or the client token is taken.
+        """
+        connection = self._database.writing
+        # Refused now, not when the instance is charged.
+        micro_usd_hour(offer.price_usd_hour)
+        micro_usd_hour(offer.on_demand_usd_hour)
+        taken = (instances.c.instance_id == instance_id) | (instances.c.client_token == client_token)
+        if connection.execute(select(instances.c.instance_id).where(taken)).first():
+            raise StoreError(
+                f"instance {instance_id} or its client token is there already: they are used once"
+            )
+        connection.execute(
+            insert(instances).values(
+                instance_id=instance_id,
+                provider=offer.provider,
+                client_token=client_token,
+                offer_id=offer.offer_id,
+                offer=asdict(offer),
+                job_id=key.job_id,
+                task=key.task,
+                state=InstanceState.REQUESTED.value,
+                address="",
+                port=0,
+                node_token=self._key.seal(node_token, _context(instance_id)),
+                max_price_usd_hour=max_price_usd_hour,
+                requested_s=now_s,
+                by_provider=False,
+                rebalance=False,
+            )
+        )
+        return self.get(instance_id)
+
+    def get(self, instance_id: str) -> Instance:
+        """One instance. Raises NotFoundError."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                select(instances).where(instances.c.instance_id == instance_id)
+            ).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no instance {instance_id!r}: see spotweave instances")
+        return self._instance(row)
+
+    def by_client_token(self, client_token: str) -> Instance | None:
+        """The one that was asked for with this token, if there is one."""
+        with self._database.read() as connection:
+            query = select(instances).where(instances.c.client_token == client_token)
+            row = connection.execute(query).one_or_none()
+        return None if row is None else self._instance(row)
+
+    def live(self) -> Sequence[Instance]:
+        """All that exist, or may, in the order of their requests."""
+        query = (
+            select(instances)
+            .where(instances.c.state != _GONE)
+            .order_by(instances.c.requested_s, instances.c.instance_id)
+        )
+        with self._database.read() as connection:
+            return [self._instance(row) for row in connection.execute(query)]
+
+    def of_job(self, job_id: str) -> Sequence[Instance]:
+        """All that a job ever had, in the order of their requests."""
+        query = (
+            select(instances)
+            .where(instances.c.job_id == job_id)
+            .order_by(instances.c.requested_s, instances.c.instance_id)
+        )
+        with self._database.read() as connection:
+            return [self._instance(row) for row in connection.execute(query)]
+
+    def latest(self, limit: int) -> Sequence[Instance]:
+        """The latest `limit` asked for, the newest first."""
+        query = (
+            select(instances)
+            .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return [self._instance(row) for row in connection.execute(query)]
+
+    def report(self, instance_id: str, report: InstanceReport, now_s: float) -> Instance:
+        """Keep what its provider says, and charge it if it has ended.
+
+        States never go back, whatever order reports come in; RUNNING waits for `ready`. Of an ended instance
+        the provider may still correct when and by whom it was ended: it is charged anew.
+
+        Returns:
+            The instance as it is now.
+
+        Raises:
+            NotFoundError: if there is no such instance.
+        """
+        known = self.get(instance_id)
+        told = report.state
+        if told is InstanceState.RUNNING and known.ready_s is None:
+            told = InstanceState.LAUNCHING
+        state = max(known.state, told, key=_ORDER.index)
+        ended = None
+        if state is InstanceState.TERMINATED:
+            ended = report.ended_s if report.ended_s is not None else known.ended_s
+            ended = max(report.launched_s, now_s if ended is None else ended)
+        values: dict[str, object] = {
+            "provider_id": report.instance_id,
+            "state": state.value,
+            "address": report.address or known.address,
+            "port": report.node_port or known.port,
+            "launched_s": report.launched_s,
+            "ended_s": ended,
+            "by_provider": report.by_provider or known.by_provider,
+            "notice_s": known.notice_s if report.notice_s is None else report.notice_s,
+            "rebalance": report.rebalance or known.rebalance,
+        }
+        self._write(instance_id, values)
+        now_known = self.get(instance_id)
+        if known.launched_s != report.launched_s:
+            charging.open_segments(self._database.writing, instance_id, now_known.offer, report.launched_s)
+        bill_changed = (known.launched_s, known.ended_s, known.by_provider) != (
+            now_known.launched_s,
+            now_known.ended_s,
+            now_known.by_provider,
+        )
+        if ended is not None and bill_changed:
+            charging.write_charges(self._database.writing, instance_id)
+        return now_known
+
+    def ready(self, instance_id: str, now_s: float) -> bool:
+        """Its node agent has answered. False if that was known, or it is ending. Raises NotFoundError."""
+        known = self.get(instance_id)
+        if known.ready_s is not None or known.state not in (InstanceState.REQUESTED, InstanceState.LAUNCHING):
+            return False
+        self._write(instance_id, {"ready_s": now_s, "state": InstanceState.RUNNING.value})
+        return True
+
+    def stopping(self, instance_id: str) -> bool:
+        """We are ending it. False if that was known, or it has ended. Raises NotFoundError."""
+        known = self.get(instance_id)
+        if known.state in (InstanceState.STOPPING, InstanceState.TERMINATED):
+            return False
+        self._write(instance_id, {"state": InstanceState.STOPPING.value})
+        return True
+
+    def noticed(self, instance_id: str, notice_s: float | None, *, rebalance: bool = False) -> bool:
+        """Its node agent saw a notice or a hint to leave. False if it is not new. Raises NotFoundError."""
+        known = self.get(instance_id)
+        notice = known.notice_s if notice_s is None else notice_s
+        hint = known.rebalance or rebalance
+        if (notice, hint) == (known.notice_s, known.rebalance):
+            return False
+        self._write(instance_id, {"notice_s": notice, "rebalance": hint})
+        return True
+
+    def ended(self, instance_id: str, ended_s: float, *, by_provider: bool = False) -> bool:
+        """It is gone, or was never launched; charge it. False if that was known. Raises NotFoundError."""
+        known = self.get(instance_id)
+        if known.state is InstanceState.TERMINATED:
+            return False
+        if known.launched_s is not None:
+            ended_s = max(known.launched_s, ended_s)
+        self._write(instance_id, {"state": _GONE, "ended_s": ended_s, "by_provider": by_provider})
+        charging.write_charges(self._database.writing, instance_id)
+        return True
+
+    def _write(self, instance_id: str, values: dict[str, object]) -> None:
+        statement = update(instances).where(instances.c.instance_id == instance_id).values(**values)
+        self._database.writing.execute(statement)
+
+    def _instance(self, row: Row[Any]) -> Instance:
+        values = dict(row._mapping)
+        del values["offer_id"], values["provider"]
+        values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))
+        values["offer"] = Offer(**values["offer"])
+        values["state"] = InstanceState(values["state"])
+        values["node_token"] = self._key.unseal(bytes(values["node_token"]), _context(values["instance_id"]))
+        return Instance(**values)
+
+
+def _context(instance_id: str) -> str:
+    return f"instance {instance_id}"

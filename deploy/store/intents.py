@@ -1,0 +1,175 @@
+"""Intents: what the scheduler is about to do, written before it does it and confirmed after.
+
+A scheduler that was killed in between finds its pending intents, looks what really runs, and does them again:
+each action is idempotent. Payloads name instances by their own ids; secrets are not repeated in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, func, insert, select, update
+
+from deploy.store.database import Database
+from deploy.store.errors import NotFoundError
+from deploy.store.schema import intents
+from deploy.store.values import Json, plain
+
+
+class IntentKind(StrEnum):
+    """What is to be done."""
+
+    LAUNCH = "launch"
+    TERMINATE = "terminate"
+    START = "start"
+    """An attempt at a task."""
+    STOP = "stop"
+    """An attempt at a task."""
+    DRAIN = "drain"
+
+
+class IntentState(StrEnum):
+    """Where it is."""
+
+    PENDING = "pending"
+    DONE = "done"
+    FAILED = "failed"
+    """Given up: trying again is vain."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Something to do.
+
+    Attributes:
+        intent_id: rising.
+        kind: what.
+        state: where it is.
+        payload: its arguments.
+        target: what it is done to (id of an instance or an attempt); no two pending ones of a kind share it.
+        attempts: how often it was tried in vain.
+        not_before_s: epoch seconds before which it is not tried again.
+        error: of the latest try.
+        created_s: epoch seconds.
+        ended_s: epoch seconds; None while it is pending.
+        decision_id: the decision behind it, if there is one.
+    """
+
+    intent_id: int
+    kind: IntentKind
+    state: IntentState
+    payload: Mapping[str, Any]
+    target: str
+    attempts: int
+    not_before_s: float
+    error: str
+    created_s: float
+    ended_s: float | None
+    decision_id: int | None
+
+
+def _intent(row: Row[Any]) -> Intent:
+    values = dict(row._mapping)
+    return Intent(**{**values, "kind": IntentKind(values["kind"]), "state": IntentState(values["state"])})
+
+
+class Intents:
+    """The intents of a store. Writing needs a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        kind: IntentKind,
+        target: str,
+        payload: Mapping[str, Json],
+        now_s: float,
+        *,
+        not_before_s: float = 0.0,
+        decision_id: int | None = None,
+    ) -> Intent:
+        """Intend something; if the same is pending for the same target, that intent is returned unchanged."""
+        connection = self._database.writing
+        same = (intents.c.kind == kind.value) & (intents.c.target == target) & (intents.c.state == "pending")
+        row = connection.execute(select(intents).where(same)).one_or_none()
+        if row is not None:
+            return _intent(row)
+        row = connection.execute(
+            insert(intents)
+            .values(
+                kind=kind.value,
+                state=IntentState.PENDING.value,
+                payload=dict(payload),
+                target=target,
+                attempts=0,
+                not_before_s=not_before_s,
+                error="",
+                created_s=now_s,
+                decision_id=decision_id,
+            )
+            .returning(intents)
+        ).one()
+        return _intent(row)
+
+    def get(self, intent_id: int) -> Intent:
+        """One intent. Raises NotFoundError."""
+        with self._database.read() as connection:
+            row = connection.execute(select(intents).where(intents.c.intent_id == intent_id)).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no intent {intent_id}")
+        return _intent(row)
+
+    def pending(self) -> Sequence[Intent]:
+        """All that are not done yet, the oldest first, whether due or not."""
+        query = select(intents).where(intents.c.state == "pending").order_by(intents.c.intent_id)
+        with self._database.read() as connection:
+            return [_intent(row) for row in connection.execute(query)]
+
+    def due(self, now_s: float, limit: int = 1000) -> Sequence[Intent]:
+        """Those that may be tried now, the oldest first."""
+        query = (
+            select(intents)
+            .where(intents.c.state == "pending", intents.c.not_before_s <= now_s)
+            .order_by(intents.c.intent_id)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return [_intent(row) for row in connection.execute(query)]
+
+    def done(self, intent_id: int, now_s: float) -> bool:
+        """It has been done. False if it was not pending any more."""
+        return self._leave(intent_id, state=IntentState.DONE.value, ended_s=now_s)
+
+    def failed(self, intent_id: int, error: str, now_s: float) -> bool:
+        """It is given up. False if it was not pending any more."""
+        return self._leave(
+            intent_id,
+            state=IntentState.FAILED.value,
+            ended_s=now_s,
+            error=plain(error),
+            attempts=intents.c.attempts + 1,
+        )
+
+    def retry(self, intent_id: int, error: str, not_before_s: float) -> bool:
+        """It was tried in vain and shall be tried again. False if it was not pending any more."""
+        return self._leave(
+            intent_id, error=plain(error), not_before_s=not_before_s, attempts=intents.c.attempts + 1
+        )
+
+    def counts(self) -> dict[IntentState, int]:
+        """How many are in each state."""
+        query = select(intents.c.state, func.count()).group_by(intents.c.state)
+        with self._database.read() as connection:
+            found = {IntentState(state): count for state, count in connection.execute(query)}
+        return {state: found.get(state, 0) for state in IntentState}
+
+    def _leave(self, intent_id: int, **values: object) -> bool:
+        pending = (intents.c.intent_id == intent_id) & (intents.c.state == "pending")
+        changed = self._database.writing.execute(update(intents).where(pending).values(**values)).rowcount
+        if not changed:
+            self.get(intent_id)
+        return bool(changed)

@@ -1,0 +1,183 @@
+"""Jobs: what users submitted, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Row, func, insert, select, update
+
+from deploy.model.jobs import JobSpec, JobState
+from deploy.store.database import Database
+from deploy.store.errors import NotFoundError, StoreError
+from deploy.store.schema import jobs, tasks
+from deploy.store.values import plain
+
+LIVE = tuple(state.value for state in JobState if state.live)
+_ENDED = tuple(state.value for state in JobState if not state.live)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the store knows it.
+
+    Attributes:
+        job_id: unique for ever.
+        spec: as submitted.
+        state: where it is in its life.
+        submitted_s: epoch seconds.
+        workdir: its folder on the scheduler's machine.
+        submitter: name of the token that submitted it.
+        request_id: the submitter's own name for the request, so that a repeated one gives the same job.
+        ended_s: epoch seconds; None while it is live.
+        user_failures: attempts that failed by the job's own fault.
+        reason: why it ended as it did, or why it waits.
+    """
+
+    job_id: str
+    spec: JobSpec
+    state: JobState
+    submitted_s: float
+    workdir: str
+    submitter: str
+    request_id: str | None = None
+    ended_s: float | None = None
+    user_failures: int = 0
+    reason: str = ""
+
+
+# The loop reads all live jobs in each pass, and a spec never changes.
+@lru_cache(maxsize=20_000)
+def _spec(text: str) -> JobSpec:
+    return JobSpec.model_validate_json(text)
+
+
+def _job(row: Row[Any]) -> Job:
+    values = dict(row._mapping)
+    return Job(**{**values, "spec": _spec(values["spec"]), "state": JobState(values["state"])})
+
+
+class Jobs:
+    """The jobs of a store. Writing needs a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, job: Job) -> Job:
+        """Keep a new job, and a waiting task for each of its units of decision.
+
+        Returns:
+            The job; or the earlier one of the same submitter with the same `request_id`.
+
+        Raises:
+            StoreError: if the job id is taken, or the request id was used with another spec.
+        """
+        connection = self._database.writing
+        if job.request_id is not None:
+            same = (jobs.c.submitter == job.submitter) & (jobs.c.request_id == job.request_id)
+            row = connection.execute(select(jobs).where(same)).one_or_none()
+            if row is not None:
+                earlier = _job(row)
+                if earlier.spec != job.spec:
+                    raise StoreError(
+                        f"request {job.request_id!r} submitted another job before ({earlier.job_id}): "
+                        "use a new request id for each job"
+                    )
+                return earlier
+        if connection.execute(select(jobs.c.job_id).where(jobs.c.job_id == job.job_id)).first():
+            raise StoreError(f"there is a job {job.job_id} already: job ids are used once")
+        connection.execute(
+            insert(jobs).values(
+                job_id=job.job_id,
+                spec=job.spec.model_dump_json(),
+                state=job.state.value,
+                submitted_s=job.submitted_s,
+                ended_s=job.ended_s,
+                workdir=job.workdir,
+                submitter=job.submitter,
+                request_id=job.request_id,
+                user_failures=job.user_failures,
+                reason=plain(job.reason),
+            )
+        )
+        waiting = {
+            "job_id": job.job_id,
+            "attempt": 0,
+            "phase": None,
+            "progress": 0.0,
+            "saved": 0.0,
+            "instances": [],
+            "misses": 0,
+            "executions_done": 0,
+            "message": "",
+            "details": {},
+            "waiting_since_s": job.submitted_s,
+            "losses": 0,
+            "not_before_s": 0.0,
+        }
+        connection.execute(
+            insert(tasks),
+            [{**waiting, "task": name, "position": at} for at, name in enumerate(job.spec.tasks)],
+        )
+        return job
+
+    def get(self, job_id: str) -> Job:
+        """One job. Raises NotFoundError."""
+        with self._database.read() as connection:
+            row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no job {job_id!r}: see spotweave jobs")
+        return _job(row)
+
+    def live(self) -> Sequence[Job]:
+        """All that may still change, in the order of their submission."""
+        query = select(jobs).where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
+        with self._database.read() as connection:
+            return [_job(row) for row in connection.execute(query)]
+
+    def latest(self, limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
+        """The latest `limit` submitted ones (in these states), the newest first."""
+        query = select(jobs).order_by(jobs.c.submitted_s.desc(), jobs.c.job_id.desc()).limit(limit)
+        if states is not None:
+            query = query.where(jobs.c.state.in_([state.value for state in states]))
+        with self._database.read() as connection:
+            return [_job(row) for row in connection.execute(query)]
+
+    def counts(self) -> dict[JobState, int]:
+        """How many are in each state."""
+        query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        with self._database.read() as connection:
+            found = {JobState(state): count for state, count in connection.execute(query)}
+        return {state: found.get(state, 0) for state in JobState}
+
+    def set_state(self, job_id: str, state: JobState, now_s: float, reason: str = "") -> bool:
+        """Move a job to another state; an end state ends it now.
+
+        Returns:
+            False if nothing changed: it is in this state, or has ended (ends are final).
+
+        Raises:
+            NotFoundError: if there is no such job.
+        """
+        values = {
+            "state": state.value,
+            "reason": plain(reason),
+            "ended_s": None if state.live else now_s,
+        }
+        changed = self._database.writing.execute(
+            update(jobs)
+            .where(jobs.c.job_id == job_id, jobs.c.state.not_in((*_ENDED, state.value)))
+            .values(**values)
+        ).rowcount
+        if not changed:
+            self.get(job_id)
+        return bool(changed)
+
+    def count_user_failure(self, job_id: str) -> int:
+        """One more attempt failed by the job's own fault. Returns how many did. Raises NotFoundError."""
+        self._database.writing.execute(
+            update(jobs).where(jobs.c.job_id == job_id).values(user_failures=jobs.c.user_failures + 1)
+        )
+        return self.get(job_id).user_failures

@@ -1,0 +1,81 @@
+"""Locks between processes that end with their holder, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from deploy.store.errors import StoreError
+
+
+class FileLock:
+    """An exclusive lock on a file of its own; the kernel lets it go when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def acquire(self, *, wait: bool) -> bool:
+        """Take it; without `wait`, False if another process (or another FileLock of this one) holds it.
+
+        Raises:
+            StoreError: if the file cannot be made.
+        """
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"cannot lock {self._path}: {error.strerror}. The store needs a directory it may write to"
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        return True
+
+    def held(self) -> bool:
+        """Whether it is held."""
+        return self._handle is not None
+
+    def release(self) -> None:
+        """Let it go. The file stays: removing it would let two processes lock two files of one name."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+class SessionLock:
+    """An advisory lock of a PostgreSQL session; the server lets it go when the connection ends."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
+        self._number = number
+
+    def acquire(self) -> bool:
+        """Take it; False if another session holds it. Then the connection is closed."""
+        taken = self._connection.scalar(text("SELECT pg_try_advisory_lock(:n)"), {"n": self._number})
+        if not taken:
+            self._connection.close()
+        return bool(taken)
+
+    def held(self) -> bool:
+        """Whether the session still lives; if not, someone else may hold the lock by now."""
+        try:
+            return bool(self._connection.scalar(text("SELECT 1")) == 1)
+        except DBAPIError:
+            return False
+
+    def release(self) -> None:
+        """Let it go."""
+        # The connection must not go back into the pool, where it would hold the lock.
+        self._connection.invalidate()
+        self._connection.close()

@@ -1,0 +1,1 @@
+"""Alembic's folder: `env.py` runs what lies in `versions`."""

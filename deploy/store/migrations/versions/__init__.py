@@ -1,0 +1,1 @@
+"""One file per version of the tables, in order; a released one never changes."""

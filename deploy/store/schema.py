@@ -1,0 +1,230 @@
+"""The tables, as they are now. How a database of an earlier version gets there: `migrations/versions`.
+
+Times are epoch seconds. Prices and money are integers as in `deploy.billing`. Values of state columns are
+those of the enumerations in `deploy.model` and beside the facade's methods.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+VERSION_TABLE = "schema_version"
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only where the column is exactly INTEGER.
+_Number = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _numbered(name: str) -> Column[int]:
+    return Column(name, _Number, primary_key=True, autoincrement=True)
+
+
+deployment = Table(
+    "deployment",
+    metadata,
+    Column("row", Integer, primary_key=True, autoincrement=False),
+    Column("deployment_id", Text, nullable=False),
+    Column("schema_version", Text, nullable=False),
+    Column("key_mark", Text, nullable=False),
+    Column("created_s", Double, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("spec", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("submitted_s", Double, nullable=False),
+    Column("ended_s", Double),
+    Column("workdir", Text, nullable=False),
+    Column("submitter", Text, nullable=False),
+    Column("request_id", Text),
+    Column("user_failures", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index("ix_jobs_state_submitted_s", "state", "submitted_s"),
+    Index("uq_jobs_submitter_request_id", "submitter", "request_id", unique=True),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
+    Column("task", Text, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("phase", Text),
+    Column("progress", Double, nullable=False),
+    Column("saved", Double, nullable=False),
+    Column("instances", JSON, nullable=False),
+    Column("misses", Integer, nullable=False),
+    Column("executions_done", Integer, nullable=False),
+    Column("last_execution_s", Double),
+    Column("round_left_s", Double),
+    Column("message", Text, nullable=False),
+    Column("details", JSON, nullable=False),
+    Column("reported_s", Double),
+    Column("waiting_since_s", Double),
+    Column("losses", Integer, nullable=False),
+    Column("not_before_s", Double, nullable=False),
+)
+
+instances = Table(
+    "instances",
+    metadata,
+    Column("instance_id", Text, primary_key=True),
+    Column("provider", Text, nullable=False),
+    Column("provider_id", Text),
+    Column("client_token", Text, nullable=False),
+    Column("offer_id", Text, nullable=False),
+    Column("offer", JSON, nullable=False),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
+    Column("task", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("node_token", LargeBinary, nullable=False),
+    Column("max_price_usd_hour", Double),
+    Column("requested_s", Double, nullable=False),
+    Column("launched_s", Double),
+    Column("ready_s", Double),
+    Column("ended_s", Double),
+    Column("by_provider", Boolean, nullable=False),
+    Column("notice_s", Double),
+    Column("rebalance", Boolean, nullable=False),
+    Index("ix_instances_state", "state"),
+    Index("ix_instances_job_id", "job_id"),
+    Index("uq_instances_provider_provider_id", "provider", "provider_id", unique=True),
+    Index("uq_instances_client_token", "client_token", unique=True),
+)
+
+price_segments = Table(
+    "price_segments",
+    metadata,
+    Column("instance_id", ForeignKey("instances.instance_id"), primary_key=True),
+    Column("start_s", Double, primary_key=True),
+    Column("price_micro_usd_hour", BigInteger, nullable=False),
+)
+
+# What ended instances have cost, so that sums need not go through every bill; `Costs.audit` recomputes them.
+charges = Table(
+    "charges",
+    metadata,
+    Column("instance_id", ForeignKey("instances.instance_id"), primary_key=True),
+    Column("day", Text, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("market", Text, nullable=False),
+    Column("seconds", BigInteger, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Column("on_demand", BigInteger, nullable=False),
+    Index("ix_charges_job_id", "job_id"),
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    _numbered("intent_id"),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("not_before_s", Double, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("created_s", Double, nullable=False),
+    Column("ended_s", Double),
+    Column("decision_id", BigInteger),
+    Index(
+        "uq_intents_pending",
+        "kind",
+        "target",
+        unique=True,
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    _numbered("decision_id"),
+    Column("time_s", Double, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("job_id", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("candidates", JSON, nullable=False),
+    Column("chosen", Text),
+    Column("latency_s", Double, nullable=False),
+    Column("shadow_policy", Text),
+    Column("shadow_choice", Text),
+    Column("shadow_difference", Double),
+    Index("ix_decisions_job_id", "job_id", "decision_id"),
+    Index("ix_decisions_time_s", "time_s"),
+    sqlite_autoincrement=True,
+)
+
+events = Table(
+    "events",
+    metadata,
+    _numbered("sequence"),
+    Column("time_s", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("job_id", Text),
+    Column("task", Text),
+    Column("instance_id", Text),
+    Column("decision_id", BigInteger),
+    Column("data", JSON, nullable=False),
+    Index("ix_events_job_id", "job_id", "sequence"),
+    Index("ix_events_time_s", "time_s"),
+    sqlite_autoincrement=True,
+)
+
+prices = Table(
+    "prices",
+    metadata,
+    Column("offer_id", Text, primary_key=True),
+    Column("seen_s", Double, primary_key=True),
+    Column("price_micro_usd_hour", BigInteger, nullable=False),
+    Column("on_demand_micro_usd_hour", BigInteger, nullable=False),
+    Column("available", Boolean, nullable=False),
+    Index("ix_prices_seen_s", "seen_s"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_s", Double, nullable=False),
+    Column("expires_s", Double),
+    Column("revoked_s", Double),
+    Column("last_used_s", Double),
+)

@@ -1,0 +1,178 @@
+"""The durable store of one deployment: a face for each noun, and transactions over all of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import insert, select, update
+
+from deploy.security.keys import DeploymentKey
+from deploy.store import migrate
+from deploy.store.backup import backup
+from deploy.store.costs import Costs
+from deploy.store.database import Database, Lock
+from deploy.store.decisions import Decisions
+from deploy.store.errors import StoreDamagedError, StoreError
+from deploy.store.events import Events
+from deploy.store.instances import Instances
+from deploy.store.intents import Intents
+from deploy.store.jobs import Jobs
+from deploy.store.locks import FileLock
+from deploy.store.prices import Prices
+from deploy.store.retention import Retention, prune
+from deploy.store.schema import deployment
+from deploy.store.tasks import Tasks
+from deploy.store.tokens import Tokens
+
+
+class Store:
+    """What must survive. Safe to use from several threads and processes; made by `Store.open`.
+
+    Reading methods see what was committed, each of one moment; `snapshot` joins several to one moment.
+    Writing methods need `transaction`, which says what belongs together. Neither may hold an `await`.
+
+        with store.transaction():
+            instance = store.instances.request(...)
+            store.intents.add(IntentKind.LAUNCH, instance.instance_id, {}, now_s)
+            store.events.add("instance.requested", now_s, instance_id=instance.instance_id)
+        ...launch...
+        with store.transaction():
+            store.intents.done(intent.intent_id, now_s)
+
+    Attributes:
+        jobs, tasks, instances, intents, decisions, events, prices, costs, tokens: the nouns.
+        key: seals secrets.
+        deployment_id: made with the database; tags everything that this deployment rents.
+    """
+
+    def __init__(self, database: Database, key: DeploymentKey, deployment_id: str) -> None:
+        self._database = database
+        self.key = key
+        self.deployment_id = deployment_id
+        self.jobs = Jobs(database)
+        self.tasks = Tasks(database)
+        self.instances = Instances(database, key)
+        self.intents = Intents(database)
+        self.decisions = Decisions(database)
+        self.events = Events(database)
+        self.prices = Prices(database)
+        self.costs = Costs(database)
+        self.tokens = Tokens(database)
+
+    @classmethod
+    def open(cls, url: str, now_s: float, *, key_file: Path | None = None, durable: bool = True) -> Store:
+        """Open a database; make one where there is none, upgrade one of an earlier version.
+
+        Args:
+            url: "sqlite:///PATH" (WAL, synced at each commit) or "postgresql://USER@HOST/NAME".
+            now_s: epoch seconds.
+            key_file: of the deployment; made with a new database. Default for SQLite: PATH.key.
+            durable: see `Database`.
+
+        Raises:
+            StoreError: if it cannot be opened. StoreDamagedError for a database that is corrupt, another
+                program's, or newer than this program; nothing was changed then.
+            SecurityError: if the key file is missing or others may read it.
+        """
+        database = Database(url, durable=durable)
+        try:
+            if database.path is None:
+                return cls._prepared(database, key_file, now_s)
+            # Not the database's own lock: making the file and turning WAL on cannot be in a transaction.
+            opening = FileLock(database.path.with_name(database.path.name + ".lock"))
+            opening.acquire(wait=True)
+            try:
+                database.prepare_file()
+                return cls._prepared(
+                    database, key_file or database.path.with_name(f"{database.path.name}.key"), now_s
+                )
+            finally:
+                opening.release()
+        except BaseException:
+            database.close()
+            raise
+
+    @classmethod
+    def _prepared(cls, database: Database, key_file: Path | None, now_s: float) -> Store:
+        if key_file is None:
+            raise StoreError(
+                f"the database {database.where} was given without a key file: name one on this machine "
+                "(it is made with a new database)"
+            )
+        with database.transaction() as connection:
+            migrate.upgrade(connection, database.where)
+            row = connection.execute(select(deployment)).one_or_none()
+            key = DeploymentKey.load(key_file, create=row is None)
+            if row is None:
+                deployment_id = f"sw-{secrets.token_hex(6)}"
+                connection.execute(
+                    insert(deployment).values(
+                        row=1,
+                        deployment_id=deployment_id,
+                        schema_version=migrate.newest_version(),
+                        key_mark=key.mark,
+                        created_s=now_s,
+                    )
+                )
+                return cls(database, key, deployment_id)
+            if row.key_mark != key.mark:
+                raise StoreDamagedError(
+                    f"the key file {key_file} does not belong to the database {database.where}: "
+                    "restore the one that was backed up with it"
+                )
+            if row.schema_version != migrate.newest_version():
+                connection.execute(update(deployment).values(schema_version=migrate.newest_version()))
+            return cls(database, key, row.deployment_id)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is written in it is on the disk when it ends, or not at all. See `Database.transaction`."""
+        with self._database.transaction():
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read in it is of one moment. See `Database.snapshot`."""
+        with self._database.snapshot():
+            yield
+
+    def lead(self) -> Lock:
+        """Become the one scheduler that acts for this deployment, until released or until this process ends.
+
+        Raises:
+            StoreError: if another scheduler is.
+        """
+        lock = self._database.lead()
+        if lock is None:
+            raise StoreError(
+                f"another scheduler works with the database {self._database.where}: stop it first, or give "
+                "this one a database of its own"
+            )
+        return lock
+
+    def check(self) -> None:
+        """Whether the database answers. Raises StoreError (for /readyz)."""
+        with self._database.read() as connection:
+            connection.execute(select(deployment.c.row)).one()
+
+    def backup(self, destination: Path) -> None:
+        """Copy a SQLite database to a new file while it is used. Raises StoreError; see `backup.backup`."""
+        backup(self._database, destination)
+
+    def prune(self, now_s: float, retention: Retention | None = None) -> dict[str, int]:
+        """Remove rows that are older than what is kept. Returns how many of each table."""
+        with self._database.transaction():
+            return prune(self._database, now_s, retention or Retention())
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

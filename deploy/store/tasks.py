@@ -1,0 +1,174 @@
+"""Tasks: units of decision, their attempts and what was last heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, select, update
+
+from deploy.model.jobs import TaskKey
+from deploy.model.tasks import Phase, TaskReport
+from deploy.store.database import Database
+from deploy.store.errors import NotFoundError
+from deploy.store.jobs import LIVE
+from deploy.store.schema import jobs, tasks
+from deploy.store.values import plain
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as the store knows it.
+
+    Attributes:
+        key: which.
+        attempt: number of the latest try, 0 before the first.
+        phase: of that attempt; None while the task waits for a place.
+        progress, saved, misses, executions_done, last_execution_s, round_left_s, message, details: as in the
+            latest `TaskReport`.
+        instances: own ids of the instances that it has.
+        reported_s: epoch seconds of the latest report.
+        waiting_since_s: since when it waits for a place; None while it has one.
+        losses: attempts lost in a row, for the back-off.
+        not_before_s: epoch seconds before which it shall not be placed again.
+    """
+
+    key: TaskKey
+    attempt: int
+    phase: Phase | None
+    progress: float
+    saved: float
+    instances: tuple[str, ...]
+    misses: int
+    executions_done: int
+    last_execution_s: float | None
+    round_left_s: float | None
+    message: str
+    reported_s: float | None
+    waiting_since_s: float | None
+    losses: int
+    not_before_s: float
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+def _task(row: Row[Any]) -> Task:
+    values = dict(row._mapping)
+    key = TaskKey(values.pop("job_id"), values.pop("task"))
+    phase = values.pop("phase")
+    del values["position"]
+    instances = tuple(values.pop("instances"))
+    return Task(key=key, phase=None if phase is None else Phase(phase), instances=instances, **values)
+
+
+def _is(key: TaskKey) -> ColumnElement[bool]:
+    return (tasks.c.job_id == key.job_id) & (tasks.c.task == key.task)
+
+
+class Tasks:
+    """The tasks of a store. Writing needs a transaction; `Jobs.add` makes them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, key: TaskKey) -> Task:
+        """One task. Raises NotFoundError."""
+        with self._database.read() as connection:
+            row = connection.execute(select(tasks).where(_is(key))).one_or_none()
+        if row is None:
+            raise NotFoundError(f"job {key.job_id!r} has no task {key.task!r}: see spotweave jobs")
+        return _task(row)
+
+    def of_job(self, job_id: str) -> Sequence[Task]:
+        """All of a job, in the order of its spec."""
+        query = select(tasks).where(tasks.c.job_id == job_id).order_by(tasks.c.position)
+        with self._database.read() as connection:
+            return [_task(row) for row in connection.execute(query)]
+
+    def live(self) -> Sequence[Task]:
+        """All of live jobs, in the order of the jobs' submission and of the spec."""
+        query = (
+            select(tasks)
+            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            .where(jobs.c.state.in_(LIVE))
+            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
+        )
+        with self._database.read() as connection:
+            return [_task(row) for row in connection.execute(query)]
+
+    def begin(self, key: TaskKey, instances: Sequence[str], now_s: float) -> int:
+        """An attempt on these instances. Returns its number; that never goes back. Raises NotFoundError."""
+        attempt = self.get(key).attempt + 1
+        self._write(
+            key,
+            attempt=attempt,
+            phase=Phase.STARTING.value,
+            instances=list(instances),
+            reported_s=now_s,
+            waiting_since_s=None,
+            message="",
+        )
+        return attempt
+
+    def set_instances(self, key: TaskKey, instances: Sequence[str]) -> None:
+        """The attempt goes on with other instances (one more, or one less). Raises NotFoundError."""
+        self._write(key, instances=list(instances))
+
+    def report(self, report: TaskReport, now_s: float) -> bool:
+        """Keep what a runner says.
+
+        Returns:
+            False if it was not kept: it is about another attempt, or that attempt has ended (ends are final).
+
+        Raises:
+            NotFoundError: if there is no such task.
+        """
+        task = self.get(report.key)
+        if report.attempt != task.attempt or task.phase is None or task.phase.ended:
+            return False
+        self._write(
+            report.key,
+            phase=report.phase.value,
+            progress=report.progress,
+            saved=report.saved,
+            misses=report.misses,
+            executions_done=report.executions_done,
+            last_execution_s=report.last_execution_s,
+            round_left_s=report.round_left_s,
+            message=plain(report.message),
+            details={plain(name): plain(value) for name, value in report.details.items()},
+            reported_s=now_s,
+        )
+        return True
+
+    def requeue(self, key: TaskKey, now_s: float, *, lost: bool, not_before_s: float = 0.0) -> int:
+        """The attempt is over, or never began: the task waits for a place again, from what was saved.
+
+        Args:
+            key: which task.
+            now_s: since when it waits.
+            lost: whether an attempt was lost; else the losses in a row are forgotten.
+            not_before_s: epoch seconds before which it shall not be placed again.
+
+        Returns:
+            How many attempts were lost in a row.
+
+        Raises:
+            NotFoundError: if there is no such task.
+        """
+        task = self.get(key)
+        losses = task.losses + 1 if lost else 0
+        self._write(
+            key,
+            phase=None,
+            instances=[],
+            progress=task.saved,
+            waiting_since_s=now_s,
+            losses=losses,
+            not_before_s=not_before_s,
+        )
+        return losses
+
+    def _write(self, key: TaskKey, **values: object) -> None:
+        if not self._database.writing.execute(update(tasks).where(_is(key)).values(**values)).rowcount:
+            self.get(key)

@@ -1,0 +1,55 @@
+"""Records of access tokens; `deploy.security.tokens` makes and checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, insert, select, update
+
+from deploy.security.roles import Role, TokenRecord
+from deploy.store.database import Database
+from deploy.store.schema import tokens
+
+
+def _record(row: Row[Any]) -> TokenRecord:
+    values = dict(row._mapping)
+    return TokenRecord(**{**values, "role": Role(values["role"]), "digest": bytes(values["digest"])})
+
+
+class Tokens:
+    """The token records of a store. Writing needs a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, record: TokenRecord) -> None:
+        """Keep a new one."""
+        names = [column.name for column in tokens.columns if column.name != "role"]
+        values = {name: getattr(record, name) for name in names}
+        self._database.writing.execute(insert(tokens).values(role=record.role.value, **values))
+
+    def get(self, token_id: str) -> TokenRecord | None:
+        """One, if there is one."""
+        with self._database.read() as connection:
+            row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).one_or_none()
+        return None if row is None else _record(row)
+
+    def all(self) -> Sequence[TokenRecord]:
+        """Every one, the oldest first."""
+        query = select(tokens).order_by(tokens.c.created_s, tokens.c.token_id)
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
+    def revoke(self, token_id: str, now_s: float) -> bool:
+        """Make it invalid for ever; False if there is none such. The first revocation's time stays."""
+        found = self.get(token_id)
+        if found is not None and found.revoked_s is None:
+            statement = update(tokens).where(tokens.c.token_id == token_id).values(revoked_s=now_s)
+            self._database.writing.execute(statement)
+        return found is not None
+
+    def used(self, token_id: str, now_s: float) -> None:
+        """Note its use."""
+        statement = update(tokens).where(tokens.c.token_id == token_id).values(last_used_s=now_s)
+        self._database.writing.execute(statement)

@@ -1,0 +1,20 @@
+"""What goes into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json] | None"
+"""Anything that JSON can hold; NaN and infinity it cannot."""
+
+MAX_TEXT = 4_000
+
+
+def plain(text: str) -> str:
+    """A message as both databases can hold it: no NUL, no lone surrogates, at most `MAX_TEXT` characters.
+
+    Messages come from logs of users' programs, and a byte in them must not stop the scheduler.
+    """
+    cleaned = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
+    return cleaned if len(cleaned) <= MAX_TEXT else cleaned[: MAX_TEXT - 1] + "…"
