@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from envs.simulation.market import columns as at
+from envs.simulation.market.episodes import Tasks
 from envs.simulation.market.state import Phase
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
-from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, federated_story, series
+from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, federated_story, one_job, series, story
 from tests.envs.test_market_stories import decide, now, pair, seen, shown
 
 POOL = replace(ON_DEMAND, launch_s=0, quota=8)
@@ -265,6 +266,32 @@ def test_an_application_that_all_clients_leave_is_over_and_late() -> None:
     assert metrics["applications_late"] == metrics["misses"] == metrics["clients_left"] == 1
     assert metrics["cost_usd_eq"] == pytest.approx(25 + 2000 / HOUR + 0.25 * metrics["delay_hours"])
     assert metrics["delay_hours"] == pytest.approx((1000 - HOUR / 3) / HOUR)
+
+
+def test_an_application_that_is_over_makes_room_in_the_owned_cluster() -> None:
+    """Its server held one of three executors, for all of which another job waits there."""
+    facts = {"category": Category.FEDERATED}
+    jobs = [one_job(**facts, standard_s=10), one_job(**facts, data_gb=9.0, home=1), one_job(executors=3)]
+    tasks = Tasks(
+        server=np.array([0, 0, 2]),
+        clients=np.array([1, 1, 0]),
+        cold_s=np.zeros(3, np.int64),
+        budget_usd=np.array([0.0, 1.5, 0.0]),
+        whole_s=np.array([HOUR, 0, 0]),
+    )
+    # A client that waits finds that the price has doubled: its budget pays an hour nowhere any more.
+    far = replace(OWNED, region="far", quota=3)
+    prices = {1: series((0, 1.0), (100, 2.0))}
+    world = story(jobs, [far, POOL], prices=prices, tasks=tasks, egress=1.0, decision_interval_s=100)
+    decide(world, 0, 0)
+    decide(world, 2, 0)
+    decide(world, 1, NONE)
+    assert now(world) == 0  # asked again: the server runs
+    decide(world, 1, NONE)
+    assert not shown(world)
+    assert world.metrics(0)["clients_left"] == 1
+    assert state(world, 2, at.FINISH_S) == 100 + HOUR
+    assert not world.truncated(0)
 
 
 @pytest.mark.parametrize(("allowance_s", "late"), [(1220, 0), (1219, 1)])

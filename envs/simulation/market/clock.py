@@ -179,6 +179,8 @@ def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         job_arrives(lanes, episodes, lane, job)
     if rules.federated == 1:
         dismiss_broke(lanes, episodes, offers, rules, lane)
+        if lanes.lane[lane, at.QUEUE_N] > 0:  # the server of an application that is over made room
+            serve_queues(lanes, episodes, offers, rules, lane)
 
 
 @inner

@@ -18,7 +18,7 @@ from envs.simulation.market.episodes import (
     grow,
     store,
 )
-from envs.simulation.market.ledger import objective, system_totals
+from envs.simulation.market.ledger import system_totals
 from envs.simulation.market.metrics import episode_metrics, higher_is_better, metrics_of
 from envs.simulation.market.observation import observe_lane
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
@@ -147,8 +147,6 @@ class MarketWorld:
         store(self.episodes, slot, episode)
         clear_lane(self.lanes, lane, slot, n)
         advance(self.lanes, self.episodes, self.offers, self.rules, lane)
-        start = objective(self.lanes, self.episodes, self.offers, self.rules, lane)
-        self.lanes.lane_real[lane, at.OBJECTIVE] = start
         self._show(lane)
 
     def step(
