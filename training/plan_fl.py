@@ -54,8 +54,8 @@ def plan_document(federation: Federation, alpha: float, found: InitialMapping) -
         "gap": found.gap,
         "proved_optimal": found.proved,
         "solver_s": found.seconds,
-        "best": _plan_document(federation, found.best),
-        "runners_up": [_plan_document(federation, plan) for plan in found.runners_up],
+        "best": placement_document(federation, found.best),
+        "runners_up": [placement_document(federation, plan) for plan in found.runners_up],
     }
 
 
@@ -63,7 +63,7 @@ def plan_text(federation: Federation, alpha: float, found: InitialMapping) -> st
     """The answer for people."""
     rounds = federation.application.rounds
     lines = [f"{federation.application.name}: {len(federation.application.clients)} clients, {rounds} rounds"]
-    lines += _table(
+    lines += table(
         ("task", "provider", "region", "VM type", "product", "market", "USD/hour"), _tasks(federation, found)
     )
     best = found.best.outcome
@@ -71,15 +71,15 @@ def plan_text(federation: Federation, alpha: float, found: InitialMapping) -> st
     lines += [
         "",
         f"one round    {best.round_s:.2f} s    {best.round_usd:.4f} USD",
-        f"all {rounds} rounds    {best.total_s:.2f} s ({_clock(best.total_s)})    {best.total_usd:.2f} USD",
+        f"all {rounds} rounds    {best.total_s:.2f} s ({clock(best.total_s)})    {best.total_usd:.2f} USD",
         f"objective    {best.objective:.6f} (alpha {alpha:g}), {proof} in {found.seconds:.2f} s",
     ]
     if found.runners_up:
         rows: list[tuple[str, ...]] = [
             (
                 str(rank),
-                _server(federation, plan),
-                _clients(federation, plan),
+                server_text(federation, plan),
+                clients_text(federation, plan),
                 f"{plan.outcome.round_s:.2f}",
                 f"{plan.outcome.round_usd:.4f}",
                 _behind(plan, found.best),
@@ -87,7 +87,7 @@ def plan_text(federation: Federation, alpha: float, found: InitialMapping) -> st
             for rank, plan in enumerate(found.runners_up, 2)
         ]
         headings = ("rank", "server", "clients", "s per round", "USD per round", "objective")
-        lines += ["", "runners-up (equal clients may be exchanged)", *_table(headings, rows)]
+        lines += ["", "runners-up (equal clients may be exchanged)", *table(headings, rows)]
     return "\n".join(lines)
 
 
@@ -116,7 +116,8 @@ def _place(federation: Federation, vm_type: int, market: Market) -> tuple[str, .
     return provider, vm.region, vm.name, vm.product, market.replace("_", " "), f"{vm.usd_hour(market):.4f}"
 
 
-def _plan_document(federation: Federation, plan: Plan) -> dict[str, Any]:
+def placement_document(federation: Federation, plan: Plan) -> dict[str, Any]:
+    """Where every task is, and the placement's figures."""
     clouds, outcome = federation.clouds, plan.outcome
 
     def task(name: str, vm_type: int, market: Market) -> dict[str, Any]:
@@ -145,16 +146,19 @@ def _plan_document(federation: Federation, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _server(federation: Federation, plan: Plan) -> str:
+def server_text(federation: Federation, plan: Plan) -> str:
+    """The server's VM type."""
     return federation.clouds.vm_types[plan.placement.server].name
 
 
-def _clients(federation: Federation, plan: Plan) -> str:
+def clients_text(federation: Federation, plan: Plan) -> str:
+    """How many clients are on which VM types."""
     counted = Counter(federation.clouds.vm_types[vm_type].name for vm_type in plan.placement.clients)
     return ", ".join(f"{number} {name}" for name, number in counted.items())
 
 
-def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines with aligned columns."""
     widths = [max(len(row[k]) for row in (headings, *rows)) for k in range(len(headings))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -162,7 +166,8 @@ def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
