@@ -37,6 +37,8 @@ def _be_born(folder: Path) -> bool:
 
 def main() -> int:
     """Fork the instance, wait for its birth, leave."""
+    # Nobody else on this machine reads what an instance writes.
+    os.umask(0o077)
     state, name = Path(sys.argv[1]), sys.argv[2]
     folder = state / "instances" / name
     reading, writing = os.pipe()

@@ -1,0 +1,494 @@
+"""The node agent: real agents on loopback addresses, real processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.node import procfs
+from deploy.node.api import ProcessSpec, Signal
+from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
+from deploy.node.config import ConfigError, load_config
+from deploy.providers.local.metadata import MetadataServer
+from deploy.providers.local.records import Fate
+from tests.deploy.node.agents import ROOT, AgentProcess, agents, loopback_address, tagged, wait_until
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    with AgentProcess(tmp_path) as started:
+        yield started
+
+
+def shell(process_id: str, script: str, grace_s: float = 30.0, stop: Signal = "TERM") -> ProcessSpec:
+    argv = ("sh", "-c", script)
+    return ProcessSpec(process_id=process_id, argv=argv, stop_grace_s=grace_s, stop_signal=stop)
+
+
+def ended(client: NodeClient, process_id: str) -> int | None:
+    """Wait for a process's end; its exit code."""
+    wait_until(lambda: client.process(process_id).state != "running")
+    return client.process(process_id).exit_code
+
+
+def test_a_process_runs_in_the_working_folder_and_is_remembered(agent: AgentProcess) -> None:
+    before = time.time()
+    started = agent.client.start_process(shell("p", "echo out; echo err >&2; pwd; exit 7"))
+    assert started.pid > 0
+    assert ended(agent.client, "p") == 7
+    status = agent.client.process("p")
+    assert status.state == "exited"
+    assert status.ended_s is not None
+    assert before <= status.started_s <= status.ended_s <= time.time()
+    assert agent.client.log("p").decode().splitlines() == ["out", "err", str(agent.workdir)]
+    assert agent.client.status().processes == (status,)
+
+
+def test_the_same_id_again_changes_nothing(agent: AgentProcess) -> None:
+    first = agent.client.start_process(shell("p", "echo once; sleep 1000"))
+    assert agent.client.start_process(shell("p", "echo twice")) == first
+    agent.client.stop_process("p", wait_s=30)
+    assert agent.client.start_process(shell("p", "echo twice")).exit_code == -signal.SIGTERM
+    assert agent.client.log("p") == b"once\n"
+
+
+def test_the_environment_is_small_and_bears_the_node(agent: AgentProcess) -> None:
+    spec = ProcessSpec(process_id="p", argv=("env",), env={"COLOUR": "blue", "SPOTWEAVE_NODE_ID": "another"})
+    agent.client.start_process(spec)
+    assert ended(agent.client, "p") == 0
+    given = dict(line.split("=", 1) for line in agent.client.log("p").decode().splitlines())
+    assert set(given) == {"PATH", "HOME", "LANG", "COLOUR", "SPOTWEAVE_NODE_ID", "SPOTWEAVE_PROCESS_ID"}
+    assert given["COLOUR"] == "blue"
+    assert given["SPOTWEAVE_NODE_ID"] == agent.instance_id
+    assert given["HOME"] == str(agent.workdir)
+
+
+def test_arguments_never_meet_a_shell(agent: AgentProcess) -> None:
+    spec = ProcessSpec(process_id="p", argv=("printf", "%s", "$(touch broken); `id` *"))
+    agent.client.start_process(spec)
+    assert ended(agent.client, "p") == 0
+    assert agent.client.log("p") == b"$(touch broken); `id` *"
+    assert not (agent.workdir / "broken").exists()
+
+
+def test_a_command_that_cannot_start_is_refused_and_its_id_stays_free(agent: AgentProcess) -> None:
+    with pytest.raises(NodeRefused, match="no-such-command: No such file") as caught:
+        agent.client.start_process(ProcessSpec(process_id="p", argv=("no-such-command",)))
+    assert caught.value.code == 422
+    assert agent.client.status().processes == ()
+    agent.client.start_process(shell("p", "exit 0"))
+    assert ended(agent.client, "p") == 0
+
+
+def test_stopping_is_polite_first_then_certain(agent: AgentProcess) -> None:
+    agent.client.start_process(
+        shell("good", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
+    )
+    agent.client.start_process(
+        shell("bad", "trap '' TERM; echo up; setsid sleep 1000 & while :; do sleep 0.05; done", grace_s=0.3)
+    )
+    for name in ("good", "bad"):
+        wait_until(lambda name=name: agent.client.log(name) == b"up\n")  # type: ignore[misc]
+    assert agent.client.stop_process("good", wait_s=30).exit_code == 5
+    assert agent.client.log("good") == b"up\nbye\n"
+    assert agent.client.stop_process("bad", wait_s=30).exit_code == -signal.SIGKILL
+    # What it had started, and what had left its session, went with it.
+    assert [process.pid for process in tagged(agent.instance_id)] == [agent.popen.pid]
+
+
+def test_what_a_process_leaves_behind_ends_with_it(agent: AgentProcess) -> None:
+    agent.client.start_process(shell("p", "sleep 1000 & sleep 1000 & exit 0"))
+    assert ended(agent.client, "p") == 0
+    assert [process.pid for process in tagged(agent.instance_id)] == [agent.popen.pid]
+
+
+def test_a_signal_is_for_the_process_and_not_for_its_children(agent: AgentProcess) -> None:
+    script = (
+        "import signal, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "signal.signal(signal.SIGPWR, lambda *_: print('decommissioned', child.poll(), flush=True))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(0.05)\n"
+    )
+    agent.client.start_process(ProcessSpec(process_id="p", argv=(sys.executable, "-c", script)))
+    wait_until(lambda: agent.client.log("p") == b"up\n")
+    agent.client.signal("p", "PWR")
+    wait_until(lambda: agent.client.log("p") == b"up\ndecommissioned None\n")
+    assert agent.client.process("p").state == "running"
+
+
+def test_a_drain_asks_each_process_once_and_refuses_new_ones(agent: AgentProcess) -> None:
+    agent.client.start_process(shell("p", "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"))
+    agent.client.start_process(
+        shell("q", "trap 'exit 3' INT; echo up; while :; do sleep 0.05; done", stop="INT")
+    )
+    for name in ("p", "q"):
+        wait_until(lambda name=name: agent.client.log(name) == b"up\n")  # type: ignore[misc]
+    assert agent.client.drain(within_s=100.0).draining
+    assert agent.client.drain(within_s=50.0).draining
+    assert ended(agent.client, "q") == 3
+    wait_until(lambda: b"asked" in agent.client.log("p"))
+    with pytest.raises(NodeRefused) as caught:
+        agent.client.start_process(shell("r", "exit 0"))
+    assert caught.value.code == 409
+    assert agent.client.process("p").state == "running"
+    assert agent.client.log("p") == b"up\nasked\n"
+
+
+def test_a_killed_agent_comes_back_to_what_it_had_started(agent: AgentProcess) -> None:
+    # Given one process that ended, one that runs on, one that ends while no agent looks, and a drain,
+    agent.client.start_process(shell("done", "exit 4"))
+    assert ended(agent.client, "done") == 4
+    running = agent.client.start_process(
+        shell("running", "trap '' TERM; echo up; while :; do sleep 0.05; done", 0.3)
+    )
+    short = agent.client.start_process(shell("short", "sleep 1000 & sleep 1000"))
+    wait_until(lambda: agent.client.log("running") == b"up\n")
+    # When the agent is killed,
+    agent.kill()
+    os.kill(short.pid, signal.SIGKILL)
+    agent.start()
+    # Then the next one knows all of them, and claims to know no exit code that it did not see.
+    found = {status.process_id: status for status in agent.client.status().processes}
+    assert found["done"].exit_code == 4
+    assert (found["running"].state, found["running"].pid) == ("running", running.pid)
+    wait_until(lambda: agent.client.process("short").state == "unknown")
+    assert agent.client.process("short").exit_code is None
+    assert agent.client.start_process(shell("running", "exit 0")).pid == running.pid
+    # And can still end them.
+    wait_until(lambda: agent.client.stop_process("running").state == "unknown")
+    assert [process.pid for process in tagged(agent.instance_id)] == [agent.popen.pid]
+
+
+def test_a_drain_outlives_the_agent(agent: AgentProcess) -> None:
+    agent.client.drain(1.0)
+    agent.kill(signal.SIGTERM)
+    agent.start()
+    assert agent.client.status().draining
+
+
+def test_an_agent_killed_between_start_and_note_finds_the_process(agent: AgentProcess) -> None:
+    started = agent.client.start_process(shell("p", "sleep 1000"))
+    agent.kill()
+    # The intent is on the disk, the PID is not: as if the kill had come in between. "q" was never born.
+    state = agent.workdir / ".agent" / "processes.json"
+    content = json.loads(state.read_text())
+    content["processes"][0].update(pid=0, start_ticks=0)
+    unborn = json.loads(json.dumps(content["processes"][0]))
+    unborn["spec"]["process_id"] = "q"
+    content["processes"].append(unborn)
+    state.write_text(json.dumps(content))
+    agent.start()
+    found = agent.client.process("p")
+    assert (found.state, found.pid) == ("running", started.pid)
+    assert agent.client.process("q").state == "unknown"
+
+
+def test_a_reused_pid_is_not_taken_for_the_process(agent: AgentProcess) -> None:
+    agent.client.start_process(shell("p", "sleep 1000"))
+    agent.kill()
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        state = agent.workdir / ".agent" / "processes.json"
+        content = json.loads(state.read_text())
+        content["processes"][0]["pid"] = stranger.pid
+        state.write_text(json.dumps(content))
+        agent.start()
+        assert agent.client.process("p").state == "unknown"
+        agent.client.signal("p", "TERM")
+        agent.client.stop_process("p")
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_only_one_agent_per_working_folder(agent: AgentProcess) -> None:
+    command = [sys.executable, "-m", "deploy.node", "--config", str(agent.config)]
+    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert second.stderr == f"another agent runs in {agent.workdir}: end it first\n"
+
+
+def test_logs_are_read_in_pieces(agent: AgentProcess) -> None:
+    agent.client.start_process(shell("p", "head -c 2500000 /dev/zero | tr '\\0' x; echo end"))
+    assert ended(agent.client, "p") == 0
+    pieces = list(agent.client.whole_log("p"))
+    assert [len(piece) for piece in pieces] == [1 << 20, 1 << 20, 2500004 - (2 << 20)]
+    assert pieces[-1].endswith(b"xend\n")
+    assert agent.client.log("p", offset=10**9) == b""
+
+
+def test_files_come_and_go_whole(agent: AgentProcess, tmp_path: Path) -> None:
+    big = os.urandom(5_000_000)
+    (tmp_path / "big").write_bytes(big)
+    agent.client.put_file("data/in put.bin", tmp_path / "big")
+    assert agent.client.get_file("data/in put.bin") == big
+    agent.client.put_file("data/in put.bin", b"new")
+    assert (agent.workdir / "data" / "in put.bin").read_bytes() == b"new"
+    assert (agent.workdir / "data" / "in put.bin").stat().st_mode & 0o077 == 0
+    with pytest.raises(NodeRefused) as caught:
+        agent.client.get_file("data/none")
+    assert caught.value.code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../out",
+        "a/../../out",
+        "/etc/passwd",
+        "a//b",
+        ".",
+        "a/./b",
+        ".agent/processes.json",
+        "link/out",
+        "",
+        "a\0b",
+    ],
+)
+def test_no_path_leads_out_of_the_working_folder(agent: AgentProcess, tmp_path: Path, path: str) -> None:
+    (tmp_path / "out").write_text("mine")
+    (agent.workdir / "link").symlink_to(tmp_path)
+    quoted = "".join(f"%{byte:02x}" for byte in path.encode())
+    for method in ("GET", "PUT"):
+        code, _ = raw(agent, method, f"/v1/files/{quoted}", b"x")
+        assert code == 400
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def raw(
+    agent: AgentProcess, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str]]:
+    """A request that NodeClient would not make."""
+    connection = http.client.HTTPConnection(agent.address, agent.port, timeout=30)
+    try:
+        given = {"Authorization": f"Bearer {agent.token}"} | {
+            k.replace("_", "-"): v for k, v in headers.items()
+        }
+        connection.request(method, path, body=body, headers=given)
+        response = connection.getresponse()
+        content = response.read()
+        return response.status, json.loads(content) if response.status >= 400 else {}
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer ", "Bearer wrong", "Basic {token}", "{token}", "Bearer {token}x", "Bearer ä"]
+)
+def test_without_the_token_it_is_deaf(agent: AgentProcess, given: str) -> None:
+    header = given.format(token=agent.token).encode().decode("latin-1")
+    for method, path in (
+        ("GET", "/v1/node"),
+        ("PUT", "/v1/processes/p"),
+        ("POST", "/v1/drain"),
+        ("GET", "/none"),
+    ):
+        assert raw(agent, method, path, b"{}", Authorization=header)[0] == 401
+    assert not agent.client.status().draining
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("GET", "/", None, 404),
+        ("GET", "/v1/processes/none", None, 404),
+        ("GET", "/v1/processes/none/log", None, 404),
+        ("DELETE", "/v1/processes/none", None, 404),
+        ("POST", "/v1/processes/none/signal", b'{"signal": "TERM"}', 404),
+        ("POST", "/v1/processes/none/signal", b'{"signal": "KILL"}', 400),
+        ("POST", "/v1/processes/none", b"{}", 405),
+        ("GET", "/v1/processes/none/signal", None, 405),
+        ("PUT", "/v1/processes/p", b"", 400),
+        ("PUT", "/v1/processes/p", b'{"process_id": "q", "argv": ["true"]}', 400),
+        ("PUT", "/v1/processes/p", b'{"process_id": "p", "argv": []}', 400),
+        ("PUT", "/v1/processes/p", b'{"process_id": "p", "argv": ["a\\u0000b"]}', 422),
+        ("PUT", "/v1/processes/p", b'{"process_id": "p", "argv": ["true"], "shell": true}', 400),
+        ("PUT", "/v1/processes/" + "p" * 121, b"{}", 404),
+        ("PUT", "/v1/processes/p%2f..", b"{}", 404),
+        ("POST", "/v1/drain", b'{"within_s": NaN}', 400),
+        ("PUT", "/v1/processes/p", b" " * ((1 << 20) + 1), 413),
+        ("PATCH", "/v1/node", None, 501),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    agent: AgentProcess, method: str, path: str, body: bytes | None, code: int
+) -> None:
+    if method == "PATCH":
+        connection = http.client.HTTPConnection(agent.address, agent.port, timeout=30)
+        connection.request(method, path)
+        assert connection.getresponse().status == code
+        connection.close()
+        return
+    answered, content = raw(agent, method, path, body)
+    assert answered == code
+    assert "\n" not in content["error"]
+    assert agent.client.status().processes == ()
+
+
+def test_sizes_are_bounded_before_anything_is_read(agent: AgentProcess) -> None:
+    for header, code in (("99999999999999", b"413"), ("-1", b"411"), ("x", b"411")):
+        with socket.create_connection((agent.address, agent.port), timeout=30) as connection:
+            connection.sendall(
+                f"PUT /v1/files/f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {agent.token}\r\n"
+                f"Content-Length: {header}\r\n\r\n".encode()
+            )
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(100).split(b" ")[1] == code
+    # A body that ends early leaves nothing.
+    with socket.create_connection((agent.address, agent.port), timeout=30) as connection:
+        connection.sendall(
+            f"PUT /v1/files/f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {agent.token}\r\n"
+            "Content-Length: 100\r\n\r\nhalf".encode()
+        )
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100) == b""
+    assert [path.name for path in agent.workdir.iterdir()] == [".agent"]
+
+
+def test_nobody_there_is_told_apart_from_no(agent: AgentProcess) -> None:
+    with NodeClient(agent.address, agent.port, "x" * 20) as stranger, pytest.raises(NodeRefused) as caught:
+        stranger.status()
+    assert caught.value.code == 401
+    agent.kill()
+    with NodeClient(agent.address, agent.port, agent.token) as client, pytest.raises(NodeUnreachable):
+        client.status()
+
+
+def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> None:
+    # Given a metadata service without a notice,
+    fates = [Fate()]
+    server = MetadataServer(loopback_address(), "i-1", lambda: fates[-1])
+    server.start()
+    try:
+        with AgentProcess(tmp_path, imds_url=server.url, imds_poll_s=0.05) as agent:
+            agent.client.start_process(
+                shell("p", "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+            )
+            wait_until(lambda: agent.client.log("p") == b"up\n")
+            # When it recommends to leave, the node only says so.
+            now = time.time()
+            fates.append(Fate(rebalance_s=now))
+            wait_until(lambda: agent.client.status().rebalance)
+            assert not agent.client.status().draining
+            # When the notice comes, the process is asked to stop.
+            fates.append(Fate(rebalance_s=now, notice_s=now, kill_s=now + 120.0))
+            wait_until(lambda: agent.client.status().draining)
+            assert agent.client.status().notice_s == float(int(now + 120.0))
+            assert ended(agent.client, "p") == 0
+            assert agent.client.log("p") == b"up\nsaved\n"
+            # And an agent that comes back after the service has gone still knows.
+            agent.kill()
+            server.shutdown()
+            agent.start()
+            status = agent.client.status()
+            assert (status.notice_s, status.rebalance, status.draining) == (
+                float(int(now + 120.0)),
+                True,
+                True,
+            )
+    finally:
+        server.server_close()
+
+
+def test_metadata_needs_a_session_as_on_ec2() -> None:
+    server = MetadataServer(loopback_address(), "i-1", lambda: Fate(notice_s=1.0, kill_s=1505722920.0))
+    server.start()
+    action = "/latest/meta-data/spot/instance-action"
+
+    def ask(method: str, path: str, **headers: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(str(server.server_address[0]), server.port, timeout=30)
+        connection.request(
+            method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        response = connection.getresponse()
+        content = response.read().decode()
+        connection.close()
+        return response.status, content
+
+    try:
+        assert ask("GET", action)[0] == 401
+        assert ask("GET", action, X_aws_ec2_metadata_token="made-up")[0] == 401
+        for ttl in ("", "0", "21601", "x", "-1", "9" * 30):
+            assert ask("PUT", "/latest/api/token", X_aws_ec2_metadata_token_ttl_seconds=ttl)[0] == 400
+        code, token = ask("PUT", "/latest/api/token", X_aws_ec2_metadata_token_ttl_seconds="60")
+        assert code == 200
+        # The example of the EC2 user guide.
+        assert ask("GET", action, X_aws_ec2_metadata_token=token) == (
+            200,
+            '{"action": "terminate", "time": "2017-09-18T08:22:00Z"}',
+        )
+        rebalance = "/latest/meta-data/events/recommendations/rebalance"
+        assert ask("GET", rebalance, X_aws_ec2_metadata_token=token)[0] == 404
+        assert ask("GET", "/latest/meta-data/instance-id", X_aws_ec2_metadata_token=token) == (200, "i-1")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_several_nodes_on_one_machine(tmp_path: Path) -> None:
+    with agents(tmp_path, 3) as started:
+        for number, agent in enumerate(started):
+            agent.client.start_process(shell("p", f"exit {number}"))
+        assert [ended(agent.client, "p") for agent in started] == [0, 1, 2]
+    assert not [process for agent in started for process in tagged(agent.instance_id)]
+
+
+@pytest.mark.parametrize(
+    ("change", "mode", "says"),
+    [
+        ({}, 0o644, "chmod 600"),
+        ({"token": "short"}, 0o600, "token"),
+        ({"adress": "127.0.0.1"}, 0o600, "adress"),
+        ({"address": "localhost"}, 0o600, "address"),
+        ({"instance_id": "a/b"}, 0o600, "instance_id"),
+        ({"workdir": "relative"}, 0o600, "workdir"),
+    ],
+)
+def test_a_bad_configuration_is_named_without_its_secrets(
+    tmp_path: Path, change: dict[str, str], mode: int, says: str
+) -> None:
+    content = {
+        "instance_id": "i",
+        "address": "127.0.0.1",
+        "workdir": "/tmp/w",
+        "token": "secret-" * 5,
+    } | change
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content))
+    path.chmod(mode)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert says in str(caught.value)
+    assert content["token"] not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_processes_are_told_apart_by_their_start() -> None:
+    own = procfs.read(os.getpid())
+    assert own is not None
+    assert own.ppid == os.getppid()
+    assert own.session == os.getsid(0)
+    assert procfs.is_alive(own.pid, own.start_ticks)
+    assert not procfs.is_alive(own.pid, own.start_ticks + 1)
+    assert not procfs.send(own.pid, own.start_ticks + 1, signal.SIGKILL)
+    with subprocess.Popen(["sleep", "1000"]) as child:
+        found = procfs.read(child.pid)
+        assert found is not None
+        assert found.pid in procfs.descendants({own.pid}, list(procfs.scan()))
+        assert procfs.kill_all(lambda seen: [one for one in seen if one == found or one.pid == child.pid])
+        zombie = procfs.read(child.pid)
+        assert zombie is not None
+        assert not zombie.alive
+        assert child.wait() == -signal.SIGKILL
+    assert procfs.read(child.pid) is None

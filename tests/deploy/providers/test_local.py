@@ -1,0 +1,467 @@
+"""The local provider, with real processes: the contract, and what only this provider can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
+from deploy.node import procfs
+from deploy.node.api import ProcessSpec
+from deploy.node.client import NodeClient, NodeUnreachable
+from deploy.providers.base import Provider, RefusedError
+from deploy.providers.local.config import LocalConfig, LocalConfigError, load_config
+from deploy.providers.local.provider import LocalProvider
+from deploy.providers.local.records import StateFolder, instance_id
+from tests.deploy.node.agents import ROOT, wait_until
+from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
+from tests.deploy.providers.test_local_traces import write
+
+pytestmark = pytest.mark.real
+
+OPEN, CLOSED, FIRM = "local/za/small/spot", "local/zb/small/spot", "local/za/small/on_demand"
+
+
+class LocalWorld:
+    """A provider in a folder of its own. Recorded: za is up for 1000 s, then down for 1000 s; zb is down."""
+
+    open_offer, closed_offer, price_usd_hour = OPEN, CLOSED, 0.3
+
+    def __init__(self, folder: Path) -> None:
+        write(folder / "za", "time_s,available\n0,1\n1000,0\n2000,1\n", tick_s=None)
+        write(folder / "zb", "time_s,available\n0,0\n1000,0\n", tick_s=None)
+        spot = {"instance_type": "small", "market": "spot", "price_usd_hour": 0.3, "quota": 2}
+        self.folder = folder
+        self.content: dict[str, object] = {
+            "state": "state",
+            "imds_poll_s": 0.1,
+            "offers": [
+                {**spot, "zone": "za", "trace": "za", "notice_s": 3.0, "free_first_s": 3600.0},
+                {**spot, "zone": "zb", "trace": "zb"},
+                {**spot, "zone": "za", "market": "on_demand", "price_usd_hour": 1.0, "trace": "za"},
+            ],
+        }
+
+    @property
+    def state(self) -> StateFolder:
+        return StateFolder((self.folder / "state").resolve())
+
+    def config(self, **changes: object) -> LocalConfig:
+        return LocalConfig.model_validate({**self.content, **changes, "folder": self.folder})
+
+    def provider(self) -> Provider:
+        return self.local()
+
+    def local(self, **changes: object) -> LocalProvider:
+        return LocalProvider(self.config(**changes))
+
+    def settle(self) -> None:
+        def launching() -> bool:
+            return any(
+                report.state is InstanceState.LAUNCHING
+                for deployment in (DEPLOYMENT, "other")
+                for report in self.local().describe(deployment)
+            )
+
+        wait_until(lambda: not launching())
+
+    def interrupt(self, instance_id: str) -> None:
+        self.local().interrupt(instance_id, None)
+
+    def running(self, asked: LaunchRequest, provider: LocalProvider | None = None) -> tuple[str, NodeClient]:
+        """Launch and wait for the node agent."""
+        name = (provider or self.local()).launch(asked).instance_id
+        self.settle()
+        report = self.report(name)
+        return name, NodeClient(report.address, report.node_port, asked.node_token)
+
+    def report(self, name: str) -> InstanceReport:
+        return by_id(self.local().describe(DEPLOYMENT))[name]
+
+    def processes(self) -> list[procfs.Process]:
+        return [one for found in self.state.processes(list(procfs.scan())).values() for one in found]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[LocalWorld]:
+    world = LocalWorld(tmp_path)
+    try:
+        yield world
+    finally:
+        # Whatever a test did: nothing of it stays.
+        assert procfs.kill_all(lambda _: world.processes())
+
+
+def sleeper(name: str = "work", *script: str) -> ProcessSpec:
+    return ProcessSpec(process_id=name, argv=("sh", "-c", *(script or ("sleep 1000",))), stop_grace_s=30)
+
+
+class TestContract(ProviderContract):
+    """All that every provider keeps."""
+
+
+def test_an_instance_is_a_node_with_its_own_address(world: LocalWorld) -> None:
+    asked = [request(OPEN), request(OPEN)]
+    clients = [world.running(one)[1] for one in asked]
+    statuses = [client.status() for client in clients]
+    assert [status.instance_id for status in statuses] == [instance_id(one.client_token) for one in asked]
+    addresses = {status.address for status in statuses}
+    assert len(addresses) == 2
+    assert all(address.startswith("127.") for address in addresses)
+    for client in clients:
+        client.close()
+
+
+def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: LocalWorld) -> None:
+    # Given a scheduler that is killed at some moment of a launch, from before its intent to after the birth,
+    (world.folder / "config.json").write_text(json.dumps(world.content))
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from deploy.providers.local.config import load_config\n"
+        "from deploy.providers.local.provider import LocalProvider\n"
+        "from tests.deploy.providers.contract import request\n"
+        "provider = LocalProvider(load_config(Path(sys.argv[1])))\n"
+        "print('now', flush=True)\n"
+        "provider.launch(request(sys.argv[2], sys.argv[3]))\n"
+        "print('launched', flush=True)\n"
+    )
+    for delay_s in (0.0, 0.005, 0.02, 0.05, 0.1, 0.3):
+        token = secrets.token_hex(8)
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(world.folder / "config.json"), OPEN, token],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+        ) as scheduler:
+            assert scheduler.stdout is not None
+            assert scheduler.stdout.readline() == b"now\n"
+            time.sleep(delay_s)
+            scheduler.kill()
+        # When it comes back and asks again with the same token,
+        asked = request(OPEN, token)
+        report = world.local().launch(asked)
+        # Then there is exactly one instance, and one init.
+        assert report.instance_id == instance_id(token)
+        assert list(by_id(world.local().describe(DEPLOYMENT)))[-1] == report.instance_id
+        inits = [one for one in world.processes() if one.session == one.pid]
+        assert len(inits) == 1
+        world.local().terminate([report.instance_id])
+        assert not world.processes()
+
+
+def test_two_threads_with_one_token_get_one_instance(world: LocalWorld) -> None:
+    asked, found = request(OPEN), []
+    threads = [
+        threading.Thread(target=lambda: found.append(world.local().launch(asked).instance_id))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [instance_id(asked.client_token)] * 4
+    assert len({one.session for one in world.processes()}) == 1
+
+
+def test_notice_drain_and_kill_while_no_scheduler_runs(world: LocalWorld) -> None:
+    # Given a market that is down after 1000 recorded seconds, in 4 s of ours, with a notice of 3 s,
+    provider = world.local(time_factor=250.0)
+    asked = request(OPEN)
+    name, client = world.running(asked, provider)
+    # And a process that saves its work when it is told to stop, and then goes on as if nothing were,
+    client.start_process(sleeper("saver", "trap 'echo saved' TERM; echo ready; while :; do sleep 0.05; done"))
+    client.start_process(sleeper("child", "setsid sleep 1000 & sleep 1000"))
+    wait_until(lambda: client.log("saver") == b"ready\n")
+    # When capacity goes, then the node is told and drains,
+    wait_until(lambda: client.status().notice_s is not None)
+    status = client.status()
+    assert status.draining
+    assert status.notice_s is not None
+    wait_until(lambda: b"saved" in client.log("saver"))
+    noticed = world.report(name)
+    assert noticed.state is InstanceState.RUNNING
+    assert noticed.notice_s == pytest.approx(status.notice_s, abs=1.0)
+    # And at its time all of it ends, although nobody asks.
+    wait_until(lambda: not world.processes())
+    ended = world.report(name)
+    assert ended.state is InstanceState.TERMINATED
+    assert ended.by_provider
+    assert ended.ended_s is not None
+    assert noticed.notice_s is not None
+    assert ended.ended_s >= noticed.notice_s
+    with pytest.raises(NodeUnreachable):
+        client.status()
+    client.close()
+
+
+def test_a_missed_notice_is_only_an_end(world: LocalWorld) -> None:
+    offers = [{**offer, "notice_missed": 1.0} for offer in world.config().model_dump()["offers"]]
+    provider = world.local(offers=offers, time_factor=300.0)
+    name, client = world.running(request(OPEN), provider)
+    with client:
+        while True:
+            try:
+                assert client.status().notice_s is None
+            except NodeUnreachable:
+                break
+            time.sleep(0.05)
+    report = world.report(name)
+    assert (report.state, report.by_provider, report.notice_s) == (InstanceState.TERMINATED, True, None)
+
+
+def test_spot_ends_above_its_limit_and_on_demand_never(world: LocalWorld) -> None:
+    write(world.folder / "za", "time_s,price_usd_hour\n0,0.3\n1000,0.5\n2000,0.5\n", tick_s=None)
+    provider = world.local()
+    asked = [request(OPEN), replace(request(OPEN), max_price_usd_hour=0.4), request(FIRM)]
+    for one in asked:
+        provider.launch(one)
+    fates = [
+        record.fate for record in (world.state.find(instance_id(one.client_token)) for one in asked) if record
+    ]
+    assert fates[0].kill_s is None
+    assert fates[2].kill_s is None
+    assert fates[1].notice_s is not None
+    assert fates[1].notice_s == pytest.approx(world.state.origin_s() + 1000.0)
+    assert fates[1].kill_s == pytest.approx(fates[1].notice_s + 3.0)
+
+
+def test_a_rehearsed_interruption_with_notice(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    world.local().interrupt(name, 2.0)
+    assert world.report(name).rebalance
+    wait_until(lambda: client.status().rebalance and client.status().draining)
+    wait_until(lambda: not world.processes())
+    assert world.report(name).by_provider
+    with pytest.raises(RefusedError):
+        world.local().interrupt(name, 2.0)
+    client.close()
+
+
+def test_terminate_is_certain(world: LocalWorld) -> None:
+    # Given processes that leave their session, ignore every signal, and hide their variables,
+    name, client = world.running(request(OPEN))
+    with client:
+        client.start_process(sleeper("stubborn", "trap '' TERM INT HUP; while :; do sleep 1; done"))
+        client.start_process(sleeper("runaway", "setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000"))
+        client.start_process(sleeper("hidden", "env -i sleep 4242.4242 & sleep 1000"))
+
+        def hidden() -> list[procfs.Process]:
+            return [one for one in procfs.scan() if one.alive and "4242.4242" in _command(one.pid)]
+
+        wait_until(lambda: len(world.processes()) >= 6 and any(not _tagged(one) for one in hidden()))
+    # When it is terminated, then all are gone when the call returns.
+    world.local().terminate([name])
+    assert not world.processes()
+    assert not hidden()
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _tagged(process: procfs.Process) -> bool:
+    return "SPOTWEAVE_NODE_ID" in procfs.environment(process.pid)
+
+
+def test_an_init_that_is_killed_takes_its_instance_with_it(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    with client:
+        client.start_process(sleeper())
+    init = world.state.init(name)
+    assert init is not None
+    killed_s = time.time()
+    os.kill(init.pid, signal.SIGKILL)
+    time.sleep(1.5)
+    report = world.report(name)
+    assert not world.processes()
+    assert (report.state, report.by_provider) == (InstanceState.TERMINATED, True)
+    assert report.ended_s is not None
+    # Its last sign of life, not the moment in which somebody looked.
+    assert report.launched_s <= report.ended_s <= killed_s + 0.1
+
+
+def test_an_init_that_hangs_is_switched_off_by_whoever_looks(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    client.close()
+    init = world.state.init(name)
+    assert init is not None
+    os.kill(init.pid, signal.SIGSTOP)
+    with world.state.locked():
+        record = world.state.find(name)
+        assert record is not None
+        fate = record.fate.model_copy(update={"kill_s": time.time() - 60.0})
+        world.state.save(record.changed(fate=fate))
+    report = world.report(name)
+    assert (report.state, report.by_provider) == (InstanceState.TERMINATED, True)
+    assert not world.processes()
+
+
+def test_half_done_terminations_are_finished_with_their_cause(world: LocalWorld) -> None:
+    # Given callers that were killed after they had written their intent,
+    asked = [request(OPEN), request(OPEN)]
+    for one, by_provider in zip(asked, (False, True), strict=True):
+        world.local().launch(one)
+        with world.state.locked():
+            record = world.state.find(instance_id(one.client_token))
+            assert record is not None
+            world.state.save(record.changed(ending_s=time.time(), by_provider=by_provider))
+    # When somebody looks, then both have ended, as they were meant to.
+    reports = by_id(world.local().describe(DEPLOYMENT))
+    assert [reports[instance_id(one.client_token)].by_provider for one in asked] == [False, True]
+    assert {report.state for report in reports.values()} == {InstanceState.TERMINATED}
+    assert not world.processes()
+
+
+def test_leaked_processes_are_found_by_their_tag(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    client.close()
+    world.local().terminate([name])
+    tags = {"SPOTWEAVE_NODE_ID": name, "SPOTWEAVE_NODE_STATE": str(world.state.path)}
+    with subprocess.Popen(["sleep", "1000"], env=tags) as leaked:
+        other = subprocess.Popen(["sleep", "1000"], env={**tags, "SPOTWEAVE_NODE_STATE": "/elsewhere"})
+        try:
+            world.local().describe(DEPLOYMENT)
+            assert leaked.wait() == -signal.SIGKILL
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.wait()
+
+
+def test_an_intent_without_a_birth_is_no_instance(world: LocalWorld) -> None:
+    asked = request(OPEN)
+    name = world.local().launch(asked).instance_id
+    world.local().terminate([name])
+    record = world.state.find(name)
+    assert record is not None
+    # Given only the intent, as it is before the birth,
+    (world.state.folder(name) / "init.json").unlink()
+    with world.state.locked():
+        world.state.save(record.changed(ending_s=None, ended_s=None))
+    # Then nobody sees it, it takes no quota, and the token makes it real.
+    assert not world.local().describe(DEPLOYMENT)
+    assert world.local().launch(asked).state is InstanceState.LAUNCHING
+    assert len(world.local().describe(DEPLOYMENT)) == 1
+
+
+def test_ended_instances_are_kept_an_hour_and_their_tokens_for_ever(world: LocalWorld) -> None:
+    asked = request(OPEN)
+    name = world.local().launch(asked).instance_id
+    world.local().terminate([name])
+    with world.state.locked():
+        record = world.state.find(name)
+        assert record is not None
+        world.state.save(record.changed(ended_s=time.time() - 3700.0))
+    assert list(by_id(world.local().describe(DEPLOYMENT))) == [name]
+    assert not world.local().describe(DEPLOYMENT)
+    assert not world.state.folder(name).exists()
+    assert world.local().launch(asked).state is InstanceState.TERMINATED
+    assert not world.processes()
+
+
+def test_an_instance_whose_folder_is_lost_switches_itself_off(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    with client:
+        client.start_process(sleeper())
+    (world.state.folder(name) / "instance.json").unlink()
+    wait_until(lambda: not world.processes())
+
+
+def test_secrets_are_private_and_in_no_argument_or_environment(world: LocalWorld) -> None:
+    asked = request(OPEN)
+    os.environ["CLOUD_SECRET"] = "do-not-inherit"
+    try:
+        name, client = world.running(asked)
+    finally:
+        del os.environ["CLOUD_SECRET"]
+    with client:
+        client.start_process(sleeper())
+    files = [path for path in world.state.path.rglob("*") if path.is_file()]
+    holding = [path for path in files if asked.node_token.encode() in path.read_bytes()]
+    assert [path.name for path in holding] == ["instance.json"]
+    for path in files:
+        assert path.stat().st_mode & 0o077 == 0, path
+    for process in world.processes():
+        assert asked.node_token not in _command(process.pid)
+        assert asked.node_token not in repr(procfs.environment(process.pid))
+        assert "CLOUD_SECRET" not in procfs.environment(process.pid)
+    world.local().terminate([name])
+
+
+def test_an_instance_has_its_cores(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    with client:
+        started = client.start_process(sleeper())
+    record = world.state.find(name)
+    assert record is not None
+    assert os.sched_getaffinity(started.pid) == set(record.cpus)
+    assert len(record.cpus) == 1
+
+
+def test_the_market_goes_on_after_a_restart(world: LocalWorld) -> None:
+    provider = world.local()
+    world.state.path.joinpath("origin").write_text(repr(time.time() - 1500.0))
+    offers = {offer.offer_id: offer for offer in world.local().offers()}
+    assert {offer.offer_id: offer.available for offer in provider.offers()}[OPEN]
+    assert not offers[OPEN].available
+    assert offers[OPEN].spell_s == pytest.approx(500.0, abs=5.0)
+    assert offers[OPEN].up_ratio == pytest.approx(2 / 3, abs=0.01)
+    assert offers[OPEN].mean_up_s == pytest.approx(1000.0)
+
+
+def cli(world: LocalWorld, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = world.folder / "config.json"
+    path.write_text(json.dumps(world.content))
+    command = [sys.executable, "-m", "deploy.providers.local", "--config", str(path), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_rehearsal_from_the_command_line(world: LocalWorld) -> None:
+    offers = [json.loads(line) for line in cli(world, "offers").stdout.splitlines()]
+    assert [offer["offer_id"] for offer in offers] == [OPEN, CLOSED, FIRM]
+    launched = json.loads(cli(world, "launch", OPEN, "--client-token", "t").stdout)
+    assert (
+        json.loads(cli(world, "launch", OPEN, "--client-token", "t").stdout)["address"] == launched["address"]
+    )
+    assert cli(world, "interrupt", launched["instance_id"], "--now").returncode == 0
+    described = json.loads(cli(world, "describe").stdout)
+    assert (described["state"], described["by_provider"]) == ("terminated", True)
+    refused = cli(world, "launch", CLOSED)
+    assert refused.returncode == 1
+    assert refused.stderr == f"error: {CLOSED}: no capacity in the recording now\n"
+    assert cli(world, "interrupt", "i-none", "--now").returncode == 1
+    assert cli(world, "terminate", "i-none").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[", "is not YAML"),
+        ("- 1", "expected state, offers"),
+        ("state: s\noffers: []", "offers"),
+        ("state: s\noffres: []", "offers"),
+        ("state: s\noffers: [{instance_type: a, market: spot}]", "give it a trace or a price_usd_hour"),
+        ("state: s\noffers: [{instance_type: a, market: spot, trace: nowhere}]", "nowhere"),
+    ],
+)
+def test_a_bad_configuration_is_named_in_one_line(tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "local.yaml"
+    path.write_text(content)
+    with pytest.raises(LocalConfigError) as caught:
+        LocalProvider(load_config(path))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "s").exists()

@@ -1,0 +1,141 @@
+"""The local provider's recordings: figures by hand, and agreement with the trainer's reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.providers.local.traces import Recording, TraceError, load_recording
+from envs.traces.market import load_trace
+
+DAY_S = 86400.0
+# Up for 100 s, down for 50 s, up and dear for 50 s; 200 s a round.
+RECORDING = Recording((0.0, 100.0, 150.0), (True, False, True), (1.0, 1.0, 3.0), 200.0)
+
+
+def write(folder: Path, rows: str, **about: object) -> Path:
+    head = {
+        "format": "spotweave-market-trace",
+        "format_version": 1,
+        "provider": "aws",
+        "region": "r",
+        "zone": "ra",
+        "instance_type": "t",
+        "market": "spot",
+        "start_utc": "2023-02-15T22:08:16Z",
+        "source": "by hand",
+        "licence": "Apache-2.0",
+        "polarity": "available",
+        "tick_s": 100,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "trace.json").write_text(json.dumps(head | about))
+    (folder / "series.csv").write_text(rows)
+    return folder
+
+
+def test_the_circle_by_hand() -> None:
+    assert [RECORDING.available(at) for at in (0, 99.9, 100, 149, 150, 199, 200, 300, 1e6)] == [
+        *(True, True, False, False, True, True, True, False, True)
+    ]
+    assert RECORDING.price_usd_hour(375) == 3.0
+    assert RECORDING.ends_s(20, None) == 100
+    assert RECORDING.ends_s(160, None) == 300
+    # The limit is what ends it at 350, in the next round.
+    assert Recording((0.0, 100.0, 150.0), (True, True, True), (1.0, 1.0, 3.0), 200.0).ends_s(160, 2.0) == 350
+    assert Recording((0.0, 100.0), (True, True), (1.0, 2.0), 200.0).ends_s(0, 2.0) is None
+
+
+def test_history_by_hand() -> None:
+    # 0-100 up, 100-150 down, 150-300 up (over the seam), 300-350 down, 350-375 up.
+    seen = RECORDING.history(375)
+    assert seen.up_ratio == pytest.approx((100 + 150 + 25) / 375)
+    assert seen.spell_s == 25
+    assert seen.mean_up_s == pytest.approx((100 + 150 + 25) / 3)
+    assert RECORDING.history(240).spell_s == 90
+    assert RECORDING.history(60).spell_s == 60
+    assert RECORDING.history(0).up_ratio == 1.0
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40_000), min_size=1, max_size=12),
+    first=st.booleans(),
+    share=st.floats(0.0, 3.0),
+)
+def test_history_agrees_with_looking_at_every_spell(lengths: list[int], first: bool, share: float) -> None:
+    times = [float(sum(lengths[:row])) for row in range(len(lengths))]
+    up = tuple(first ^ bool(row % 2) for row in range(len(lengths)))
+    round_s = float(sum(lengths))
+    recording = Recording(tuple(times), up, (1.0,) * len(up), round_s)
+    now = share * round_s
+    # Unrolled: (begin, end, up) of all rows from the start, cut at now.
+    rows = [
+        (turn * round_s + begin, min(now, turn * round_s + begin + length), state)
+        for turn in range(4)
+        for begin, length, state in zip(times, lengths, up, strict=True)
+        if turn * round_s + begin < now
+    ]
+    up_s = sum(end - max(begin, now - DAY_S) for begin, end, state in rows if state and end > now - DAY_S)
+    seen = recording.history(now)
+    if now > 0:
+        assert seen.up_ratio == pytest.approx(up_s / min(now, DAY_S), abs=1e-6)
+    week = [(max(begin, now - 7 * DAY_S), end, state) for begin, end, state in rows if end > now - 7 * DAY_S]
+    spells = sum(state and (row == 0 or not week[row - 1][2]) for row, (_, _, state) in enumerate(week))
+    total = sum(end - begin for begin, end, state in week if state)
+    assert seen.mean_up_s == pytest.approx(total / spells if spells else 0.0, rel=1e-6, abs=1e-6)
+    end = recording.ends_s(now, None)
+    if end is not None:
+        assert end > now
+        assert not recording.available(end + 1e-6)
+        assert not any(begin > now and end > begin and not state for begin, _, state in rows)
+    else:
+        assert all(up)
+
+
+@pytest.mark.parametrize("polarity", ["available", "unavailable"])
+def test_the_trainer_reads_the_same(tmp_path: Path, polarity: str) -> None:
+    rows = "time_s,available,price_usd_hour\n0,1,0.5\n100,0,0.6\n200,1,0.7\n300,1,0.8\n"
+    folder = write(tmp_path / "t", rows, polarity=polarity)
+    ours, theirs = load_recording(folder, None), load_trace(folder).offer_trace()
+    assert ours.length_s == 400
+    for at in (0, 50, 100, 199, 200, 300, 399):
+        assert ours.available(at) == bool(theirs.availability.at(at))
+        assert ours.price_usd_hour(at) == theirs.price_usd_hour.at(at)
+
+
+def test_a_list_of_changes_ends_at_its_last_row(tmp_path: Path) -> None:
+    folder = write(tmp_path / "t", "time_s,available\n0,1\n60,0\n90,1\n", tick_s=None)
+    recording = load_recording(folder, 0.25)
+    assert recording == Recording((0.0, 60.0), (True, False), (0.25, 0.25), 90.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "about", "says"),
+    [
+        ("time_s,available\n0,1\n", {"polarity": None}, "polarity"),
+        ("time_s,available\n0,2\n", {}, "line 2: available 2: expected 0 or 1"),
+        ("time_s,price_usd_hour\n0,nan\n", {}, "line 2: price_usd_hour 'nan'"),
+        ("time_s,price_usd_hour\n0,-1\n", {}, "line 2: price_usd_hour '-1'"),
+        ("time_s,available\n100,1\n0,1\n", {}, "line 3: time 0 s after 100 s"),
+        ("time_s,available\n", {}, "is empty"),
+        ("time_s\n0\n", {}, "expected the columns"),
+        ("time_s,available\n0,1\n", {"format_version": 2}, "expected format"),
+        ("time_s,available\n0,1\n", {"tick_s": 0}, "tick_s"),
+    ],
+)
+def test_a_bad_recording_is_named_in_one_line(
+    tmp_path: Path, rows: str, about: dict[str, object], says: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        load_recording(write(tmp_path / "t", rows, **about), 1.0)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_prices_must_come_from_somewhere(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="price_usd_hour"):
+        load_recording(write(tmp_path / "t", "time_s,available\n0,1\n"), None)
