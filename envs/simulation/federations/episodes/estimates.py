@@ -53,6 +53,8 @@ class RoundEstimates:
         self._measured = measured
         self._launch_error_s: float | None = None
         self._factors: dict[tuple[int, int, int | None], float] = {}
+        self._alike: dict[tuple[int, int | None], bool] = {}
+        """[client, the server's offer] whether all offers of the client take it the same time."""
 
     def observe(self) -> None:
         """Take in what has happened since the last call; to be called before each decision."""
@@ -154,7 +156,7 @@ class RoundEstimates:
         """When a client that owes a result can deliver it, if it is started now at the latest."""
         view, now_s = self._view, self._view.now_s
         client = view.clients[k]
-        offer = client.offer if client.offer is not None else client.allowed[0]
+        offer = self._place(k)
         epoch_s = self.guessed_epoch_s(k, offer, client.epochs_here == 0)
         left_s = epoch_s - client.saved * self.guessed_epoch_s(k, offer, False)
         if client.state is State.TRAINING:
@@ -166,6 +168,25 @@ class RoundEstimates:
         if client.state is State.IDLE:
             return now_s + left_s
         return self._ready_s(k, offer) + left_s
+
+    def _place(self, k: int) -> int:
+        """The offer of a client's instance; without one, that where it would deliver soonest.
+
+        Were it a slow one, all clients could wait for each other for ever: each would seem to be the faster.
+        """
+        view, client = self._view, self._view.clients[k]
+        if client.running and client.offer is not None:
+            return client.offer
+        key = (k, None if view.server is None else view.server.offer)
+        if key not in self._alike:
+            kinds = {(self._factor(k, place), view.expected_spin_up_s(k, place)) for place in client.allowed}
+            self._alike[key] = len(kinds) == 1
+        if self._alike[key]:
+            return client.allowed[0]
+        return min(
+            client.allowed,
+            key=lambda place: self.guessed_epoch_s(k, place, False) + view.expected_spin_up_s(k, place),
+        )
 
     def _ready_s(self, k: int, offer: int) -> float:
         """When a client without a ready instance has one, if it is started now at the latest."""
@@ -191,8 +212,7 @@ class RoundEstimates:
         epochs = [0.0]
         for k, client in enumerate(view.clients):
             if client.state is not State.GONE:
-                offer = client.offer if client.offer is not None else client.allowed[0]
-                epochs.append(self.epoch_s(k, offer, False) or 0.0)
+                epochs.append(self.epoch_s(k, self._place(k), False) or 0.0)
         server = view.server
         at = None if server is None else server.offer
         return max(epochs) + (view.aggregation_s if at is None else self.aggregation_s(at))
