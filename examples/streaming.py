@@ -1,7 +1,7 @@
-"""Counts a stream of numbers by their last digit, and writes the totals to results/streaming.json after each batch.
+"""Counts a stream of numbers by their last digit, and writes the totals to results/streaming.json.
 
-It resumes where it was: all it knows is in the checkpoint folder that the scheduler names. The scheduler also says
-how often a batch is due, counts those that miss their deadline, and ends the job after the last one.
+It resumes where it was: all it knows is in the checkpoint folder that the scheduler names. The scheduler also
+says how often a batch is due, counts those that miss their deadline, and ends the job after the last one.
 
 Usage: streaming.py ROWS_PER_SECOND
 """
@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col
 
 RESULTS = Path("results")
 
 
 def write_totals(totals: DataFrame, batch: int) -> None:
     """Write the totals after a batch, whole or not at all; a repeated batch writes the same again."""
-    found = {row["digit"]: row["count"] for row in totals.orderBy("digit").collect()}
+    found = {row["digit"]: row["count"] for row in sorted(totals.collect())}
     temporary = RESULTS / ".streaming.json"
     temporary.write_text(json.dumps({"batch": batch, "totals": found}) + "\n", encoding="utf-8")
     temporary.replace(RESULTS / "streaming.json")
@@ -31,7 +31,7 @@ def main() -> None:
     session = SparkSession.builder.getOrCreate()
     numbers = session.readStream.format("rate").option("rowsPerSecond", sys.argv[1]).load()
     (
-        numbers.groupBy((F.col("value") % 10).alias("digit"))
+        numbers.groupBy((col("value") % 10).alias("digit"))
         .count()
         .writeStream.outputMode("complete")
         .foreachBatch(write_totals)

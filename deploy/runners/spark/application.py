@@ -9,6 +9,7 @@ import httpx
 
 ATTEMPT_CONF = "spark.spotweave.attempt"
 """In every application's conf: which attempt it is."""
+_TIMEOUT_S = 2.0
 _PORT_RETRIES = 16
 """Spark takes one of so many next ports where its own is taken (spark.port.maxRetries)."""
 
@@ -53,7 +54,7 @@ class Applications:
             address: of the driver.
             port: that its web pages were to take.
         """
-        with httpx.Client(timeout=5.0, trust_env=False) as client:
+        with httpx.Client(timeout=_TIMEOUT_S, trust_env=False) as client:
             place = self._places.get(attempt_id) or self._find(client, attempt_id, address, port)
             if place is None:
                 return None

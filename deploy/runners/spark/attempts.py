@@ -17,8 +17,8 @@ from deploy.runners.spark.detached import Detached
 class Attempt:
     """One attempt's folder below the runner's state.
 
-    Files: attempt.json (what was asked for, with its nodes and their tokens: mode 0600), driver/ (the process,
-    see detached.py), has_run, verdict.json (how it ended, once that is decided; never changed afterwards).
+    Files: attempt.json (what was asked for, with its nodes and their tokens: mode 0600), driver/ (see
+    detached.py), has_run, verdict.json (how it ended, once that is decided; never changed afterwards).
     """
 
     def __init__(self, folder: Path) -> None:

@@ -16,10 +16,8 @@ import httpx
 from deploy.node.config import write_json, write_private
 from deploy.runners.base import RunnerError
 from deploy.runners.spark.detached import Detached, tail
-from deploy.runners.spark.settings import SparkHome, SparkSettings, properties
+from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
 
-DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""A daemon does little: the small collector and the quick compiler halve its memory and the time to start."""
 _WORKER_TIMEOUT_S = 30
 _PORT_TRIES = 3
 

@@ -1,9 +1,9 @@
 """The runner of Spark jobs.
 
 Drivers run on the scheduler's machine, each started directly with `spark-submit` in client mode under a
-launcher of ours, not by the REST submission server: that would put them under a Spark worker, whose death takes
-them along or leaves them running unseen; it knows no exit codes and no logs, and forgets a driver's end when
-the master ends. A process of our own outlives scheduler, master and all nodes, and tells how it ended.
+launcher of ours, not by the REST submission server: that would put them under a Spark worker, whose death
+takes them along or leaves them running unseen; it knows no exit codes and no logs, and forgets a driver's end
+when the master ends. A process of our own outlives scheduler, master and all nodes, and tells how it ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 from deploy.model.jobs import JobSpec, SparkStreaming
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.node.config import write_private
 from deploy.runners.base import RunnerError
 from deploy.runners.spark import reason
@@ -30,10 +29,10 @@ from deploy.runners.spark.driver import Place, check_job, command, configuration
 from deploy.runners.spark.master import Master, free_port
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.streaming import Batches, BatchLog
-from deploy.runners.spark.worker import process_id, resource, start_worker
+from deploy.runners.spark.worker import Workers
 
 _DRIVER_GRACE_S = 3.0
-_WORKER_END_S = 5.0
+_KILLED = "the driver was killed by signal"
 _MOST_KILLS = 3
 """A driver that is killed so often is killed for its own fault: it needs more memory than there is."""
 _THREADS = 16
@@ -48,6 +47,7 @@ class SparkRunner:
     def __init__(self, settings: SparkSettings) -> None:
         self._settings = settings
         self._master = Master(settings)
+        self._workers = Workers(self._master, settings)
         self._attempts = Attempts(settings.state / "jobs")
         self._applications = Applications()
         self._latest: dict[str, Application] = {}
@@ -82,14 +82,15 @@ class SparkRunner:
             if attempt.driver.was_started():
                 # It died unseen; reports tell. The same attempt never starts twice.
                 return
-            self._end_earlier(assignment)
-            if attempt.known and _enough(assignment.spec, self._batches(assignment)):
+            if self._finished_earlier(assignment, attempt):
                 return
             self.start()
             if not attempt.known:
                 attempt.remember(assignment, free_port(self._settings.address))
+            if _enough(assignment.spec, self._batches(assignment)):
+                return
             for node in assignment.nodes:
-                self._ensure_worker(assignment, node)
+                self._workers.start(node, assignment.attempt_id, find_spark())
             self._start_driver(assignment, attempt)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
@@ -109,31 +110,23 @@ class SparkRunner:
         With the last node of an attempt there is no other place: its running tasks go on to the end, and what
         the script has checkpointed is all that stays.
         """
-        attempt_id = assignment.attempt_id
         for node in assignment.nodes:
             if node.instance_id in instance_ids:
-                try:
-                    with _client(node) as client:
-                        client.signal(process_id(attempt_id), "PWR")
-                except NodeRefused as refusal:
-                    if refusal.code != 404:
-                        raise RunnerError(f"{node.instance_id} cannot be drained: {refusal}") from refusal
-                except NodeUnreachable as error:
-                    raise RunnerError(f"{node.instance_id} cannot be drained: {error}") from error
+                self._workers.drain(node, assignment.attempt_id)
 
     def stop(self, assignment: Assignment) -> None:
         """End the driver and the workers of an attempt. Raises RunnerError if a driver cannot be killed."""
         with self._lock(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
-            if attempt.driver.result() is None or self._verdict(assignment, attempt, None) is None:
-                attempt.decide(Phase.LOST, "it was stopped")
-            self._end(attempt, assignment.attempt_id, assignment.nodes)
+            if attempt.driver.result() is not None:
+                self._verdict(assignment, attempt, None)
+            self._end(attempt, assignment.attempt_id, assignment.nodes, "it was stopped")
 
     def forget(self, job_id: str) -> None:
         """End what a job still has, and remove what is remembered of it; its folder stays."""
         with self._lock(job_id):
             for attempt in self._attempts.of_job(job_id):
-                self._end(attempt, str(attempt.record["attempt_id"]), attempt.nodes)
+                self._end(attempt, str(attempt.record["attempt_id"]), attempt.nodes, "the job is over")
             self._attempts.forget(job_id)
 
     def shutdown(self) -> None:
@@ -141,8 +134,8 @@ class SparkRunner:
         for job_id in list(self._attempts.jobs()):
             with self._lock(job_id):
                 for attempt in self._attempts.of_job(job_id):
-                    attempt.decide(Phase.LOST, "the cluster was shut down")
-                    self._end(attempt, str(attempt.record["attempt_id"]), attempt.nodes)
+                    attempt_id = str(attempt.record["attempt_id"])
+                    self._end(attempt, attempt_id, attempt.nodes, "the cluster was shut down")
         self._master.end()
 
     def _lock(self, job_id: str) -> threading.RLock:
@@ -151,28 +144,19 @@ class SparkRunner:
 
     # --- starting -----------------------------------------------------------------------------------------
 
-    def _end_earlier(self, assignment: Assignment) -> None:
+    def _finished_earlier(self, assignment: Assignment, attempt: Attempt) -> bool:
+        """End all earlier attempts, and take over the success of one that came to its end meanwhile."""
         for earlier in self._attempts.of_job(assignment.key.job_id):
             record = earlier.record
             if record["task"] != assignment.key.task or record["attempt"] == assignment.attempt:
                 continue
             if record["attempt"] > assignment.attempt:
                 raise RunnerError(f"{assignment.attempt_id} is older than {record['attempt_id']}")
-            earlier.decide(Phase.LOST, "a later attempt took its place")
-            self._end(earlier, str(record["attempt_id"]), earlier.nodes)
-
-    def _ensure_worker(self, assignment: Assignment, node: Node) -> None:
-        attempt_id = assignment.attempt_id
-        try:
-            with _client(node) as client:
-                try:
-                    client.process(process_id(attempt_id))
-                except NodeRefused as refusal:
-                    if refusal.code != 404:
-                        raise
-                    start_worker(client, node, attempt_id, self._master, find_spark(), self._settings)
-        except NodeError as error:
-            raise RunnerError(f"no Spark worker on {node.instance_id}: {error}") from error
+            self._end(earlier, str(record["attempt_id"]), earlier.nodes, "a later attempt took its place")
+            if earlier.verdict is not None and earlier.verdict[0] is Phase.SUCCEEDED:
+                attempt.decide(Phase.SUCCEEDED, f"attempt {record['attempt']} had finished the work")
+                return True
+        return False
 
     def _start_driver(self, assignment: Assignment, attempt: Attempt) -> None:
         spec, workdir = assignment.spec, Path(assignment.workdir)
@@ -255,7 +239,7 @@ class SparkRunner:
         result = attempt.driver.result()
         if result is None:
             if attempt.driver.running():
-                gone = self._gone(assignment, attempt, view)
+                gone = self._gone(assignment, view, attempt, sure=True)
                 if len(gone) < len(assignment.nodes):
                     return None
                 return attempt.decide(Phase.LOST, "all its nodes are gone: " + "; ".join(gone))
@@ -270,65 +254,25 @@ class SparkRunner:
         if result.error:
             return attempt.decide(Phase.LOST, result.error)
         if (killed_by := _signal(result.exit_code)) is not None:
-            message = f"the driver was killed by signal {killed_by}"
-            if self._kills(assignment) < _MOST_KILLS:
+            message = f"{_KILLED} {killed_by}"
+            if self._kills(assignment) + 1 < _MOST_KILLS:
                 return attempt.decide(Phase.LOST, message)
             return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
         log = tail(self._driver_log(assignment))
-        by_cluster = reason.by_cluster(log, bool(self._gone(assignment, attempt, view, sure=False)))
+        by_cluster = reason.by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
         error = reason.last_error(log) or f"the script exited with {result.exit_code}"
         return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)
 
     def _kills(self, assignment: Assignment) -> int:
-        results = [attempt.driver.result() for attempt in self._attempts.of_job(assignment.key.job_id)]
-        return sum(result is not None and _signal(result.exit_code) is not None for result in results)
+        verdicts = [attempt.verdict for attempt in self._attempts.of_job(assignment.key.job_id)]
+        return sum(verdict is not None and verdict[1].startswith(_KILLED) for verdict in verdicts)
 
     def _gone(
-        self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None, sure: bool = True
+        self, assignment: Assignment, view: Mapping[str, Any] | None, attempt: Attempt, *, sure: bool
     ) -> list[str]:
-        """Why nodes can do nothing more for an attempt, one line for each such node.
-
-        Args:
-            assignment: the attempt.
-            attempt: the same.
-            view: of the master, None if it cannot be asked.
-            sure: only what is certain; else also nodes that just do not answer.
-        """
-        name, worker = resource(assignment.attempt_id), process_id(assignment.attempt_id)
-        states = {
-            str(known["host"]): str(known["state"])
-            for known in (view or {}).get("workers", ())
-            if name in known["resources"]
-        }
-        found = []
-        for node in assignment.nodes:
-            if sure and states.get(node.address) == "ALIVE":
-                continue
-            try:
-                with _client(node) as client:
-                    if client.process(worker).state != "running":
-                        last = reason.last_error(client.log(worker).decode(errors="replace"))
-                        found.append(
-                            f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
-                        )
-            except NodeRefused as refusal:
-                if refusal.code == 404:
-                    found.append(f"{node.instance_id} has no worker")
-            except NodeUnreachable:
-                dead = states.get(node.address) == "DEAD"
-                if (
-                    not sure
-                    or dead
-                    or (view is not None and node.address not in states and self._long(attempt))
-                ):
-                    found.append(f"{node.instance_id} does not answer")
-        return found
-
-    def _long(self, attempt: Attempt) -> bool:
-        """Whether a worker that lives would have registered by now."""
         started_s = attempt.driver.started_s()
-        driver_up_s = 0.0 if started_s is None else time.time() - started_s
-        return min(driver_up_s, self._master.up_s()) > self._settings.lost_after_s
+        up_s = 0.0 if started_s is None else time.time() - started_s
+        return self._workers.gone(assignment.nodes, assignment.attempt_id, view, up_s, sure=sure)
 
     def _batch_log(self, assignment: Assignment, work: SparkStreaming) -> BatchLog:
         folder = self._attempts.job_folder(assignment.key.job_id)
@@ -375,17 +319,18 @@ class SparkRunner:
 
     # --- ending -------------------------------------------------------------------------------------------
 
-    def _end(self, attempt: Attempt, attempt_id: str, nodes: Sequence[Node]) -> None:
+    def _end(self, attempt: Attempt, attempt_id: str, nodes: Sequence[Node], why: str) -> None:
+        """End all of an attempt; what it had not reached by then, it has not reached."""
         # The driver first: without it nothing of this attempt can complete, whatever nodes still do.
         attempt.driver.end(_DRIVER_GRACE_S)
+        result = attempt.driver.result()
+        if result is not None and result.exit_code == 0:
+            attempt.decide(Phase.SUCCEEDED, "")
+        else:
+            attempt.decide(Phase.LOST, why)
         self._forget_application(attempt_id)
         for node in nodes:
-            try:
-                with _client(node) as client:
-                    client.stop_process(process_id(attempt_id), wait_s=_WORKER_END_S)
-            except NodeError:
-                # It has no worker, or is gone: executors end by themselves without their driver.
-                continue
+            self._workers.end(node, attempt_id)
         shutil.rmtree(attempt.folder / "local", ignore_errors=True)
 
 
@@ -401,7 +346,3 @@ def _enough(spec: JobSpec, batches: Batches | None) -> bool:
     if not isinstance(work, SparkStreaming) or work.batches is None or batches is None:
         return False
     return batches.done >= work.batches
-
-
-def _client(node: Node) -> NodeClient:
-    return NodeClient(node.address, node.port, node.token)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST_JAVA = 17
+DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""A daemon does little: the small collector and the quick compiler halve its memory and the time to start."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class SparkHome:
             "LANG": "C.UTF-8",
             "SPARK_HOME": str(self.path),
             "SPARK_LOCAL_IP": address,
+            "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }

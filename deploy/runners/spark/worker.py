@@ -10,14 +10,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from deploy.model.tasks import Node
 from deploy.node.api import ProcessSpec
-from deploy.node.client import NodeClient
-from deploy.runners.spark.master import DAEMON_OPTIONS, Master, secured
-from deploy.runners.spark.settings import SparkHome, SparkSettings, properties
+from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from deploy.runners.base import RunnerError
+from deploy.runners.spark.master import Master, secured
+from deploy.runners.spark.reason import last_error
+from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
 
 SMALLEST_MEMORY_GIB = 1.0
+_END_S = 5.0
+_UNKNOWN = 404
 _SMALLEST_HEAP_MIB = 512
 _DAEMON_MIB = 256
 _HEAP_SHARE = 0.75
@@ -39,62 +46,148 @@ def executor_memory_mib(memory_gib: float) -> int:
     return max(_SMALLEST_HEAP_MIB, int((memory_gib * 1024 - _DAEMON_MIB) * _HEAP_SHARE))
 
 
-def start_worker(
-    client: NodeClient, node: Node, attempt_id: str, master: Master, home: SparkHome, settings: SparkSettings
-) -> None:
-    """Start an attempt's worker on a node, once for ever.
+class Workers:
+    """The workers of attempts, by way of the node agents."""
 
-    Raises:
-        NodeError: if the node cannot, or cannot be asked.
-    """
-    folder = f"spark/{attempt_id}"
-    name = resource(attempt_id)
-    workdir = client.status().workdir
-    offered = [{"id": {"componentName": "spark.worker", "resourceName": name}, "addresses": ["0"]}]
-    client.put_file(f"{folder}/resources.json", json.dumps(offered).encode())
-    conf = secured() | {
-        "spark.decommission.enabled": "true",
-        "spark.worker.timeout": "30",
-        f"spark.worker.resource.{name}.amount": "1",
-        "spark.worker.resourcesFile": f"{workdir}/{folder}/resources.json",
-    }
-    client.put_file(f"{folder}/worker.conf", properties(conf).encode())
-    spark_home = settings.node_spark_home or str(home.path)
-    java_home = settings.node_java_home or home.java_home
-    client.start_process(
-        ProcessSpec(
-            process_id=process_id(attempt_id),
-            argv=(
-                f"{spark_home}/bin/spark-class",
-                "org.apache.spark.deploy.worker.Worker",
-                "--host",
-                node.address,
-                "--webui-port",
-                "0",
-                "--cores",
-                str(node.vcpus),
-                "--memory",
-                f"{executor_memory_mib(node.memory_gib)}m",
-                "--work-dir",
-                f"{workdir}/{folder}/work",
-                "--properties-file",
-                f"{workdir}/{folder}/worker.conf",
-                master.url,
-            ),
-            env={
-                "SPARK_HOME": spark_home,
-                # Its own: Spark drops all shuffle files of an address together with one worker there.
-                "SPARK_LOCAL_IP": node.address,
-                "SPARK_LOCAL_DIRS": f"{workdir}/{folder}/local",
-                "SPARK_WORKER_OPTS": DAEMON_OPTIONS,
-                "SPARK_DAEMON_MEMORY": settings.daemon_memory,
-                "PYSPARK_PYTHON": settings.node_python or sys.executable,
-                "_SPARK_AUTH_SECRET": master.secret,
-            }
-            | ({"JAVA_HOME": java_home} if java_home else {}),
-            # A notice of interruption decommissions it, even if the scheduler is away just then. It stays
-            # after that, so there is no grace to wait for when it is to end.
-            stop_signal="PWR",
-            stop_grace_s=0.0,
+    def __init__(self, master: Master, settings: SparkSettings) -> None:
+        self._master = master
+        self._settings = settings
+
+    def start(self, node: Node, attempt_id: str, home: SparkHome) -> None:
+        """Start an attempt's worker on a node, once for ever. Raises RunnerError."""
+        try:
+            with _client(node) as client:
+                try:
+                    client.process(process_id(attempt_id))
+                except NodeRefused as refusal:
+                    if refusal.code != _UNKNOWN:
+                        raise
+                    self._start(client, node, attempt_id, home)
+        except NodeError as error:
+            raise RunnerError(f"no Spark worker on {node.instance_id}: {error}") from error
+
+    def drain(self, node: Node, attempt_id: str) -> None:
+        """Decommission an attempt's worker on a node. Raises RunnerError."""
+        try:
+            with _client(node) as client:
+                client.signal(process_id(attempt_id), "PWR")
+        except NodeRefused as refusal:
+            if refusal.code != _UNKNOWN:
+                raise RunnerError(f"{node.instance_id} cannot be drained: {refusal}") from refusal
+        except NodeUnreachable as error:
+            raise RunnerError(f"{node.instance_id} cannot be drained: {error}") from error
+
+    def end(self, node: Node, attempt_id: str) -> None:
+        """End an attempt's worker on a node, with its executor.
+
+        A node that does not answer is gone or will be; an executor without its driver ends by itself.
+        """
+        with suppress(NodeError), _client(node) as client:
+            client.stop_process(process_id(attempt_id), wait_s=_END_S)
+
+    def gone(
+        self,
+        nodes: Sequence[Node],
+        attempt_id: str,
+        view: Mapping[str, Any] | None,
+        up_s: float,
+        *,
+        sure: bool,
+    ) -> list[str]:
+        """Why nodes can do nothing more for an attempt, one line for each such node.
+
+        Args:
+            nodes: of the attempt.
+            attempt_id: which.
+            view: of the master, None if it cannot be asked.
+            up_s: seconds since the attempt's driver was started.
+            sure: only what is certain; else also nodes that just do not answer.
+        """
+        name = resource(attempt_id)
+        states = {
+            str(worker["host"]): str(worker["state"])
+            for worker in (view or {}).get("workers", ())
+            if name in worker["resources"]
+        }
+        late = view is not None and min(up_s, self._master.up_s()) > self._settings.lost_after_s
+        found = []
+        for node in nodes:
+            state = states.get(node.address)
+            if state == "ALIVE" and sure:
+                continue
+            silent = not sure or state == "DEAD" or (state is None and late)
+            problem = self._problem(node, attempt_id, silent)
+            if problem:
+                found.append(problem)
+        return found
+
+    def _problem(self, node: Node, attempt_id: str, silence_counts: bool) -> str:
+        worker = process_id(attempt_id)
+        try:
+            with _client(node) as client:
+                if client.process(worker).state == "running":
+                    return ""
+                last = last_error(client.log(worker).decode(errors="replace"))
+                return f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
+        except NodeRefused as refusal:
+            return f"{node.instance_id} has no worker" if refusal.code == _UNKNOWN else ""
+        except NodeUnreachable:
+            return f"{node.instance_id} does not answer" if silence_counts else ""
+
+    def _start(self, client: NodeClient, node: Node, attempt_id: str, home: SparkHome) -> None:
+        folder = f"spark/{attempt_id}"
+        name = resource(attempt_id)
+        workdir = client.status().workdir
+        offered = [{"id": {"componentName": "spark.worker", "resourceName": name}, "addresses": ["0"]}]
+        client.put_file(f"{folder}/resources.json", json.dumps(offered).encode())
+        conf = secured() | {
+            "spark.decommission.enabled": "true",
+            "spark.worker.timeout": "30",
+            f"spark.worker.resource.{name}.amount": "1",
+            "spark.worker.resourcesFile": f"{workdir}/{folder}/resources.json",
+        }
+        client.put_file(f"{folder}/worker.conf", properties(conf).encode())
+        spark_home = self._settings.node_spark_home or str(home.path)
+        java_home = self._settings.node_java_home or home.java_home
+        client.start_process(
+            ProcessSpec(
+                process_id=process_id(attempt_id),
+                argv=(
+                    f"{spark_home}/bin/spark-class",
+                    "org.apache.spark.deploy.worker.Worker",
+                    "--host",
+                    node.address,
+                    "--webui-port",
+                    "0",
+                    "--cores",
+                    str(node.vcpus),
+                    "--memory",
+                    f"{executor_memory_mib(node.memory_gib)}m",
+                    "--work-dir",
+                    f"{workdir}/{folder}/work",
+                    "--properties-file",
+                    f"{workdir}/{folder}/worker.conf",
+                    self._master.url,
+                ),
+                env={
+                    "SPARK_HOME": spark_home,
+                    # Its own: Spark drops all shuffle files of an address together with one worker there.
+                    "SPARK_LOCAL_IP": node.address,
+                    "SPARK_LOCAL_DIRS": f"{workdir}/{folder}/local",
+                    "SPARK_WORKER_OPTS": DAEMON_OPTIONS,
+                    "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
+                    "SPARK_DAEMON_MEMORY": self._settings.daemon_memory,
+                    "PYSPARK_PYTHON": self._settings.node_python or sys.executable,
+                    "_SPARK_AUTH_SECRET": self._master.secret,
+                }
+                | ({"JAVA_HOME": java_home} if java_home else {}),
+                # A notice of interruption decommissions it, even if the scheduler is away just then. It stays
+                # after that, so there is no grace to wait for when it is to end.
+                stop_signal="PWR",
+                stop_grace_s=0.0,
+            )
         )
-    )
+
+
+def _client(node: Node) -> NodeClient:
+    return NodeClient(node.address, node.port, node.token)
