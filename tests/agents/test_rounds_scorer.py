@@ -34,7 +34,7 @@ def random_scorer(seed: int, hidden: int = HIDDEN, size: float = 0.5) -> RoundSc
 
 @pytest.fixture(scope="module")
 def seen() -> Observation:
-    """Real observations of drawn applications, both kinds of market, as the rule of late starts meets them."""
+    """Real observations of drawn applications on both kinds of market, as the rule meets them."""
     world = build_federated(FederatedConfig(rounds_most=10), 4)
     world.reset([EpisodeKey(2, "train", index) for index in range(4)])
     found: dict[str, list[np.ndarray]] = {name: [] for name in world.observation}
@@ -61,7 +61,7 @@ def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
     story = Story(two_clients(3))
     story.answer(SPOT)
     story.answer(SPOT)
-    # At 250: the round lasts 550 s more, the next one 600; a start takes 100 s and costs 50 s of a cold epoch.
+    # At 250: the round lasts 550 s more, the next one 600; a start takes 100 s, its epoch 50 s more.
     choices = weigh(story.world.observation, PARAMETERS)
     assert choices.begin_s[0].tolist() == [550, 550]
     assert choices.finish_s[0].tolist() == [650, 700]

@@ -38,6 +38,7 @@ TINY_WORLD = {
     "multicluster": ("env.n_jobs=20", "env.window=4"),
     "multicloud": ("env.workload.jobs=4",),
     "chapter4": ("env.n_jobs=20", "env.window=4"),
+    "federated": ("env.market=one_zone", "env.clients_most=3", "env.rounds_least=2", "env.rounds_most=4"),
     "anyclusters": ("env.clusters=3", "env.world.n_jobs=20", "env.world.window=4"),
 }
 TINY = (

@@ -70,11 +70,15 @@ def test_small_settings_reach_the_typed_configuration(env: str) -> None:
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
     assert agent.hidden_sizes == [16, 8]
     assert (trainer.lanes, trainer.counterfactual.copies) == (2, 24)
-    places = {"multicloud": ("workload", "jobs"), "anyclusters": ("world", "n_jobs")}
+    places = {
+        "multicloud": ("workload", "jobs"),
+        "anyclusters": ("world", "n_jobs"),
+        "federated": ("clients_most",),
+    }
     jobs = values["env"]
     for key in places.get(env, ("n_jobs",)):
         jobs = jobs[key]
-    assert jobs == (4 if env == "multicloud" else 20)
+    assert jobs == {"multicloud": 4, "federated": 3}.get(env, 20)
     world = WORLDS[env].build(world_config(values["env"]), 1)
     # Drawn clusters are the world of chapter 5: what is trained there plays here, and the other way round.
     assert world.spec.name == ("multicluster" if env == "anyclusters" else env)
