@@ -1,0 +1,84 @@
+"""Weights with the number of their round, kept so that a broken file is noticed and never chosen."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deploy.fl.exchange import write_whole
+
+_SUFFIX = ".npz"
+_HASH_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Aggregated weights.
+
+    Attributes:
+        round: how many rounds they come from.
+        arrays: by name, in the model's order.
+        source: who kept them: "server" or "client NAME".
+    """
+
+    round: int
+    arrays: Mapping[str, NDArray[np.generic]]
+    source: str = "server"
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """As bytes: SHA-256 of the rest, then a NumPy archive."""
+    body = io.BytesIO()
+    # Names of a model's arrays may not be keywords, so they are kept beside the arrays.
+    content: dict[str, Any] = {
+        f"array_{index}": array for index, array in enumerate(checkpoint.arrays.values())
+    }
+    content["names"] = np.array(list(checkpoint.arrays), dtype=np.str_)
+    np.savez(body, round=np.int64(checkpoint.round), **content)
+    archive = body.getvalue()
+    return hashlib.sha256(archive).digest() + archive
+
+
+def decode(content: bytes, source: str = "server") -> Checkpoint | None:
+    """From bytes; None if they are not whole."""
+    digest, body = content[:_HASH_BYTES], content[_HASH_BYTES:]
+    if hashlib.sha256(body).digest() != digest:
+        return None
+    with np.load(io.BytesIO(body), allow_pickle=False) as stored:
+        names = [str(name) for name in stored["names"]]
+        arrays = {name: stored[f"array_{index}"] for index, name in enumerate(names)}
+        return Checkpoint(int(stored["round"]), arrays, source)
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
+    """Keep a checkpoint, and the latest ones before it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / f"round-{checkpoint.round:06d}{_SUFFIX}", encode(checkpoint))
+    for old in _files(folder)[keep:]:
+        old.unlink(missing_ok=True)
+
+
+def load(folder: Path, source: str = "server") -> Checkpoint | None:
+    """The newest whole checkpoint of a folder; None if there is none."""
+    for path in _files(folder):
+        if (found := decode(path.read_bytes(), source)) is not None:
+            return found
+    return None
+
+
+def newest(candidates: Iterable[Checkpoint | None]) -> Checkpoint | None:
+    """The one of the latest round; of equals the first."""
+    found = [candidate for candidate in candidates if candidate is not None]
+    return max(found, key=lambda checkpoint: checkpoint.round, default=None)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Newest first."""
+    return sorted(folder.glob(f"round-*{_SUFFIX}"), reverse=True)

@@ -1,0 +1,160 @@
+"""The two small JSON files over which the runner and a job's ServerApp talk; each is written by one side."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+SETUP_VARIABLE = "SPOTWEAVE_FL_SETUP"
+"""In the ServerApp's environment: path of the setup file."""
+NAME_KEY = "client-name"
+"""In a node's configuration: the client's name in the job."""
+STATE_KEY = "spotweave-state"
+"""In a node's configuration: the client's state folder."""
+LINK_LOST = "the SuperLink was lost"
+"""How a ServerApp's failure begins that is not its own."""
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, and on the disk when this returns."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def load(cls, path: Path) -> Self | None:
+        """What the file says, None if there is none."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save(self, path: Path) -> None:
+        """Write it."""
+        write_whole(path, self.model_dump_json(indent=1).encode())
+
+
+class Expected(_File):
+    """A client as the runner knows it.
+
+    Attributes:
+        node_id: Flower's name for it, the same for ever.
+        attempt: of its task; a higher one is another process, perhaps elsewhere. 0: it was never there.
+    """
+
+    node_id: int
+    attempt: int = 0
+
+
+class Setup(_File):
+    """What the runner tells the ServerApp; written anew when a client gets another attempt.
+
+    Attributes:
+        rounds: of the whole training.
+        quorum: a round ends when so many clients have delivered; None: all that take part.
+        run: number of the run, from 1; later ones resume.
+        folder: absolute; for checkpoints and the status file.
+        clients: by name.
+    """
+
+    rounds: int
+    quorum: int | None = None
+    run: int
+    folder: str
+    clients: dict[str, Expected]
+
+    @property
+    def status_file(self) -> Path:
+        """Where the ServerApp tells how it is."""
+        return Path(self.folder) / "status.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where it keeps its checkpoints."""
+        return Path(self.folder) / "checkpoints"
+
+
+class Participation(_File):
+    """A client as the ServerApp knows it.
+
+    Attributes:
+        owes: whether it has still to deliver in the present round.
+        asked_s: epoch seconds at which it was asked in this round; None: not yet.
+        delivered: number of rounds in which it delivered.
+        last_epoch_s: seconds from the latest question to the delivery.
+        error: its ClientApp's exception in one line, "" for none.
+        error_attempt: the attempt that failed so.
+    """
+
+    owes: bool = True
+    asked_s: float | None = None
+    delivered: int = 0
+    last_epoch_s: float | None = None
+    error: str = ""
+    error_attempt: int = 0
+
+
+class Status(_File):
+    """What the ServerApp tells the runner.
+
+    Attributes:
+        run: of the setup.
+        completed: rounds that are aggregated and in a checkpoint.
+        finished: whether all rounds are.
+        clients: by name.
+        metrics: of the latest round.
+        history: metrics of all rounds, by number of the round.
+        error: the ServerApp's exception in one line, "" for none.
+        resumed_from: "server", "client NAME" or "" for a fresh start.
+    """
+
+    run: int
+    completed: int = 0
+    finished: bool = False
+    clients: dict[str, Participation] = {}
+    metrics: dict[str, float] = {}
+    history: dict[int, dict[str, float]] = {}
+    error: str = ""
+    resumed_from: str = ""
+
+    def left_s(self, name: str, expected_s: float | None, now_s: float | None = None) -> float | None:
+        """Expected seconds until all but one client have delivered.
+
+        Args:
+            name: the one.
+            expected_s: of an epoch of clients that have not been measured.
+            now_s: epoch seconds; None: now.
+        """
+        now_s = time.time() if now_s is None else now_s
+        longest = 0.0
+        for other, client in self.clients.items():
+            if other == name or not client.owes:
+                continue
+            epoch_s = client.last_epoch_s if client.last_epoch_s is not None else expected_s
+            if epoch_s is None:
+                return None
+            spent_s = now_s - client.asked_s if client.asked_s is not None else 0.0
+            longest = max(longest, epoch_s - spent_s)
+        return longest
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as a person reads it: type and message, without line breaks, at most 300 characters."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__

@@ -1,0 +1,139 @@
+"""One round: who has been asked, who has answered, who must be asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flwr.app import Message
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
+from deploy.fl.exchange import Participation, Setup, Status
+
+_OWN_FAULT = (
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION,
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
+    ErrorCode.MOD_FAILED_PRECONDITION,
+    ErrorCode.INVALID_FAB,
+)
+_MAX_CRASHES = 3
+"""A ClientApp that dies without an exception (killed, out of memory) is tried so often on one node."""
+
+
+class _Question(NamedTuple):
+    name: str
+    attempt: int
+    asked_s: float
+
+
+class Round:
+    """The state of one round.
+
+    Args of its making:
+        number: from 1.
+        asked: the strategy's message to each client that takes part.
+        status: told to the runner; its clients are changed here.
+        grid: where messages go.
+    """
+
+    def __init__(self, number: int, asked: Mapping[str, Message], status: Status, grid: Grid) -> None:
+        self._number = number
+        self._asked = asked
+        self._grid = grid
+        self._open: dict[str, _Question] = {}
+        self._replies: dict[str, Message] = {}
+        self._crashes: dict[str, int] = {}
+        for name in set(status.clients) - set(asked):
+            status.clients[name].owes = False
+        for name in asked:
+            client = status.clients.setdefault(name, Participation())
+            client.owes, client.asked_s = True, None
+        self._clients = status.clients
+
+    def is_over(self, quorum: int | None) -> bool:
+        """Whether enough clients have delivered."""
+        needed = len(self._asked) if quorum is None else min(quorum, len(self._asked))
+        return len(self._replies) >= needed
+
+    def replies(self) -> list[Message]:
+        """In the order of the clients' names, so that sums do not depend on who was first."""
+        return [self._replies[name] for name in sorted(self._replies)]
+
+    def step(self, setup: Setup) -> bool:
+        """Take in replies, ask who is there and has not been asked. Returns whether the status changed."""
+        changed = self._forget_old_attempts(setup)
+        if self._open:
+            for reply in self._grid.pull_messages(list(self._open)):
+                question = self._open.pop(reply.metadata.reply_to_message_id, None)
+                if question is not None:
+                    self._take(question, reply)
+                    changed = True
+        return self._ask(setup) or changed
+
+    def _forget_old_attempts(self, setup: Setup) -> bool:
+        """A client that is another process now knows nothing of what the earlier one was asked."""
+        old = [
+            message_id
+            for message_id, question in self._open.items()
+            if setup.clients[question.name].attempt != question.attempt
+        ]
+        for message_id in old:
+            self._clients[self._open.pop(message_id).name].asked_s = None
+        return bool(old)
+
+    def _take(self, question: _Question, reply: Message) -> None:
+        client = self._clients[question.name]
+        if not reply.has_error():
+            self._replies[question.name] = reply
+            client.owes = False
+            client.delivered += 1
+            client.last_epoch_s = time.time() - question.asked_s
+            client.error = ""
+            return
+        client.asked_s = None
+        if reply.error.code in _OWN_FAULT:
+            client.error, client.error_attempt = describe(reply.error.reason or ""), question.attempt
+        elif reply.error.code == ErrorCode.CLIENT_APP_CRASHED:
+            crashes = self._crashes[question.name] = self._crashes.get(question.name, 0) + 1
+            if crashes >= _MAX_CRASHES:
+                client.error = f"the ClientApp died {crashes} times without an exception: out of memory?"
+                client.error_attempt = question.attempt
+                self._crashes[question.name] = 0
+
+    def _ask(self, setup: Setup) -> bool:
+        busy = {question.name for question in self._open.values()}
+        waiting = [name for name in self._asked if name not in self._replies and name not in busy]
+        if not waiting:
+            return False
+        online = set(self._grid.get_node_ids())
+        changed = False
+        for name in waiting:
+            expected, client = setup.clients[name], self._clients[name]
+            failed = bool(client.error) and client.error_attempt >= expected.attempt
+            if failed or expected.node_id not in online:
+                continue
+            template = self._asked[name]
+            message = Message(
+                template.content,
+                expected.node_id,
+                template.metadata.message_type,
+                group_id=str(self._number),
+            )
+            (message_id,) = self._grid.push_messages([message])
+            # None where the SuperLink did not take it; it is asked again at the next step.
+            if message_id:
+                client.asked_s = time.time()
+                self._open[message_id] = _Question(name, expected.attempt, client.asked_s)
+                changed = True
+        return changed
+
+
+def describe(reason: str) -> str:
+    """Flower's "<class 'ValueError'>:<'text'>" as people write it, in one line."""
+    text = " ".join(reason.split())
+    if text.startswith("<class '") and "'>:<'" in text:
+        kind, _, rest = text.removeprefix("<class '").partition("'>:<'")
+        text = f"{kind.rpartition('.')[2]}: {rest.removesuffix(chr(39) + '>')}"
+    return text[:300]

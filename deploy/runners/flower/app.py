@@ -1,0 +1,132 @@
+"""A Flower app as the user gave it: is it one, and how settings are passed to it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.fl.exchange import NAME_KEY, STATE_KEY
+from deploy.model.jobs import Flower, JobSpec
+
+Value = bool | int | float | str
+_ROUNDS_KEY = "num-server-rounds"
+_OWN_KEYS = (NAME_KEY, STATE_KEY)
+
+
+def check(spec: JobSpec, folder: Path) -> None:
+    """Refuse a job that cannot run.
+
+    Raises:
+        ValueError: one line.
+    """
+    work = flower(spec)
+    if spec.resources.instances != 1:
+        raise ValueError(
+            f"resources.instances is {spec.resources.instances}: a Flower client runs on one (1)"
+        )
+    app = folder / work.app
+    if not app.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"app {work.app!r} leads out of the job's folder: give a path below the job file")
+    declared = _declared(app, work.app)
+    for key, text in work.run_config.items():
+        if key not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            raise ValueError(
+                f"run_config has {key!r}, which the app does not declare: "
+                f"expected one of [tool.flwr.app.config]: {known}"
+            )
+        value = typed(text)
+        if isinstance(declared[key], str) != isinstance(value, str):
+            raise ValueError(
+                f"run_config {key} is {text!r}: expected a {type(declared[key]).__name__}, as in the app"
+            )
+    for client in work.clients:
+        for key, text in client.config.items():
+            if key in _OWN_KEYS:
+                raise ValueError(f"client {client.name}: config {key!r} is set by spotweave: leave it out")
+            if not key.replace("-", "").replace("_", "").isalnum() or not key.isascii():
+                raise ValueError(f"client {client.name}: config {key!r}: expected letters, digits, - and _")
+            if any(sign in text for sign in "\"\\'\n\r\0"):
+                raise ValueError(f"client {client.name}: config {key} is {text!r}: quotes are not possible")
+
+
+def flower(spec: JobSpec) -> Flower:
+    """The job's work. Raises ValueError if it is none for Flower."""
+    if not isinstance(spec.work, Flower):
+        raise ValueError(f"work.kind is {spec.work.kind!r}: expected flower")
+    return spec.work
+
+
+def overrides(work: Flower, app: Path) -> dict[str, Value]:
+    """What replaces settings of the app: the job's run_config, and its number of rounds."""
+    declared = _declared(app, work.app)
+    rounds: dict[str, Value] = {_ROUNDS_KEY: work.rounds} if _ROUNDS_KEY in declared else {}
+    given: dict[str, Value] = {}
+    for key, text in work.run_config.items():
+        given[key] = text if isinstance(declared.get(key), str) else typed(text)
+    return rounds | given
+
+
+def node_config(config: Mapping[str, str], name: str, state: str) -> str:
+    """A client's configuration as `--node-config` wants it; numbers and booleans are passed as such."""
+    values: dict[str, Value] = {key: typed(text) for key, text in config.items()}
+    values |= {NAME_KEY: name, STATE_KEY: state}
+    return " ".join(f"{key}={_toml(value)}" for key, value in values.items())
+
+
+def typed(text: str) -> Value:
+    """A TOML number or boolean as what it is, everything else as text."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+    return value if isinstance(value, bool | int | float) and "\n" not in text else text
+
+
+def _toml(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _declared(app: Path, name: str) -> dict[str, Value]:
+    """The settings that an app declares, flat. Raises ValueError, also where it is no app."""
+    file = app / "pyproject.toml"
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"app {name!r}: cannot read pyproject.toml ({error.strerror}): expected a Flower app's folder"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"app {name!r}: pyproject.toml: {error}") from error
+    section = project.get("tool", {}).get("flwr", {}).get("app", {})
+    components = section.get("components", {})
+    for part in ("serverapp", "clientapp"):
+        where = components.get(part)
+        if not isinstance(where, str) or ":" not in where:
+            raise ValueError(
+                f"app {name!r}: pyproject.toml: "
+                f'expected {part} = "module:object" in [tool.flwr.app.components]'
+            )
+        module = where.partition(":")[0].replace(".", "/")
+        if not any((app / f"{module}{end}").exists() for end in (".py", "/__init__.py")):
+            raise ValueError(f"app {name!r}: {part} is {where!r}, but there is no {module}.py")
+    if not section.get("publisher"):
+        raise ValueError(f"app {name!r}: expected a publisher in [tool.flwr.app] of pyproject.toml")
+    for key in ("name", "version"):
+        if key not in project.get("project", {}):
+            raise ValueError(f"app {name!r}: expected a {key} in [project] of pyproject.toml")
+    return _flat(section.get("config", {}))
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    flat: dict[str, Value] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

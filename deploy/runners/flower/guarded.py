@@ -1,0 +1,75 @@
+"""`python -m deploy.runners.flower.guarded ARGUMENTS`: flower-superlink, with doors that can be shut.
+
+A SuperLink serves nodes, its own ServerApp and whoever controls it on one port. Nodes prove who they are; but
+whoever reaches the port may start a run, that is, execute code here and on all clients. So here the control
+API wants a token, and everything but the nodes' API is for this machine alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import os
+from pathlib import Path
+
+from flwr.superlink import extensions
+from flwr.superlink.cli.flower_superlink import flower_superlink
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+TOKEN_FILE_VARIABLE = "SPOTWEAVE_CONTROL_TOKEN_FILE"
+TOKEN_HEADER = "x-spotweave-control"
+
+
+class Guard:
+    """Refuses with 403 what is not for the one who asks."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse one request."""
+        if scope["type"] != "lifespan" and not self.allows(scope):
+            await send({"type": "http.response.start", "status": 403, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._app(scope, receive, send)
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether this request may pass."""
+        if scope["type"] != "http":
+            return False
+        path: str = scope["path"]
+        if path.startswith("/v1/fleet/"):
+            return True
+        client, server = scope.get("client"), scope.get("server")
+        if not client or not server:
+            return False
+        if client[0] != server[0] and not ipaddress.ip_address(client[0]).is_loopback:
+            return False
+        if path.startswith("/v1/runtime/") or path == "/health":
+            return True
+        given = dict(scope["headers"]).get(TOKEN_HEADER.encode(), b"")
+        return path.startswith("/v1/control/") and hmac.compare_digest(given, self._token)
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether a log line is more than the runner's looking every second."""
+    text = record.getMessage()
+    return "/v1/control/list-" not in text and "ControlServicer.List" not in text
+
+
+def main() -> None:
+    """Run the SuperLink until it is told to stop."""
+    for name in ("uvicorn.access", "flwr"):
+        logging.getLogger(name).addFilter(_worth_a_line)
+    token = Path(os.environ[TOKEN_FILE_VARIABLE]).read_text()
+    # Flower's own hook, for an extension package that is looked for under a fixed name.
+    extensions.get_middleware = lambda: (Middleware(Guard, token=token),)
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

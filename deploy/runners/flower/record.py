@@ -1,0 +1,80 @@
+"""What the runner must know of a job after a restart of the scheduler. On disk before it is acted on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from deploy.node.config import write_private
+
+
+class ClientRecord(BaseModel):
+    """One client.
+
+    Attributes:
+        node_id: at the SuperLink; 0 before it is registered.
+        attempt: the latest attempt at its task; 0: none yet.
+        instance_id: on which that is.
+        wanted: whether it should run; False after `stop`.
+        seen: whether this attempt was online at the SuperLink.
+        set_offline: whether an earlier attempt's presence must still be ended at the SuperLink.
+        drained: whether it was told to leave.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    node_id: int = 0
+    attempt: int = 0
+    instance_id: str = ""
+    wanted: bool = False
+    seen: bool = False
+    set_offline: bool = False
+    drained: bool = False
+
+
+class JobRecord(BaseModel):
+    """One job.
+
+    Attributes:
+        port: of its SuperLink, always the same: nodes know it.
+        pid: of the SuperLink; 0 before it was started, or while it is.
+        start_ticks: of that process.
+        starts: how often it was started in a row without having answered.
+        run_id: Flower's number of the present run, 0 for none.
+        runs: how many runs were started.
+        completed_before: rounds that were done when the present run was started.
+        fruitless: runs in a row that were lost without having finished a round.
+        outcome: "" while it lasts, "succeeded" or "failed" (until a new attempt is made).
+        failure: the user's error in one line.
+        failed_attempts: the attempt of each client that had failed with it.
+        clients: by name.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    port: int
+    pid: int = 0
+    start_ticks: int = 0
+    starts: int = 0
+    run_id: int = 0
+    runs: int = 0
+    completed_before: int = 0
+    fruitless: int = 0
+    outcome: str = ""
+    failure: str = ""
+    failed_attempts: dict[str, int] = {}
+    clients: dict[str, ClientRecord]
+
+    @classmethod
+    def load(cls, path: Path) -> Self | None:
+        """None if there is none."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        write_private(path, self.model_dump_json(indent=1))

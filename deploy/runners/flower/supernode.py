@@ -1,0 +1,24 @@
+"""`python -m deploy.runners.flower.supernode HOST ARGUMENTS`: flower-supernode on a free port of this host.
+
+It becomes the SuperNode: the same process, so that signals reach it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Never returns."""
+    host = sys.argv[1]
+    with socket.create_server((host, 0)) as probe:
+        port = probe.getsockname()[1]
+    program = str(Path(sys.executable).with_name("flower-supernode"))
+    os.execv(program, [program, "--host", host, "--port", str(port), *sys.argv[2:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Federated training of a small network on handwritten digits."""

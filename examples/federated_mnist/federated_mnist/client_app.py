@@ -1,0 +1,40 @@
+"""A client: trains the network on its own digits. Only weights leave it."""
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from torch import nn
+
+from deploy.fl.client import checkpointing_client_app
+from deploy.fl.digits import load_digits, share
+from federated_mnist.network import make_network
+
+BATCH = 32
+
+app = checkpointing_client_app()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Some epochs of SGD from the weights that came with the message."""
+    torch.set_num_threads(1)
+    images, labels = load_digits()
+    shares = [int(part) for part in str(context.run_config["shares"]).split(",")]
+    own = share(shares, int(context.node_config["partition"]))
+    x, y = torch.from_numpy(images[own])[:, None], torch.from_numpy(labels[own])
+    network = make_network()
+    network.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    optimizer = torch.optim.SGD(network.parameters(), lr=float(context.run_config["learning-rate"]))
+    loss = torch.tensor(0.0)
+    for _ in range(int(context.run_config["local-epochs"])):
+        for batch in torch.randperm(len(x)).split(BATCH):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(network(x[batch]), y[batch])
+            loss.backward()
+            optimizer.step()
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(network.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(x), "train-loss": loss.item()}),
+        }
+    )
+    return Message(content, reply_to=message)

@@ -1,0 +1,26 @@
+"""Moves the weights towards the client's own number: a training without a framework, so it starts quickly."""
+
+import time
+
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+
+from deploy.fl.client import checkpointing_client_app
+
+app = checkpointing_client_app()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    if context.run_config["fault"] == f"client {context.node_config['client-name']}":
+        raise ValueError("no data\nhere")
+    time.sleep(float(context.run_config["epoch-s"]))
+    weights = message.content.array_records["arrays"]["weights"].numpy()
+    target = float(context.node_config["target"])
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({"weights": Array(weights + 0.5 * (target - weights))}),
+            "metrics": MetricRecord({"num-examples": int(context.node_config["examples"])}),
+        }
+    )
+    print(f"trained {context.node_config['client-name']} node {context.node_id}", flush=True)
+    return Message(content, reply_to=message)

@@ -1,0 +1,20 @@
+"""The weighted mean of the clients' numbers, found by federated averaging."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+
+from deploy.fl.server import train
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    if context.run_config["fault"] == "server":
+        raise KeyError("no such column")
+    train(grid, context, ArrayRecord({"weights": Array(np.zeros(3))}), evaluate=evaluate)
+
+
+def evaluate(number: int, arrays: ArrayRecord) -> dict[str, float]:
+    return {"weight": float(arrays["weights"].numpy()[0])}
