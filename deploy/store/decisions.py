@@ -100,20 +100,17 @@ class Decisions:
     def add(self, decision: Decision) -> Decision:
         """Write one down. Returns it with its id."""
         made = self._database.writing.execute(
-            insert(decisions).values(
-                {name: getattr(decision, name) for name in _PLAIN}
-                | {
-                    "mode": decision.mode.value,
-                    "job_id": decision.key.job_id,
-                    "task": decision.key.task,
-                    "candidates": [
-                        asdict(
-                            replace(candidate, values=dict(candidate.values), reason=plain(candidate.reason))
-                        )
-                        for candidate in decision.candidates
-                    ],
-                }
-            )
+            insert(decisions),
+            {name: getattr(decision, name) for name in _PLAIN}
+            | {
+                "mode": decision.mode.value,
+                "job_id": decision.key.job_id,
+                "task": decision.key.task,
+                "candidates": [
+                    asdict(replace(candidate, values=dict(candidate.values), reason=plain(candidate.reason)))
+                    for candidate in decision.candidates
+                ],
+            },
         ).inserted_primary_key
         assert made is not None
         return replace(decision, decision_id=int(made[0]))

@@ -72,15 +72,16 @@ class Events:
             decision_id: the decision.
         """
         made = self._database.writing.execute(
-            insert(events).values(
-                time_s=now_s,
-                kind=kind,
-                data=dict(data or {}),
-                job_id=job_id if key is None else key.job_id,
-                task=None if key is None else key.task,
-                instance_id=instance_id,
-                decision_id=decision_id,
-            )
+            insert(events),
+            {
+                "time_s": now_s,
+                "kind": kind,
+                "data": dict(data or {}),
+                "job_id": job_id if key is None else key.job_id,
+                "task": None if key is None else key.task,
+                "instance_id": instance_id,
+                "decision_id": decision_id,
+            },
         ).inserted_primary_key
         assert made is not None
         return int(made[0])

@@ -89,18 +89,19 @@ class Jobs:
         if connection.execute(select(jobs.c.job_id).where(jobs.c.job_id == job.job_id)).first():
             raise StoreError(f"there is a job {job.job_id} already: job ids are used once")
         connection.execute(
-            insert(jobs).values(
-                job_id=job.job_id,
-                spec=job.spec.model_dump_json(),
-                state=job.state.value,
-                submitted_s=job.submitted_s,
-                ended_s=job.ended_s,
-                workdir=job.workdir,
-                submitter=job.submitter,
-                request_id=job.request_id,
-                user_failures=job.user_failures,
-                reason=plain(job.reason),
-            )
+            insert(jobs),
+            {
+                "job_id": job.job_id,
+                "spec": job.spec.model_dump_json(),
+                "state": job.state.value,
+                "submitted_s": job.submitted_s,
+                "ended_s": job.ended_s,
+                "workdir": job.workdir,
+                "submitter": job.submitter,
+                "request_id": job.request_id,
+                "user_failures": job.user_failures,
+                "reason": plain(job.reason),
+            },
         )
         waiting = {
             "job_id": job.job_id,

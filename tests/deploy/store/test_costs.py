@@ -1,0 +1,218 @@
+"""What instances cost, from the prices that were seen while they ran."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage
+from deploy.model.instances import InstanceReport, InstanceState
+from deploy.model.jobs import TaskKey
+from deploy.store.costs import Grouping
+from deploy.store.database import Database
+from deploy.store.store import Store
+from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, price, report, request
+from tests.deploy.store.conftest import NOW, Place
+from tests.deploy.test_billing import Ledger
+
+GONE = InstanceState.TERMINATED
+
+
+def test_an_instance_costs_its_price_while_it_runs_and_after(store: Store) -> None:
+    add_job(store)
+    request(store)
+    assert store.costs.of_instance("i1", NOW + 99) == Bill(), "asked for, but not launched"
+    report(store, launched_s=NOW + 10)
+    # 100 s at 0.036 USD/h.
+    assert store.costs.total(NOW + 110).usd == Decimal("0.001000")
+    report(store, state=GONE, launched_s=NOW + 10, ended_s=NOW + 210, now_s=NOW + 300)
+    for costs in (store.costs.total(NOW + 900), store.costs.of_job("j1", NOW + 900)):
+        assert (costs.usd, costs.on_demand_usd, costs.seconds) == (
+            Decimal("0.002000"),
+            Decimal("0.005333"),
+            200,
+        )
+
+
+def test_prices_seen_before_during_and_after_a_launch_count_from_their_moments(store: Store) -> None:
+    add_job(store)
+    price(store, 0.36, NOW - 100)
+    request(store)  # its snapshot says 0.036: an older price than what is seen meanwhile
+    assert price(store, 0.72, NOW + 20) == 1
+    report(store, launched_s=NOW + 10, now_s=NOW + 25)
+    price(store, 3.6, NOW + 30)
+    price(store, 3.6, NOW + 35)
+    price(store, 0.0, NOW + 70)
+    # 10 s x 0.0001 + 10 s x 0.0002 + 40 s x 0.001
+    assert store.costs.of_job("j1", NOW + 500).usd == Decimal("0.043000")
+    report(store, state=GONE, launched_s=NOW + 10, ended_s=NOW + 500, now_s=NOW + 501)
+    price(store, 36.0, NOW + 502)
+    assert store.costs.of_job("j1", NOW + 999).usd == Decimal("0.043000")
+    assert store.costs.audit() == []
+
+
+def test_on_demand_instances_keep_the_price_they_were_asked_for_at(store: Store) -> None:
+    add_job(store)
+    request(store, offer=ON_DEMAND)
+    report(store)
+    with store.transaction():
+        store.prices.record([replace(ON_DEMAND, price_usd_hour=9.0)], NOW + 10)
+    bill = store.costs.total(NOW + 3600)
+    assert bill.usd == bill.on_demand_usd == Decimal("0.096")
+
+
+def test_an_early_interruption_is_free_also_if_it_is_told_late(store: Store) -> None:
+    add_job(store)
+    request(store)
+    report(store)
+    with store.transaction():
+        assert store.instances.ended("i1", NOW + 1000)
+        assert not store.instances.ended("i1", NOW + 2000)
+    assert store.costs.of_job("j1", NOW).usd == Decimal("0.01")
+    report(store, state=GONE, ended_s=NOW + 1000, by_provider=True, now_s=NOW + 4000)
+    assert store.costs.of_job("j1", NOW).usd == 0
+    assert store.costs.of_job("j1", NOW).on_demand_usd == Decimal("0.026667")
+    assert store.costs.audit() == []
+
+
+def test_what_was_never_launched_costs_nothing(store: Store) -> None:
+    add_job(store)
+    request(store)
+    with store.transaction():
+        store.instances.ended("i1", NOW + 60)
+    assert store.costs.total(NOW + 99) == Bill()
+    assert store.costs.audit() == []
+
+
+def test_costs_are_listed_by_job_zone_market_and_day(store: Store) -> None:
+    add_job(store, "j1")
+    add_job(store, "j2")
+    request(store, "i1", SPOT, "j1")
+    request(store, "i2", ON_DEMAND, "j2")
+    request(store, "i3", SPOT, "j2")
+    report(store, "i1", launched_s=NOW - 100)
+    report(store, "i1", state=GONE, launched_s=NOW - 100, ended_s=NOW + 100)
+    report(store, "i2", launched_s=NOW)
+    report(store, "i3", launched_s=NOW)
+    at = NOW + 1000
+    usd = {
+        grouping: {name: float(bill.usd) for name, bill in store.costs.by(grouping, at).items()}
+        for grouping in Grouping
+    }
+    assert usd == {
+        Grouping.JOB: {"j1": 0.002, "j2": 0.036667},
+        Grouping.ZONE: {"aws/us-east-1": 0.026667, "aws/us-east-1/us-east-1a": 0.012},
+        Grouping.MARKET: {"on_demand": 0.026667, "spot": 0.012},
+        Grouping.DAY: {"2026-02-28": 0.001, "2026-03-01": 0.037667},
+    }
+    sums = {sum((bill.cost for bill in store.costs.by(grouping, at).values()), 0) for grouping in Grouping}
+    assert sums == {store.costs.total(at).cost}
+
+
+def test_the_audit_finds_what_was_changed_behind_the_stores_back(place: Place) -> None:
+    with place.open() as store:
+        add_job(store)
+        request(store)
+        report(store)
+        report(store, state=GONE, ended_s=NOW + 100)
+        database = Database(place.url)
+        with database.transaction() as connection:
+            connection.execute(text("UPDATE charges SET cost = cost + 3600000"))
+        database.close()
+        assert store.costs.audit() == [
+            "instance i1: 0.002000 USD are written down, its prices make 0.001000 USD"
+        ]
+
+
+def test_only_changes_of_a_price_are_kept(store: Store) -> None:
+    assert price(store, 0.04, NOW) == 2, "both offers are new"
+    assert price(store, 0.04, NOW + 30) == 0
+    assert price(store, 0.04, NOW + 60, available=False) == 1
+    assert price(store, 0.05, NOW + 50) == 1, "the clock was set back"
+    quotes = store.prices.between(SPOT.offer_id, NOW + 10, NOW + 100)
+    assert [(quote.seen_s, quote.price_micro_usd_hour, quote.available) for quote in quotes] == [
+        (NOW, 40_000, True),
+        (NOW + 60, 50_000, True),
+    ]
+    assert store.prices.at(SPOT.offer_id, NOW - 1) is None
+    latest = store.prices.at(SPOT.offer_id)
+    assert latest is not None
+    assert latest.price_micro_usd_hour == 50_000
+
+
+_numbers = itertools.count()
+_moments = st.integers(0, 500_000).map(lambda ms: NOW - 200 + ms / 1000)
+_changes = st.lists(
+    st.tuples(_moments, st.integers(0, 5_000_000)), max_size=5, unique_by=lambda change: change[0]
+)
+
+
+@given(
+    _changes, _moments, st.integers(0, 300_000), st.integers(0, 100_000), st.booleans(), st.none() | _moments
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_charges_agree_with_a_ledger_of_every_second(
+    store: Store,
+    changes: list[tuple[float, int]],
+    launched_s: float,
+    ran_ms: int,
+    told_ms: int,
+    by_provider: bool,
+    end_told_s: float | None,
+) -> None:
+    """Prices change and the launch is told at any moments; the end is told after the last of them."""
+    number = next(_numbers)
+    offer = replace(SPOT, offer_id=f"offer-{number}", price_usd_hour=1.0, free_first_s=200.0)
+    key = TaskKey(f"j{number}", "main")
+    add_job(store, key.job_id)
+    with store.transaction():
+        store.instances.request(
+            f"i{number}", offer, key, client_token=f"t{number}", node_token="x", now_s=NOW - 200
+        )
+
+    def tell(state: InstanceState, now_s: float, ended_s: float | None = None) -> None:
+        told = InstanceReport(
+            f"p{number}", f"t{number}", offer.offer_id, "", 0, state, launched_s, ended_s, by_provider
+        )
+        with store.transaction():
+            store.instances.report(f"i{number}", told, now_s)
+
+    told_s = launched_s + told_ms / 1000
+    steps = sorted([*changes, (told_s, -1)])
+    for moment, micro in steps:
+        if micro < 0:
+            tell(InstanceState.LAUNCHING, moment)
+        else:
+            with store.transaction():
+                store.prices.record([replace(offer, price_usd_hour=micro / 1e6)], moment)
+    ended_s = launched_s + ran_ms / 1000
+    after = max(ended_s, steps[-1][0])
+    segments = {launched_s: 1_000_000}
+    for moment, micro in sorted(changes):
+        segments[max(moment, launched_s)] = micro
+    used = Usage(
+        launched_s,
+        ended_s,
+        by_provider,
+        tuple(PriceSegment(*segment) for segment in sorted(segments.items())),
+        96_000,
+        60.0,
+        200.0,
+    )
+    now_s = max(launched_s, end_told_s or after)
+    running, ended = Ledger(), Ledger()
+    running.enter(replace(used, ended_s=None), now_s)
+    ended.enter(used, 0.0)
+    assert Fraction(store.costs.of_job(key.job_id, now_s).cost, CHARGES_PER_USD) == sum(running.cost.values())
+    tell(GONE, after, ended_s)
+    bill = store.costs.of_job(key.job_id, 0.0)
+    assert Fraction(bill.cost, CHARGES_PER_USD) == sum(ended.cost.values())
+    assert Fraction(bill.on_demand, CHARGES_PER_USD) == sum(ended.on_demand.values())
+    assert bill.seconds == ended.seconds
+    assert store.costs.audit() == []

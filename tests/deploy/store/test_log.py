@@ -1,0 +1,155 @@
+"""Intents, decisions and events."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from deploy.model.jobs import TaskKey
+from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.errors import NotFoundError
+from deploy.store.events import Event
+from deploy.store.intents import IntentKind, IntentState
+from deploy.store.store import Store
+from tests.deploy.store.conftest import NOW, Place
+
+MAIN = TaskKey("j1", "main")
+DECISION = Decision(
+    time_s=NOW,
+    policy="multicloud-v1",
+    mode=Mode.ACT,
+    key=MAIN,
+    candidates=(
+        Candidate("aws/spot", {"cost": 0.25, "deadline": -1.0}, 0.036, True, "cheapest"),
+        Candidate("aws/od", {"cost": -0.5, "deadline": 0.0}, 0.096, False, "no capacity\0"),
+        Candidate(None),
+    ),
+    chosen="aws/spot",
+    latency_s=0.004,
+    shadow_policy="rule",
+    shadow_choice=None,
+    shadow_difference=0.125,
+)
+
+
+def test_an_intent_is_there_after_a_restart_until_it_is_confirmed(place: Place) -> None:
+    with place.open() as store, store.transaction():
+        made = store.intents.add(IntentKind.LAUNCH, "i1", {"offer": "aws/spot", "n": 1}, NOW)
+    with place.open() as store:
+        assert store.intents.pending() == [made] == store.intents.due(NOW)
+        assert made.payload == {"offer": "aws/spot", "n": 1}
+        with store.transaction():
+            assert store.intents.done(made.intent_id, NOW + 1)
+            assert not store.intents.done(made.intent_id, NOW + 2)
+            assert not store.intents.failed(made.intent_id, "late", NOW + 2)
+            assert not store.intents.retry(made.intent_id, "late", NOW + 9)
+        known = store.intents.get(made.intent_id)
+        assert (known.state, known.ended_s, known.error, known.attempts) == (IntentState.DONE, NOW + 1, "", 0)
+        assert store.intents.pending() == []
+
+
+def test_the_same_is_not_intended_twice_at_once(store: Store) -> None:
+    with store.transaction():
+        first = store.intents.add(IntentKind.TERMINATE, "i1", {"n": 1}, NOW)
+        assert store.intents.add(IntentKind.TERMINATE, "i1", {"n": 2}, NOW + 1) == first
+        other = store.intents.add(IntentKind.DRAIN, "i1", {}, NOW)
+        store.intents.failed(first.intent_id, "refused", NOW)
+        again = store.intents.add(IntentKind.TERMINATE, "i1", {"n": 3}, NOW + 2)
+    assert len({first.intent_id, other.intent_id, again.intent_id}) == 3
+    assert store.intents.get(first.intent_id).attempts == 1
+    assert store.intents.counts() == {IntentState.PENDING: 2, IntentState.DONE: 0, IntentState.FAILED: 1}
+
+
+def test_a_retry_waits_for_its_time(store: Store) -> None:
+    with store.transaction():
+        one = store.intents.add(IntentKind.LAUNCH, "i1", {}, NOW)
+        two = store.intents.add(IntentKind.LAUNCH, "i2", {}, NOW, not_before_s=NOW + 5)
+        assert store.intents.retry(one.intent_id, "no capacity", NOW + 10)
+    assert store.intents.due(NOW + 4) == []
+    assert [intent.intent_id for intent in store.intents.due(NOW + 5)] == [two.intent_id]
+    assert [intent.target for intent in store.intents.due(NOW + 10)] == ["i1", "i2"]
+    assert [intent.target for intent in store.intents.due(NOW + 10, limit=1)] == ["i1"]
+    assert (store.intents.get(one.intent_id).error, store.intents.get(one.intent_id).attempts) == (
+        "no capacity",
+        1,
+    )
+    with pytest.raises(NotFoundError), store.transaction():
+        store.intents.done(999, NOW)
+
+
+def test_a_decision_comes_back_with_its_candidates(store: Store) -> None:
+    with store.transaction():
+        made = store.decisions.add(DECISION)
+    known = store.decisions.get(made.decision_id)
+    assert known == made.__class__(**{**vars(made), "candidates": known.candidates})
+    assert known.candidates[0] == DECISION.candidates[0]
+    assert known.candidates[1].reason == "no capacity\N{REPLACEMENT CHARACTER}"
+    assert known.candidates[2] == Candidate(None)
+    with store.transaction():
+        other = store.decisions.add(
+            Decision(**{**vars(DECISION), "key": TaskKey("j2", "main"), "chosen": None})
+        )
+    assert [one.decision_id for one in store.decisions.latest(5)] == [other.decision_id, made.decision_id]
+    assert [one.key.job_id for one in store.decisions.latest(5, job_id="j2")] == ["j2"]
+    with pytest.raises(NotFoundError, match="older than what is kept"):
+        store.decisions.get(999)
+
+
+def test_a_value_that_is_no_number_is_refused_and_nothing_kept(store: Store) -> None:
+    with pytest.raises(Exception, match=r"(?i)not JSON compliant"), store.transaction():
+        store.events.add("a.b", NOW, {"x": float("nan")})
+    assert store.events.last_sequence() == 0
+
+
+def test_events_are_read_from_a_number_on(store: Store) -> None:
+    with store.transaction():
+        first = store.events.add("job.submitted", NOW, {"name": "x"}, job_id="j1")
+        second = store.events.add("task.placed", NOW + 1, key=MAIN, instance_id="i1", decision_id=7)
+        third = store.events.add("job.submitted", NOW + 2, job_id="j2")
+    assert first < second < third == store.events.last_sequence()
+    assert [event.sequence for event in store.events.after(0, 10)] == [first, second, third]
+    assert [event.sequence for event in store.events.after(first, 1)] == [second]
+    placed = store.events.after(first, 10, job_id="j1")[0]
+    assert (placed.kind, placed.task, placed.instance_id, placed.decision_id, placed.data) == (
+        "task.placed",
+        "main",
+        "i1",
+        7,
+        {},
+    )
+    assert [event.sequence for event in store.events.latest(2)] == [second, third]
+
+
+def test_a_follower_misses_no_event_of_several_writers(place: Place) -> None:
+    """Each writer adds pairs; a follower that reads on from the last number must see all, in order."""
+    writers, pairs = 3, 15
+    failures: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            with place.open() as own:
+                for pair in range(pairs):
+                    with own.transaction():
+                        own.events.add("pair.first", NOW, {"writer": number, "pair": pair})
+                        own.events.add("pair.second", NOW, {"writer": number, "pair": pair})
+        except BaseException as error:
+            failures.append(error)
+
+    with place.open() as store:
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+        for thread in threads:
+            thread.start()
+        seen: list[Event] = []
+        last = 0
+        while len(seen) < 2 * writers * pairs:
+            assert not failures
+            for event in store.events.after(last, 7):
+                assert event.sequence > last
+                last = event.sequence
+                seen.append(event)
+        for thread in threads:
+            thread.join()
+        assert [event.sequence for event in store.events.after(0, 1000)] == [event.sequence for event in seen]
+        for first, second in zip(seen[::2], seen[1::2], strict=True):
+            assert (first.kind, second.kind, first.data) == ("pair.first", "pair.second", second.data)

@@ -1,0 +1,137 @@
+"""Transactions: whole or not at all, one writer at a time, readers never held up."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from deploy.store.errors import StoreError
+from deploy.store.intents import IntentKind
+from deploy.store.store import Store
+from tests.deploy.store.cases import a_job, add_job
+from tests.deploy.store.conftest import NOW, Place
+
+
+def written_and_failed(store: Store, kind: str) -> None:
+    """An event in a transaction that fails."""
+    with store.transaction():
+        store.events.add(kind, NOW)
+        raise ZeroDivisionError
+
+
+def test_what_fails_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError):
+        written_and_failed(store, "job.submitted")
+    assert store.events.last_sequence() == 0
+    add_job(store)
+
+
+def test_writing_needs_a_transaction(store: Store) -> None:
+    with pytest.raises(RuntimeError, match=r"outside of `with store.transaction\(\)`"):
+        store.events.add("a.b", NOW)
+    with pytest.raises(RuntimeError, match="inside a snapshot"), store.snapshot(), store.transaction():
+        pass
+
+
+def test_an_inner_transaction_is_a_part_of_the_outer_one(store: Store) -> None:
+    def inner_done_outer_failed() -> None:
+        with store.transaction():
+            with store.transaction():
+                store.events.add("inner.done", NOW)
+            raise ZeroDivisionError
+
+    with store.transaction():
+        store.events.add("outer.begun", NOW)
+        with pytest.raises(ZeroDivisionError):
+            written_and_failed(store, "inner.undone")
+        with store.transaction():
+            store.events.add("inner.kept", NOW)
+    assert [event.kind for event in store.events.after(0, 9)] == ["outer.begun", "inner.kept"]
+    with pytest.raises(ZeroDivisionError):
+        inner_done_outer_failed()
+    assert len(store.events.after(0, 9)) == 2
+
+
+def test_a_writer_sees_its_own_writing_and_nobody_else_does_before_the_commit(place: Place) -> None:
+    with place.open() as writer, place.open() as reader:
+        with writer.transaction():
+            writer.jobs.add(a_job())
+            assert writer.jobs.get("j1").job_id == "j1"
+            assert reader.jobs.live() == [], "and is not held up"
+        assert [job.job_id for job in reader.jobs.live()] == ["j1"]
+
+
+def test_a_snapshot_is_of_one_moment(place: Place) -> None:
+    with place.open() as writer, place.open() as reader:
+        add_job(writer, "j1")
+        with reader.snapshot():
+            assert len(reader.jobs.live()) == 1
+            add_job(writer, "j2")
+            assert len(reader.jobs.live()) == 1
+            assert len(reader.tasks.live()) == 1
+            with reader.snapshot():
+                assert len(reader.jobs.live()) == 1
+        assert len(reader.jobs.live()) == 2
+
+
+def test_readers_beside_a_writer_see_whole_transactions_only(store: Store) -> None:
+    """A job and its intent are always written together, and so they are always seen together."""
+    rounds = 40
+    done = threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                with store.snapshot():
+                    jobs, pending = store.jobs.live(), store.intents.pending()
+                if len(jobs) != len(pending):
+                    wrong.append((len(jobs), len(pending)))
+        except BaseException as error:
+            wrong.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(rounds):
+            with store.transaction():
+                store.jobs.add(a_job(f"j{number}"))
+                store.intents.add(IntentKind.LAUNCH, f"i{number}", {}, NOW)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+    assert len(store.jobs.live()) == rounds
+
+
+def test_threads_that_count_lose_no_count(store: Store) -> None:
+    """Reading and writing back in one transaction is safe: writers take turns."""
+    add_job(store)
+
+    def count() -> None:
+        for _ in range(10):
+            with store.transaction():
+                store.jobs.count_user_failure("j1")
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.jobs.get("j1").user_failures == 40
+
+
+def test_there_is_one_scheduler_for_a_database(place: Place) -> None:
+    with place.open() as first, place.open() as second:
+        lead = first.lead()
+        assert lead.held()
+        with pytest.raises(StoreError, match="another scheduler works with the database"):
+            second.lead()
+        add_job(second)
+        lead.release()
+        again = second.lead()
+        assert again.held()
+        again.release()
