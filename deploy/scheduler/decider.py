@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,15 +136,28 @@ class Decider:
         self, observation: Observation, row: int
     ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]:
         """(C + 1,) of each component, and the score; for other policies the expected cost alone."""
-        batched = cast(Observation, {name: np.asarray(array)[None] for name, array in observation.items()})
+        batched = self._alone(observation, row)
         if isinstance(self.policy, ValuePolicy):
-            values = self.policy.component_values(batched)[0, row]
+            values = self.policy.component_values(batched)[0, 0]
             score = (values @ self.policy.weights).cpu().numpy().astype(np.float64)
             table = values.cpu().numpy().astype(np.float64)
-            names = self.components or tuple(f"value_{k}" for k in range(table.shape[1]))
+            n_values = table.shape[1]  # 1 where the network learned the scalarised value itself
+            named = len(self.components) == n_values
+            names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
             return {name: table[:, k] for k, name in enumerate(names)}, score
-        usd = self._appraiser(batched, row + 1)[0, row].astype(np.float64)
+        usd = self._appraiser(batched, 1)[0, 0].astype(np.float64)
         return {APPRAISED: usd}, None
+
+    def _alone(self, observation: Observation, row: int) -> Observation:
+        """A batch of one with only this row of the window: values of a task do not depend on other rows."""
+        mask = observation["action_mask"].reshape(self.window, -1)[row]
+        return {
+            "clusters": observation["clusters"][None],
+            "occupation": observation["occupation"][None],
+            "jobs": observation["jobs"][None, row : row + 1],
+            "pairs": observation["pairs"][None, row : row + 1],
+            "action_mask": mask[None],
+        }
 
 
 def _rank(item: Candidate) -> tuple[bool, float]:

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agents.rules.appraisal import Appraiser
+from agents.value_policy import ValuePolicy
+from deploy.scheduler.decider import APPRAISED, Decider
+from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.policies import load_market_policy
+from envs.simulation.snapshot import encode
+from tests.deploy.scheduler.cases import need, offer
+
+OFFERS = [offer("spot", price_usd_hour=0.2), offer("sure", "on_demand"), offer("down", available=False)]
+NEEDS = [
+    need("first"),
+    need("second", kind="deadline", slack_s=900.0),
+    need("third", kind="deadline", slack_s=5000.0, running=True, here="spot", left_here_s=300.0),
+]
+
+
+@pytest.mark.parametrize("name", ["multicloud", "cheapest"])
+def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
+    """Only the decided task's row is computed for showing: it must not depend on the others."""
+    loaded = load_market_policy(name, len(OFFERS))
+    decider = Decider(loaded.policy, window=8, components=loaded.components)
+    snapshot = snapshot_of(OFFERS, NEEDS, {"spot": 1}, Occupancy())
+    decision = decider.decide(snapshot, NEEDS, OFFERS)
+    assert decision is not None
+    row = NEEDS.index(decision.need)
+    batch = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
+    if isinstance(loaded.policy, ValuePolicy):
+        table = loaded.policy.component_values(batch)[0, row].numpy()  # type: ignore[arg-type]
+        names = loaded.components
+    else:
+        table = Appraiser("expected_cost")(batch, len(NEEDS))[0, row][:, None]  # type: ignore[arg-type]
+        names = (APPRAISED,)
+    places = [*(one.offer_id for one in OFFERS), None]
+    for candidate in decision.candidates:
+        shown = [candidate.values[one] for one in names]
+        assert shown == pytest.approx(table[places.index(candidate.offer_id)], rel=1e-5, abs=1e-6)
