@@ -14,6 +14,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 
 MAX_ARGUMENTS = 200
 MAX_ARGUMENT_LENGTH = 4096
+MAX_CLIENTS = 1000
 Argument = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH)]
 
 
@@ -50,9 +51,9 @@ class _Part(BaseModel):
 class Resources(_Part):
     """What one instance of a task must have, and how many of them the task needs at once."""
 
-    instances: PositiveInt = 1
-    vcpus: PositiveInt = 1
-    memory_gib: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    instances: Annotated[int, Field(gt=0, le=10_000)] = 1
+    vcpus: Annotated[int, Field(gt=0, le=10_000)] = 1
+    memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)] = 1.0
     gpu: str | None = None
 
 
@@ -113,7 +114,7 @@ class Flower(_Part):
     app: Annotated[str, Field(min_length=1)]
     """Folder of a Flower app (pyproject.toml with ServerApp and ClientApp)."""
     rounds: PositiveInt
-    clients: Annotated[tuple[FlowerClient, ...], Field(min_length=1)]
+    clients: Annotated[tuple[FlowerClient, ...], Field(min_length=1, max_length=MAX_CLIENTS)]
     run_config: dict[str, str] = Field(default_factory=dict)
     deadline_s: Seconds | None = None
     epoch_s: Seconds | None = None
