@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,14 @@ class Occupancy:
     def __init__(self) -> None:
         self._samples: dict[str, deque[int]] = {}
         self._next_s: float | None = None
+
+    @classmethod
+    def of(cls, histories: Mapping[str, Iterable[int]]) -> Occupancy:
+        """With given samples of used instances by offer, the latest last."""
+        made = cls()
+        for offer, history in histories.items():
+            made._samples[offer] = deque(history, maxlen=HISTORY_STEPS)
+        return made
 
     def sample(self, now_s: float, used: Mapping[str, int]) -> None:
         """Take every sample that is due up to `now_s`; what is missing in `used` is 0."""

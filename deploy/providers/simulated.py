@@ -1,0 +1,307 @@
+"""A cloud and its jobs in virtual time: the same interfaces, no processes. For rehearsals, tests and chaos.
+
+`SimulatedCloud` is the world: it goes on while schedulers die and come back. `SimulatedProvider` and
+`SimulatedRunner` are a scheduler's views of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.providers.base import CapacityError, QuotaError
+
+DEFAULT_WORK_S = 600.0
+CHECKPOINT_S = 60.0
+KEPT_S = 3600.0
+"""Terminated instances are reported for so long."""
+
+
+class VirtualClock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self, now_s: float = 1_000_000.0) -> None:
+        self._now_s = now_s
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now_s += max(0.0, seconds)
+
+
+@dataclass
+class SimulatedOffer:
+    """An offer over time.
+
+    Attributes:
+        offer: its fixed facts.
+        available: whether it can be rented at an epoch second; where it stops, what runs is interrupted.
+        price_usd_hour: at an epoch second; None: the offer's own.
+    """
+
+    offer: Offer
+    available: Callable[[float], bool] = lambda _: True
+    price_usd_hour: Callable[[float], float] | None = None
+
+
+@dataclass
+class _Machine:
+    report: InstanceReport
+    ready_s: float
+
+
+@dataclass
+class _Work:
+    """One attempt as it really is on its machines."""
+
+    assignment: Assignment
+    machines: tuple[str, ...]
+    began_s: float
+    saved_before: float
+    stopped: bool = False
+    lost: bool = False
+    failed: bool = False
+    done_s: float | None = None
+
+
+@dataclass
+class SimulatedCloud:
+    """The world. `settle` brings it up to the clock's time; every view calls it first.
+
+    Attributes:
+        clock: the time.
+        offers: what can be rented.
+        fails: how often attempts of a job (by name) fail by their own fault before one succeeds.
+        completions: how often each task was run to its end.
+    """
+
+    clock: VirtualClock
+    offers: Sequence[SimulatedOffer]
+    fails: dict[str, int] = field(default_factory=dict)
+    completions: dict[TaskKey, int] = field(default_factory=dict)
+    machines: dict[str, _Machine] = field(default_factory=dict)
+    works: dict[str, _Work] = field(default_factory=dict)
+    saved: dict[TaskKey, float] = field(default_factory=dict)
+    launches: int = 0
+
+    def offer(self, offer_id: str) -> SimulatedOffer:
+        """By id."""
+        return next(item for item in self.offers if item.offer.offer_id == offer_id)
+
+    def live(self, offer_id: str | None = None) -> list[str]:
+        """Provider ids of machines that run (on an offer)."""
+        return [
+            name
+            for name, machine in self.machines.items()
+            if machine.report.state is not InstanceState.TERMINATED
+            and (offer_id is None or machine.report.offer_id == offer_id)
+        ]
+
+    def kill(self, name: str, *, by_provider: bool) -> None:
+        """A machine ends now."""
+        machine = self.machines[name]
+        if machine.report.state is not InstanceState.TERMINATED:
+            machine.report = replace(
+                machine.report,
+                state=InstanceState.TERMINATED,
+                ended_s=self.clock.now(),
+                by_provider=by_provider,
+            )
+
+    def settle(self) -> None:
+        """Interrupt what has lost its capacity; end work whose machines are gone, or that is done."""
+        now_s = self.clock.now()
+        for name in self.live():
+            machine = self.machines[name]
+            if not self.offer(machine.report.offer_id).available(now_s):
+                self.kill(name, by_provider=True)
+            elif machine.report.state is InstanceState.LAUNCHING and machine.ready_s <= now_s:
+                machine.report = replace(machine.report, state=InstanceState.RUNNING)
+        for work in self.works.values():
+            self._settle_work(work, now_s)
+
+    def _settle_work(self, work: _Work, now_s: float) -> None:
+        if work.stopped or work.lost or work.failed or work.done_s is not None:
+            return
+        dead = [
+            self.machines[name].report.ended_s
+            for name in work.machines
+            if self.machines[name].report.state is InstanceState.TERMINATED
+        ]
+        until_s = min([now_s, *(ended_s for ended_s in dead if ended_s is not None)])
+        progress = self._progress(work, until_s)
+        key, name = work.assignment.key, work.assignment.spec.name
+        if progress >= 1.0 and self.fails.get(name, 0) > 0:
+            self.fails[name] -= 1
+            work.failed = True
+        elif progress >= 1.0:
+            work.done_s = now_s
+            self.completions[key] = self.completions.get(key, 0) + 1
+            self.saved[key] = 1.0
+        elif dead:
+            work.lost = True
+            self._save(work, until_s)
+
+    def _progress(self, work: _Work, now_s: float) -> float:
+        speed = self.offer(self.machines[work.machines[0]].report.offer_id).offer.speed
+        return work.saved_before + max(0.0, now_s - work.began_s) * speed / work_s(work.assignment.spec)
+
+    def _save(self, work: _Work, until_s: float) -> None:
+        """What the latest periodic checkpoint holds."""
+        whole_s = (until_s - work.began_s) // CHECKPOINT_S * CHECKPOINT_S
+        self.saved[work.assignment.key] = min(0.99, self._progress(work, work.began_s + whole_s))
+
+
+def work_s(spec: JobSpec) -> float:
+    """Seconds of work of a task at speed 1."""
+    work = spec.work
+    if isinstance(work, SparkStreaming):
+        return work.period_s * (work.batches or 10)
+    if isinstance(work, Flower):
+        return work.rounds * (work.epoch_s or DEFAULT_WORK_S)
+    return work.standard_s or DEFAULT_WORK_S
+
+
+class SimulatedProvider:
+    """Rents machines of a simulated cloud."""
+
+    name = "simulated"
+
+    def __init__(self, cloud: SimulatedCloud) -> None:
+        self.cloud = cloud
+
+    def offers(self) -> Sequence[Offer]:
+        """Everything, as it is now."""
+        now_s = self.cloud.clock.now()
+        found = []
+        for item in self.cloud.offers:
+            price = item.offer.price_usd_hour if item.price_usd_hour is None else item.price_usd_hour(now_s)
+            up = item.available(now_s)
+            reason = "" if up else "no capacity"
+            found.append(replace(item.offer, price_usd_hour=price, available=up, reason=reason))
+        return found
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        """Rent a machine, once for each token."""
+        self.cloud.settle()
+        for machine in self.cloud.machines.values():
+            if machine.report.client_token == request.client_token:
+                return machine.report
+        item, now_s = self.cloud.offer(request.offer_id), self.cloud.clock.now()
+        if not item.available(now_s):
+            raise CapacityError(f"no capacity on {request.offer_id}")
+        if len(self.cloud.live(request.offer_id)) >= item.offer.quota:
+            raise QuotaError(f"{item.offer.quota} instances run on {request.offer_id}, which is its quota")
+        self.cloud.launches += 1
+        name = f"sim-{self.cloud.launches}"
+        report = InstanceReport(
+            instance_id=name,
+            client_token=request.client_token,
+            offer_id=request.offer_id,
+            address="127.0.0.1",
+            node_port=1,
+            state=InstanceState.LAUNCHING,
+            launched_s=now_s,
+            tags={"deployment": request.deployment, "job_id": request.job_id, "task": request.task},
+        )
+        self.cloud.machines[name] = _Machine(report, now_s + item.offer.launch_s)
+        return report
+
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        """All machines of a deployment."""
+        self.cloud.settle()
+        now_s = self.cloud.clock.now()
+        return [
+            machine.report
+            for machine in self.cloud.machines.values()
+            if machine.report.tags["deployment"] == deployment
+            and (machine.report.ended_s is None or now_s - machine.report.ended_s < KEPT_S)
+        ]
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End machines."""
+        self.cloud.settle()
+        for name in instance_ids:
+            if name in self.cloud.machines:
+                self.cloud.kill(name, by_provider=False)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimulatedRunner:
+    """Runs tasks of any kind on machines of a simulated cloud; a task's tasks do not wait for each other."""
+
+    kinds = ("spark-batch", "spark-streaming", "flower")
+
+    def __init__(self, cloud: SimulatedCloud) -> None:
+        self.cloud = cloud
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """Anything runs here."""
+
+    def start(self) -> None:
+        """No services."""
+
+    def ensure(self, assignment: Assignment) -> None:
+        """Start an attempt, once; earlier ones are stopped first."""
+        self.cloud.settle()
+        if assignment.attempt_id in self.cloud.works:
+            return
+        for work in self.cloud.works.values():
+            if work.assignment.key == assignment.key:
+                work.stopped = True
+        by_token = {machine.report.client_token: name for name, machine in self.cloud.machines.items()}
+        machines = tuple(
+            name
+            for token, name in by_token.items()
+            if any(token.endswith(node.instance_id) for node in assignment.nodes)
+        )
+        saved = self.cloud.saved.get(assignment.key, 0.0)
+        self.cloud.works[assignment.attempt_id] = _Work(assignment, machines, self.cloud.clock.now(), saved)
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """How the attempts are."""
+        self.cloud.settle()
+        return [self._report(assignment) for assignment in assignments]
+
+    def _report(self, assignment: Assignment) -> TaskReport:
+        work = self.cloud.works.get(assignment.attempt_id)
+        saved = self.cloud.saved.get(assignment.key, 0.0)
+        if work is None or work.stopped or work.lost:
+            phase, message, progress = Phase.LOST, "its machines are gone", saved
+        elif work.failed:
+            phase, message, progress = Phase.FAILED, "exit code 1", saved
+        elif work.done_s is not None:
+            phase, message, progress = Phase.SUCCEEDED, "", 1.0
+        else:
+            progress = min(0.999, self.cloud._progress(work, self.cloud.clock.now()))
+            phase, message = Phase.RUNNING, ""
+        return TaskReport(assignment.key, assignment.attempt, phase, progress, saved, message)
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """Save what has been done."""
+        self.cloud.settle()
+        work = self.cloud.works.get(assignment.attempt_id)
+        if work is not None and not (work.stopped or work.lost or work.failed or work.done_s is not None):
+            self.cloud.saved[assignment.key] = min(0.99, self.cloud._progress(work, self.cloud.clock.now()))
+
+    def stop(self, assignment: Assignment) -> None:
+        """End an attempt; what its latest checkpoint holds is kept."""
+        self.cloud.settle()
+        work = self.cloud.works.get(assignment.attempt_id)
+        if work is not None and not (work.stopped or work.lost or work.failed or work.done_s is not None):
+            self.cloud._save(work, self.cloud.clock.now())
+            work.stopped = True
+
+    def forget(self, job_id: str) -> None:
+        """Nothing is kept."""
+
+    def shutdown(self) -> None:
+        """No services."""

@@ -1,0 +1,216 @@
+"""Doing what was written down: each intent once it is due, idempotently, with back-off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from deploy.model.instances import InstanceState, LaunchRequest
+from deploy.model.jobs import TaskKey
+from deploy.model.tasks import Assignment, Phase
+from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
+from deploy.runners.base import Runner, RunnerError
+from deploy.scheduler.giving_up import requeue
+from deploy.scheduler.observing import assignment_of
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.instances import Instance
+from deploy.store.intents import Intent, IntentKind
+from deploy.store.store import Store
+from deploy.store.tasks import Task
+from deploy.store.values import Json
+
+log = structlog.get_logger("scheduler")
+MAX_STARTS = 5
+"""An attempt that could not be started so often is given up, and its instances with it."""
+
+
+class Actions:
+    """Does intents.
+
+    Attributes:
+        cool_down: told of offers that had no capacity: (offer id, until when).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        providers: Mapping[str, Provider],
+        runners: Mapping[str, Runner],
+        settings: SchedulerSettings,
+        cool_down: Callable[[str, float], None],
+    ) -> None:
+        self._store = store
+        self._providers = providers
+        self._runners = runners
+        self._settings = settings
+        self._cool_down = cool_down
+        self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
+            IntentKind.LAUNCH: self._launch,
+            IntentKind.TERMINATE: self._terminate,
+            IntentKind.START: self._start,
+            IntentKind.STOP: self._stop,
+            IntentKind.DRAIN: self._drain,
+        }
+
+    def act(self, now_s: float) -> None:
+        """Everything that is due; what fails waits longer each time."""
+        for intent in self._store.intents.due(now_s):
+            try:
+                self._handlers[intent.kind](intent, now_s)
+            except (ProviderError, RunnerError) as error:
+                self._later(intent, str(error), now_s)
+
+    def _later(self, intent: Intent, error: str, now_s: float) -> None:
+        wait_s = self._settings.back_off(intent.attempts + 1)
+        log.warning("tried in vain", kind=intent.kind, target=intent.target, error=error, again_in_s=wait_s)
+        with self._store.transaction():
+            self._store.intents.retry(intent.intent_id, error, now_s + wait_s)
+
+    def _done(self, intent: Intent, now_s: float) -> None:
+        with self._store.transaction():
+            self._store.intents.done(intent.intent_id, now_s)
+
+    # Instances.
+
+    def _launch(self, intent: Intent, now_s: float) -> None:
+        instance = self._store.instances.get(intent.target)
+        task = self._store.tasks.get(instance.key)
+        if instance.state is not InstanceState.REQUESTED or instance.instance_id not in task.instances:
+            self._done(intent, now_s)
+            return
+        request = LaunchRequest(
+            client_token=instance.client_token,
+            offer_id=instance.offer.offer_id,
+            deployment=self._store.deployment_id,
+            job_id=instance.key.job_id,
+            task=instance.key.task,
+            node_token=instance.node_token,
+            max_price_usd_hour=instance.max_price_usd_hour,
+        )
+        try:
+            report = self._providers[instance.offer.provider].launch(request)
+        except (CapacityError, QuotaError, RefusedError) as error:
+            self._refused(intent, instance, task, error, now_s)
+            return
+        with self._store.transaction():
+            self._store.instances.report(instance.instance_id, report, now_s)
+            self._store.intents.done(intent.intent_id, now_s)
+            data = {"offer": instance.offer.offer_id, "provider_id": report.instance_id}
+            self._store.events.add(
+                "instance.launched",
+                now_s,
+                data,
+                key=instance.key,
+                instance_id=instance.instance_id,
+                decision_id=intent.decision_id,
+            )
+
+    def _refused(
+        self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
+    ) -> None:
+        """The offer has nothing for us: give the attempt up and leave the offer alone for a while."""
+        self._cool_down(instance.offer.offer_id, now_s + self._settings.cool_down_s)
+        with self._store.transaction():
+            self._store.intents.failed(intent.intent_id, str(error), now_s)
+            self._store.instances.ended(instance.instance_id, now_s)
+            data = {"offer": instance.offer.offer_id, "error": str(error)}
+            self._store.events.add(
+                "instance.refused", now_s, data, key=instance.key, instance_id=instance.instance_id
+            )
+            requeue(self._store, task, now_s, lost=False, reason=f"{instance.offer.offer_id}: {error}")
+
+    def _terminate(self, intent: Intent, now_s: float) -> None:
+        instance = self._store.instances.get(intent.target)
+        if instance.state is InstanceState.TERMINATED:
+            self._done(intent, now_s)
+            return
+        provider = self._providers[instance.offer.provider]
+        provider_id = instance.provider_id
+        if provider_id is None:
+            # Perhaps it was launched and we were killed before we knew.
+            known = {report.client_token: report for report in provider.describe(self._store.deployment_id)}
+            if instance.client_token not in known:
+                with self._store.transaction():
+                    self._store.instances.ended(instance.instance_id, now_s)
+                    self._store.intents.done(intent.intent_id, now_s)
+                return
+            provider_id = known[instance.client_token].instance_id
+        provider.terminate([provider_id])
+        with self._store.transaction():
+            self._store.instances.stopping(instance.instance_id)
+            self._store.intents.done(intent.intent_id, now_s)
+
+    # Attempts.
+
+    def _start(self, intent: Intent, now_s: float) -> None:
+        key = _key(intent.payload)
+        task = self._store.tasks.get(key)
+        job = self._store.jobs.get(key.job_id)
+        stale = task.attempt != intent.payload["attempt"] or task.phase is not Phase.STARTING
+        if stale or not job.state.live:
+            self._done(intent, now_s)
+            return
+        instances = [self._store.instances.get(name) for name in task.instances]
+        if any(instance.state is not InstanceState.RUNNING for instance in instances):
+            self._await_nodes(intent, task, instances, now_s)
+            return
+        runner = self._runners[job.spec.work.kind]
+        try:
+            runner.ensure(assignment_of(self._store, job, task))
+        except RunnerError as error:
+            if intent.attempts + 1 < MAX_STARTS:
+                raise
+            self._give_up(intent, task, f"it could not be started: {error}", now_s)
+            return
+        with self._store.transaction():
+            self._store.intents.done(intent.intent_id, now_s)
+            data: dict[str, Json] = {"attempt": task.attempt, "instances": list(task.instances)}
+            self._store.events.add("task.started", now_s, data, key=key, decision_id=intent.decision_id)
+
+    def _await_nodes(self, intent: Intent, task: Task, instances: list[Instance], now_s: float) -> None:
+        """Not all nodes are ready: wait, but not for ever."""
+        launched = [one.launched_s for one in instances if one.launched_s is not None]
+        if launched and now_s - min(launched) > self._settings.ready_within_s:
+            waited = now_s - min(launched)
+            self._give_up(intent, task, f"its nodes were not ready {waited:.0f} s after the launch", now_s)
+
+    def _give_up(self, intent: Intent, task: Task, reason: str, now_s: float) -> None:
+        with self._store.transaction():
+            self._store.intents.failed(intent.intent_id, reason, now_s)
+            requeue(self._store, task, now_s, lost=True, reason=reason)
+
+    def _stop(self, intent: Intent, now_s: float) -> None:
+        job = self._store.jobs.get(str(intent.payload["job_id"]))
+        runner = self._runners[job.spec.work.kind]
+        if intent.payload.get("forget"):
+            runner.forget(job.job_id)
+        else:
+            runner.stop(self._then(intent))
+        self._done(intent, now_s)
+
+    def _drain(self, intent: Intent, now_s: float) -> None:
+        assignment = self._then(intent)
+        within_s = max(0.0, float(intent.payload["ends_s"]) - now_s)
+        task = self._store.tasks.get(assignment.key)
+        if within_s > 0 and task.attempt == assignment.attempt:
+            runner = self._runners[assignment.spec.work.kind]
+            runner.drain(assignment, list(intent.payload["instances"]), within_s)
+        self._done(intent, now_s)
+
+    def _then(self, intent: Intent) -> Assignment:
+        """The attempt that an intent is about, with the instances that it had then."""
+        key = _key(intent.payload)
+        job = self._store.jobs.get(key.job_id)
+        task = self._store.tasks.get(key)
+        names = tuple(str(name) for name in intent.payload["instances"])
+        if task.attempt == intent.payload["attempt"] and task.instances:
+            names = task.instances
+        then = replace(task, attempt=int(intent.payload["attempt"]), instances=names)
+        return assignment_of(self._store, job, then)
+
+
+def _key(payload: Mapping[str, Any]) -> TaskKey:
+    return TaskKey(str(payload["job_id"]), str(payload["task"]))

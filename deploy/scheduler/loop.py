@@ -1,0 +1,69 @@
+"""The scheduler's loop: look, reconcile, decide, write down, act, confirm.
+
+Everything that is done is an intent in the store first. A pass that is killed anywhere leaves intents behind
+that the next one does (each action is idempotent), and a restarted scheduler looks at what really runs before
+it acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from deploy.model.clock import Clock
+from deploy.providers.base import Provider
+from deploy.runners.base import Runner
+from deploy.scheduler.actions import Actions
+from deploy.scheduler.choosing import Chooser, Policies
+from deploy.scheduler.ending import Ending
+from deploy.scheduler.observing import Observer, Probe
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.store import Store
+
+
+class Scheduler:
+    """One deployment's scheduler; only the holder of the store's lead may run one.
+
+    Args:
+        store: what survives.
+        providers: by name.
+        runners: of the kinds of jobs.
+        policies: for Spark and for federated tasks.
+        clock: the time.
+        probe: whether an instance's node is ready.
+        settings: of the loop.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        providers: Mapping[str, Provider],
+        runners: Sequence[Runner],
+        policies: Policies,
+        clock: Clock,
+        probe: Probe,
+        settings: SchedulerSettings | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.settings = settings if settings is not None else SchedulerSettings()
+        by_kind = {kind: runner for runner in runners for kind in runner.kinds}
+        self.observer = Observer(store, providers, by_kind, probe, self.settings)
+        self.ending = Ending(store, self.settings)
+        self.chooser = Chooser(store, policies, self.settings)
+        self.actions = Actions(store, providers, by_kind, self.settings, self.chooser.cool_down)
+        self.passes = 0
+
+    def step(self) -> None:
+        """One pass. Errors of providers and runners are events and back-offs, never the end of the loop."""
+        now_s = self.clock.now()
+        self.observer.look(now_s)
+        self.ending.settle(now_s)
+        self.chooser.choose(self.observer.offers, now_s)
+        self.actions.act(now_s)
+        self.passes += 1
+
+    def run(self, passes: int | None = None) -> None:
+        """Passes for ever, or so many."""
+        while passes is None or self.passes < passes:
+            self.step()
+            self.clock.sleep(self.settings.period_s)

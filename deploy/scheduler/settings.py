@@ -1,0 +1,40 @@
+"""The loop's own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deploy.scheduler.safety import Margin
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    """How the loop behaves.
+
+    Attributes:
+        period_s: between two passes.
+        decisions_per_pass: at most so many.
+        ask_again_s: a task for which "none for now" was chosen is asked about again after this.
+        back_off_s: after the first failure of an action; doubles with each further one,
+        back_off_most_s: up to this.
+        cool_down_s: an offer that refused for capacity is left alone so long.
+        ready_within_s: an instance whose node has not answered so long after its launch is given up.
+        losses_most: attempts lost in a row after which a job has failed.
+        vanished_passes: an instance that its provider does not report so often in a row is gone.
+        margin: of the safety net.
+    """
+
+    period_s: float = 5.0
+    decisions_per_pass: int = 64
+    ask_again_s: float = 30.0
+    back_off_s: float = 5.0
+    back_off_most_s: float = 300.0
+    cool_down_s: float = 120.0
+    ready_within_s: float = 600.0
+    losses_most: int = 50
+    vanished_passes: int = 3
+    margin: Margin = field(default_factory=Margin)
+
+    def back_off(self, tries: int) -> float:
+        """Seconds to wait after the `tries`-th failure in a row (from 1)."""
+        return min(self.back_off_most_s, self.back_off_s * 2.0 ** min(30, max(0, tries - 1)))

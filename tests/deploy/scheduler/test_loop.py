@@ -1,0 +1,151 @@
+"""Stories of the loop against the simulated cloud; times by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.model.jobs import JobState, TaskKey
+from deploy.store.decisions import Mode
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+
+
+def kinds(world: World, job_id: str) -> list[str]:
+    return [event.kind for event in world.store.events.after(0, 10_000, job_id=job_id)]
+
+
+def test_a_job_runs_on_the_cheapest_offer_and_everything_is_given_back(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch())
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.cloud.completions == {TaskKey(job, "main"): 1}
+    assert [name.report.offer_id for name in world.cloud.machines.values()] == ["spot"]
+    world.check_nothing_is_left()
+    told = kinds(world, job)
+    order = ["task.decided", "instance.launched", "instance.ready", "task.started", "job.succeeded"]
+    assert [told.index(kind) for kind in order] == sorted(told.index(kind) for kind in order)
+    # 30 s of launch, a pass until it is seen, 300 s of work, passes until that is seen and it is ended.
+    bill = world.store.costs.of_job(job, world.clock.now())
+    assert 330 <= bill.seconds <= 330 + 5 * 10
+    assert float(bill.usd) == pytest.approx(bill.seconds * 0.3 / 3600, abs=1e-5)
+
+
+def test_an_interruption_costs_what_no_checkpoint_held_and_the_job_ends_elsewhere(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
+    job = world.submit(batch())
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    offers = [machine.report.offer_id for machine in world.cloud.machines.values()]
+    assert offers == ["spot", "sure"]
+    assert "task.lost" in kinds(world, job)
+    assert world.cloud.completions[TaskKey(job, "main")] == 1
+    world.check_nothing_is_left()
+
+
+def test_an_offer_that_refuses_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    # The market shows capacity and the launch fails.
+    spot = world.cloud.offers[0]
+    looks = {"n": 0}
+
+    def seen_but_gone(now_s: float) -> bool:
+        looks["n"] += 1
+        return looks["n"] % 2 == 1
+
+    spot.available = seen_but_gone
+    job = world.submit(batch())
+    world.go(200)
+    assert world.store.instances.of_job(job)
+    spot.available = lambda now_s: True
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    world.check_nothing_is_left()
+
+
+def test_a_user_s_failures_are_counted_and_end_the_job(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    world.cloud.fails["bad"] = 99
+    world.cloud.fails["shaky"] = 2
+    bad, shaky = world.submit(batch("bad")), world.submit(batch("shaky"))
+    world.until_all_end()
+    assert world.state(bad) is JobState.FAILED
+    assert world.store.jobs.get(bad).user_failures == 3
+    assert world.store.jobs.get(bad).reason == "exit code 1"
+    assert world.state(shaky) is JobState.SUCCEEDED
+    world.check_nothing_is_left()
+
+
+def test_a_gang_starts_together_and_waits_for_room(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    first, second = world.submit(batch("first", instances=3)), world.submit(batch("second", instances=3))
+    world.go(60)
+    assert len(world.cloud.live("spot")) == 3
+    assert len(world.cloud.live("sure")) == 3
+    world.until_all_end()
+    assert {world.state(first), world.state(second)} == {JobState.SUCCEEDED}
+    world.check_nothing_is_left()
+
+
+def test_a_cancelled_job_leaves_nothing_behind(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=5000))
+    world.go(200)
+    with world.store.transaction():
+        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.go(100)
+    assert world.cloud.completions == {}
+    world.check_nothing_is_left()
+
+
+def test_a_budget_is_never_passed(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=36_000, budget_usd=0.05))
+    world.until_all_end()
+    assert world.state(job) is JobState.FAILED
+    assert "budget" in world.store.jobs.get(job).reason
+    assert 0.045 < float(world.store.costs.of_job(job, world.clock.now()).usd) <= 0.05
+    world.check_nothing_is_left()
+
+
+def test_the_net_moves_a_job_off_spot_capacity_in_time(tmp_path: Path) -> None:
+    """Spot capacity ends every attempt after 150 s, of which 60 are lost: only on demand will it be met."""
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 200 < 190))
+    job = world.submit(batch(work_s=600, deadline_s=1500))
+    world.until_all_end()
+    record = world.store.jobs.get(job)
+    assert record.state is JobState.SUCCEEDED
+    assert record.ended_s is not None
+    assert record.ended_s <= record.submitted_s + 1500
+    world.check_nothing_is_left()
+
+
+def test_a_dry_run_decides_and_does_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure(), mode=Mode.DRY_RUN)
+    job = world.submit(batch())
+    world.go(200)
+    assert world.cloud.machines == {}
+    assert world.state(job) is JobState.PENDING
+    latest = world.store.decisions.latest(1)[0]
+    assert (latest.chosen, latest.mode) == ("spot", Mode.DRY_RUN)
+
+
+def test_an_instance_that_nobody_knows_is_ended(tmp_path: Path) -> None:
+    from deploy.model.instances import LaunchRequest
+
+    world = World(tmp_path, cheap_and_sure())
+    world.provider.launch(LaunchRequest("stray", "sure", world.store.deployment_id, "x", "main", "secret"))
+    world.go(100)
+    assert world.cloud.live() == []
+    assert any(event.kind == "instance.orphan_ended" for event in world.store.events.latest(100))
+
+
+def test_the_trained_policy_runs_the_loop_too(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure(), policy="multicloud")
+    jobs = [world.submit(batch(f"job{k}", deadline_s=5000)) for k in range(4)]
+    world.until_all_end()
+    assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
+    decision = world.store.decisions.latest(1)[0]
+    assert set(decision.candidates[0].values) == {"own_misses", "mutual_misses", "delay", "money"}
+    world.check_nothing_is_left()

@@ -1,0 +1,123 @@
+"""A scheduler in front of a simulated cloud, with jobs to submit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deploy.model.instances import InstanceState
+from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
+from deploy.providers.simulated import (
+    SimulatedCloud,
+    SimulatedOffer,
+    SimulatedProvider,
+    SimulatedRunner,
+    VirtualClock,
+)
+from deploy.scheduler.choosing import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.decisions import Mode
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+from tests.deploy.scheduler.cases import offer
+
+SETTINGS = SchedulerSettings(period_s=10.0, ask_again_s=10.0, cool_down_s=60.0)
+
+
+def batch(name: str = "job", work_s: float = 300.0, instances: int = 1, **changes: Any) -> JobSpec:
+    work = SparkBatch(script="x.py", standard_s=work_s, deadline_s=changes.pop("deadline_s", None))
+    return JobSpec(name=name, work=work, resources=Resources(instances=instances), **changes)
+
+
+def cheap_and_sure(**spot: Any) -> list[SimulatedOffer]:
+    facts: dict[str, Any] = {"provider": "simulated", "launch_s": 30.0}
+    return [
+        SimulatedOffer(offer("spot", **facts), **spot),
+        SimulatedOffer(offer("sure", "on_demand", **facts)),
+    ]
+
+
+class World:
+    """A cloud that goes on, a store on disk, and the scheduler of the moment."""
+
+    def __init__(
+        self,
+        folder: Path,
+        offers: list[SimulatedOffer],
+        policy: str = "cheapest",
+        mode: Mode = Mode.ACT,
+        settings: SchedulerSettings = SETTINGS,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.cloud = SimulatedCloud(self.clock, offers)
+        self.url = f"sqlite:///{folder / 'store.db'}"
+        self.policy, self.mode, self.settings = policy, mode, settings
+        self.folder = folder
+        self._opened: Store | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """A new scheduler over the same store and cloud, as after a SIGKILL."""
+        if self._opened is not None:
+            self._opened.close()
+        self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
+        n_offers = len(self.cloud.offers)
+        market = load_market_policy(self.policy, n_offers)
+        policies = Policies(
+            market=Decider(market.policy, components=market.components),
+            rounds=Decider(load_round_policy("round_cost", n_offers).policy),
+            mode=self.mode,
+        )
+        self.provider = SimulatedProvider(self.cloud)
+        self.runner = SimulatedRunner(self.cloud)
+        self.scheduler = Scheduler(
+            self.store,
+            {"simulated": self.provider},
+            [self.runner],
+            policies,
+            self.clock,
+            lambda instance: self.ready(instance.client_token),
+            self.settings,
+        )
+
+    def ready(self, token: str) -> bool:
+        """Whether a machine's node would answer."""
+        self.cloud.settle()
+        return any(
+            machine.report.client_token == token and machine.report.state is InstanceState.RUNNING
+            for machine in self.cloud.machines.values()
+        )
+
+    def submit(self, spec: JobSpec) -> str:
+        job_id = f"{spec.name}-1"
+        with self.store.transaction():
+            self.store.jobs.add(
+                Job(job_id, spec, JobState.PENDING, self.clock.now(), str(self.folder), "tester")
+            )
+        return job_id
+
+    def go(self, seconds: float) -> None:
+        end_s = self.clock.now() + seconds
+        while self.clock.now() < end_s:
+            self.scheduler.step()
+            self.clock.sleep(self.settings.period_s)
+
+    def state(self, job_id: str) -> JobState:
+        return self.store.jobs.get(job_id).state
+
+    def until_all_end(self, most_s: float = 40_000.0) -> None:
+        end_s = self.clock.now() + most_s
+        while self.store.jobs.live():
+            assert self.clock.now() < end_s, list(self.store.jobs.live())
+            self.go(self.settings.period_s)
+        self.go(10 * self.settings.period_s)
+
+    def check_nothing_is_left(self) -> None:
+        """No machine runs, none is believed to, nothing waits to be done, the sums are those of the bills."""
+        assert self.cloud.live() == []
+        assert self.store.instances.live() == []
+        assert self.store.intents.pending() == []
+        assert self.store.costs.audit() == []
