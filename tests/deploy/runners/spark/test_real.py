@@ -1,0 +1,261 @@
+"""The runner with the real Spark: one cluster for all stories, each with nodes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.node import procfs
+from deploy.runners.spark import SparkRunner, SparkSettings
+from deploy.runners.spark.application import Application
+from deploy.runners.spark.detached import TAG
+from deploy.runners.spark.settings import find_spark
+from deploy.runners.spark.worker import resource
+from tests.deploy.node.agents import agents, loopback_address, wait_until
+from tests.deploy.runners.spark.cases import batch, streaming
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+PATIENCE_S = 180.0
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = {"spark.driver.extraJavaOptions": _QUICK, "spark.executor.extraJavaOptions": _QUICK}
+"""Halves the time that a driver needs on a busy machine."""
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
+    settings = SparkSettings(
+        state=tmp_path_factory.mktemp("spark") / "the state", address=loopback_address(), driver_memory="512m"
+    )
+    made = SparkRunner(settings)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.shutdown()
+    left = [process for process in procfs.scan() if process.alive and _is_ours(process.pid, settings)]
+    assert left == []
+
+
+def _is_ours(pid: int, settings: SparkSettings) -> bool:
+    return procfs.environment(pid).get(TAG, "").startswith(str(settings.state.resolve()))
+
+
+def report(runner: SparkRunner, assignment: Assignment) -> TaskReport:
+    (found,) = runner.reports([assignment])
+    return found
+
+
+def wait_for(runner: SparkRunner, assignment: Assignment, phase: Phase) -> TaskReport:
+    def reached() -> bool:
+        now = report(runner, assignment)
+        assert now.phase is phase or not now.phase.ended, now
+        return now.phase is phase
+
+    wait_until(reached, PATIENCE_S)
+    return report(runner, assignment)
+
+
+def workers(runner: SparkRunner, assignment: Assignment) -> dict[str, str]:
+    """States of an attempt's workers by their addresses, as the master sees them."""
+    view = runner._master.view() or {}
+    name = resource(assignment.attempt_id)
+    return {
+        worker["host"]: worker["state"] for worker in view.get("workers", ()) if name in worker["resources"]
+    }
+
+
+def asked(runner: SparkRunner, assignment: Assignment) -> Application:
+    """What the driver says of itself."""
+    port = int(runner._attempts.get(assignment).record["ui_port"])
+    found = runner._applications.ask(assignment.attempt_id, runner._settings.address, port)
+    assert found is not None
+    return found
+
+
+SHUFFLE = """
+import os, time
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.getOrCreate()
+def work(x):
+    if x % 50 == 0:
+        time.sleep(0.3)
+    return x % 4, x
+
+pairs = session.sparkContext.parallelize(range(400), 8).map(work)
+sums = pairs.reduceByKey(lambda left, right: left + right, 4)
+first = sorted(sums.collect())
+open("shuffled", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.1)
+# The same shuffle again: its files are needed, not its tasks.
+assert sorted(sums.map(lambda pair: pair).collect()) == first
+open("sums", "w").write(repr(first))
+open("looked", "w").close()
+while not os.path.exists("end"):
+    time.sleep(0.1)
+"""
+
+
+def test_a_batch_job_outlives_scheduler_master_and_a_node_with_notice(
+    runner: SparkRunner, tmp_path: Path
+) -> None:
+    workdir = tmp_path / "shuffle"
+    with agents(tmp_path, 3) as (one, two, other):
+        # Given a job on two nodes, and a third node whose worker belongs to another attempt,
+        assignment = batch(SHUFFLE, workdir, [one.node(), two.node()], conf=QUICK)
+        runner.ensure(assignment)
+        stranger = replace(assignment, attempt=99, nodes=(other.node(),))
+        runner._workers.start(other.node(), stranger.attempt_id, find_spark())
+        wait_until((workdir / "shuffled").exists, PATIENCE_S)
+        wait_until(lambda: workers(runner, stranger) == {other.address: "ALIVE"}, PATIENCE_S)
+        running = wait_for(runner, assignment, Phase.RUNNING)
+        # whose executors run on its own nodes only;
+        assert set(running.details["executors"].split()) == {one.address, two.address}
+
+        # when the scheduler is replaced and the master killed,
+        again = SparkRunner(runner._settings)
+        master = runner._settings.state / "master" / "process.json"
+        os.kill(json.loads(master.read_bytes())["pid"], signal.SIGKILL)
+        wait_until(lambda: again._master.state() is None)
+        again.ensure(assignment)
+        assert report(again, assignment).phase is Phase.RUNNING
+        alive = {one.address: "ALIVE", two.address: "ALIVE"}
+        wait_until(lambda: again._master.state() == "ALIVE", PATIENCE_S)
+        wait_until(lambda: workers(again, assignment) == alive, PATIENCE_S)
+
+        # and a node gets its notice, and ends,
+        again.drain(assignment, [one.instance_id], within_s=30.0)
+        wait_until(lambda: report(again, assignment).details["executors"] == two.address, PATIENCE_S)
+        one.destroy()
+        before = asked(again, assignment)
+        (workdir / "go").touch()
+        wait_until((workdir / "looked").exists, PATIENCE_S)
+        wait_until(lambda: asked(again, assignment).tasks_done == before.tasks + 4, PATIENCE_S)
+
+        # then the job goes on where it was: only the four tasks after the shuffle ran again,
+        after = asked(again, assignment)
+        assert (before.tasks, after.tasks, after.failed_tasks) == (12, 16, 0)
+        # and ends well.
+        (workdir / "end").touch()
+        assert wait_for(again, assignment, Phase.SUCCEEDED).progress == 1.0
+        sums = [(key, sum(range(key, 400, 4))) for key in range(4)]
+        assert (workdir / "sums").read_text() == repr(sums)
+        runner.stop(assignment)
+        runner.stop(stranger)
+
+
+LOST_THEN_WRONG = """
+import os, time
+from pyspark.sql import SparkSession
+
+def work(x):
+    if os.environ["SPOTWEAVE_ATTEMPT"] == "2":
+        raise ValueError(f"cannot parse {x}")
+    time.sleep(600)
+
+context = SparkSession.builder.getOrCreate().sparkContext
+context.parallelize(range(1), 1).map(work).collect()
+"""
+
+
+def test_a_job_without_nodes_is_lost_and_a_wrong_one_has_failed(runner: SparkRunner, tmp_path: Path) -> None:
+    workdir = tmp_path / "lost"
+    with agents(tmp_path, 2) as (one, two):
+        first = batch(LOST_THEN_WRONG, workdir, [one.node()], conf=QUICK)
+        runner.ensure(first)
+        wait_for(runner, first, Phase.RUNNING)
+        one.destroy()
+        found = wait_for(runner, first, Phase.LOST)
+        assert one.instance_id in found.message
+        second = batch(LOST_THEN_WRONG, workdir, [two.node()], attempt=2, conf=QUICK)
+        runner.ensure(second)
+        found = wait_for(runner, second, Phase.FAILED)
+        assert found.message == "ValueError: cannot parse 0"
+        runner.stop(second)
+        runner.forget(workdir.name)
+
+
+STREAM = """
+import json, os, time
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
+
+session = SparkSession.builder.getOrCreate()
+
+def note(name, **values):
+    with open(name, "a") as file:
+        file.write(json.dumps(values) + "\\n")
+
+class Listener(StreamingQueryListener):
+    def onQueryStarted(self, event): pass
+    def onQueryIdle(self, event): pass
+    def onQueryTerminated(self, event): pass
+    def onQueryProgress(self, event):
+        note("told", batch=event.progress.batchId, ms=event.progress.durationMs["triggerExecution"])
+
+def keep(frame, batch):
+    values = sorted(row.value for row in frame.select("value").collect())
+    if batch % 3 == 2:
+        time.sleep(1.2)
+    note("kept", batch=batch, attempt=os.environ["SPOTWEAVE_ATTEMPT"], values=values)
+
+session.streams.addListener(Listener())
+(session.readStream.format("rate").option("rowsPerSecond", 5).option("numPartitions", 1).load()
+    .writeStream.foreachBatch(keep)
+    .option("checkpointLocation", os.environ["SPOTWEAVE_CHECKPOINT_DIR"] + "/q")
+    .trigger(processingTime=os.environ["SPOTWEAVE_PERIOD_S"] + " seconds").start().awaitTermination())
+"""
+
+
+def test_a_stream_resumes_from_its_checkpoint_and_its_misses_are_counted(
+    runner: SparkRunner, tmp_path: Path
+) -> None:
+    workdir = tmp_path / "stream"
+
+    def told(name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (workdir / name).read_text().splitlines()]
+
+    with agents(tmp_path, 2) as (one, two):
+        first = streaming(STREAM, workdir, [one.node()], batches=9, conf=QUICK)
+        runner.ensure(first)
+        wait_until(lambda: report(runner, first).executions_done >= 4, PATIENCE_S)
+        one.destroy()
+        lost = wait_for(runner, first, Phase.LOST)
+        second = streaming(STREAM, workdir, [two.node()], attempt=2, batches=9, conf=QUICK)
+        again = SparkRunner(runner._settings)
+        again.ensure(second)
+        assert report(again, second).executions_done == lost.executions_done
+        found = wait_for(again, second, Phase.SUCCEEDED)
+
+    # No row was lost and none came twice, though the node went without a word.
+    kept = {entry["batch"]: entry["values"] for entry in told("kept")}
+    assert sorted(kept) == list(range(len(kept)))
+    rows = [value for batch in sorted(kept) for value in kept[batch]]
+    assert rows == list(range(len(rows)))
+    assert {entry["attempt"] for entry in told("kept")} == {"1", "2"}
+    # What the job's own listener was told is what was counted, in both attempts together; of each attempt the
+    # last batch may not have reached the listener.
+    durations = {entry["batch"]: int(entry["ms"]) for entry in told("told")}
+    untold = found.executions_done - len(durations)
+    assert found.executions_done >= 9
+    assert 0 <= untold <= 2
+    assert 0 <= found.misses - sum(ms > 1000 for ms in durations.values()) <= untold
+    assert found.misses >= 2
+    runner.stop(second)
+    assert report(runner, second) == found
+
+
+def test_strangers_cannot_submit(runner: SparkRunner) -> None:
+    answer = httpx.post(f"{runner._master.rest_url}/v1/submissions/create", json={}, trust_env=False)
+    assert answer.status_code == 403

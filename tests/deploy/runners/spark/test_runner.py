@@ -1,0 +1,417 @@
+"""The runner with real node agents, real detached processes and a Spark that starts at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.node import procfs
+from deploy.runners.base import RunnerError
+from deploy.runners.spark import SparkRunner, SparkSettings
+from deploy.runners.spark.detached import TAG
+from deploy.runners.spark.settings import SparkHome
+from deploy.runners.spark.worker import process_id
+from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
+from tests.deploy.runners.spark.cases import JOB, batch, streaming
+from tests.deploy.runners.spark.fake_spark import install, master_knows
+
+FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkHome:
+    found = install(tmp_path / "spark home")
+    monkeypatch.setattr("deploy.runners.spark.runner.find_spark", lambda: found)
+    return found
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SparkSettings:
+    return SparkSettings(state=tmp_path / "the state", address=loopback_address(), lost_after_s=0.0)
+
+
+@pytest.fixture
+def runner(home: SparkHome, settings: SparkSettings) -> Iterator[SparkRunner]:
+    made = SparkRunner(settings)
+    yield made
+    made.shutdown()
+    assert not drivers(settings)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    with AgentProcess(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    return tmp_path / "a folder" / JOB
+
+
+def drivers(settings: SparkSettings) -> list[int]:
+    """Everything alive that a runner with this state has started on this machine."""
+    state = str(settings.state.resolve())
+    return [
+        process.pid
+        for process in procfs.scan()
+        if process.alive and procfs.environment(process.pid).get(TAG, "").startswith(state)
+    ]
+
+
+def report(runner: SparkRunner, assignment: Assignment) -> TaskReport:
+    (found,) = runner.reports([assignment])
+    return found
+
+
+def ended(runner: SparkRunner, assignment: Assignment) -> TaskReport:
+    wait_until(lambda: report(runner, assignment).phase.ended)
+    return report(runner, assignment)
+
+
+def driver_pid(settings: SparkSettings, attempt: int = 1) -> int:
+    file = settings.state / "jobs" / JOB / f"main.{attempt}" / "driver" / "process.json"
+    return int(json.loads(file.read_bytes())["pid"])
+
+
+def test_a_script_that_ends_well_has_succeeded(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    code = "import os, sys, json; json.dump([dict(os.environ), sys.argv], open('seen', 'w'))"
+    assignment = batch(code, workdir, [agent.node()])
+    runner.check(assignment.spec, assignment.workdir)
+    runner.ensure(assignment)
+    found = ended(runner, assignment)
+    assert (found.phase, found.progress, found.saved) == (Phase.SUCCEEDED, 1.0, 1.0)
+    env, argv = json.loads((workdir / "seen").read_text())
+    assert argv == [str(workdir.resolve() / "app.py")]
+    assert env["SPOTWEAVE_CHECKPOINT_DIR"] == str(workdir.resolve() / "checkpoint")
+    assert env["SPOTWEAVE_ATTEMPT"] == "1"
+    assert agent.client.process(process_id(assignment.attempt_id)).state == "running"
+
+
+def test_ensuring_twice_runs_it_once(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
+    assignment = batch("open('runs', 'a').write('x')", workdir, [agent.node()])
+    runner.ensure(assignment)
+    runner.ensure(assignment)
+    ended(runner, assignment)
+    runner.ensure(assignment)
+    assert (workdir / "runs").read_text() == "x"
+
+
+def test_a_users_error_is_a_failure_with_its_reason(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch("raise ValueError('no such column')", workdir, [agent.node()])
+    runner.ensure(assignment)
+    found = ended(runner, assignment)
+    assert (found.phase, found.message) == (Phase.FAILED, "ValueError: no such column")
+
+
+def test_an_exit_code_is_a_failure_too(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
+    assignment = batch("raise SystemExit(7)", workdir, [agent.node()])
+    runner.ensure(assignment)
+    found = ended(runner, assignment)
+    assert (found.phase, found.message) == (Phase.FAILED, "the script exited with 7")
+
+
+def test_a_script_that_vanished_is_a_failure(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
+    assignment = batch("", workdir, [agent.node()])
+    (workdir / "app.py").unlink()
+    runner.ensure(assignment)
+    found = ended(runner, assignment)
+    assert found.phase is Phase.FAILED
+    assert "No such file or directory" in found.message
+
+
+def test_an_attempt_without_nodes_is_lost(
+    runner: SparkRunner, home: SparkHome, tmp_path: Path, workdir: Path
+) -> None:
+    with agents(tmp_path, 2) as (one, two):
+        assignment = batch(FOREVER, workdir, [one.node(), two.node()])
+        runner.ensure(assignment)
+        master_knows(home, assignment, {one.address: "ALIVE", two.address: "ALIVE"})
+        one.destroy()
+        # The job goes on on the other node.
+        master_knows(home, assignment, {one.address: "DEAD", two.address: "ALIVE"})
+        assert report(runner, assignment).phase is Phase.STARTING
+        two.destroy()
+        master_knows(home, assignment, {one.address: "DEAD", two.address: "DEAD"})
+        found = report(runner, assignment)
+        assert found.phase is Phase.LOST
+        assert found.message == (
+            f"all its nodes are gone: {one.instance_id} does not answer; {two.instance_id} does not answer"
+        )
+
+
+def test_silence_alone_is_not_a_loss(
+    home: SparkHome, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    patient = SparkRunner(SparkSettings(state=settings.state, address=settings.address, lost_after_s=600.0))
+    try:
+        assignment = batch(FOREVER, workdir, [agent.node()])
+        patient.ensure(assignment)
+        agent.kill()
+        assert report(patient, assignment).phase is Phase.STARTING
+    finally:
+        patient.shutdown()
+
+
+def test_a_worker_that_cannot_start_is_lost_with_its_reason(
+    runner: SparkRunner, home: SparkHome, agent: AgentProcess, workdir: Path
+) -> None:
+    (home.path / "broken").touch()
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    found = ended(runner, assignment)
+    assert found.phase is Phase.LOST
+    assert found.message.endswith("ended: Error: this worker is broken")
+
+
+def test_a_script_that_fails_with_its_nodes_is_lost(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nraise SystemExit(1)"
+    assignment = batch(code, workdir, [agent.node()])
+    runner.ensure(assignment)
+    agent.destroy()
+    (workdir / "go").touch()
+    assert ended(runner, assignment).phase is Phase.LOST
+
+
+def test_a_new_runner_finds_what_runs(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    code = (
+        "import os, time\nopen('runs', 'a').write('x')\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\nraise ValueError('after the restart')"
+    )
+    assignment = batch(code, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "runs").exists)
+    again = SparkRunner(settings)
+    assert report(again, assignment) == report(runner, assignment)
+    again.ensure(assignment)
+    (workdir / "go").touch()
+    found = ended(again, assignment)
+    assert (found.phase, found.message) == (Phase.FAILED, "ValueError: after the restart")
+    assert report(SparkRunner(settings), assignment) == found
+    assert (workdir / "runs").read_text() == "x"
+
+
+def test_the_earlier_attempt_is_gone_before_the_next_one_runs(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    first = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(first)
+    pid = driver_pid(settings)
+    second = batch(FOREVER, workdir, [agent.node()], attempt=2)
+    # Even by a scheduler that knows nothing of the first.
+    SparkRunner(settings).ensure(second)
+    assert agent.client.process(process_id(first.attempt_id)).state == "exited"
+    found = procfs.read(pid)
+    assert found is None or not found.alive
+    assert report(runner, first).phase is Phase.LOST
+    assert report(runner, second).phase is Phase.STARTING
+    with pytest.raises(RunnerError, match=r"job-1\.main\.0 is older than job-1\.main\.1"):
+        runner.ensure(batch(FOREVER, workdir, [agent.node()], attempt=0))
+
+
+def test_work_that_was_finished_is_not_done_again(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    first = batch("open('runs', 'a').write('x')", workdir, [agent.node()])
+    runner.ensure(first)
+    # Nobody asked for a report before the scheduler decided to try again.
+    result = Path(runner._attempts.get(first).driver.folder) / "result.json"
+    wait_until(result.exists)
+    second = batch("open('runs', 'a').write('x')", workdir, [agent.node()], attempt=2)
+    runner.ensure(second)
+    found = report(runner, second)
+    assert (found.phase, found.message) == (Phase.SUCCEEDED, "attempt 1 had finished the work")
+    assert (workdir / "runs").read_text() == "x"
+
+
+def test_a_stopped_attempt_is_gone_and_stays_so(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "up").exists)
+    pid = driver_pid(settings)
+    runner.stop(assignment)
+    assert agent.client.process(process_id(assignment.attempt_id)).state == "exited"
+    found = procfs.read(pid)
+    assert found is None or not found.alive
+    runner.stop(assignment)
+    runner.ensure(assignment)
+    found_report = report(runner, assignment)
+    assert (found_report.phase, found_report.message) == (Phase.LOST, "it was stopped")
+
+
+def test_an_attempt_that_was_stopped_before_it_was_started_never_starts(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.stop(assignment)
+    runner.ensure(assignment)
+    assert report(runner, assignment).phase is Phase.LOST
+    assert not (workdir / "up").exists()
+
+
+def test_stopping_what_has_ended_does_not_change_how_it_ended(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch("raise ValueError('mine')", workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until(lambda: runner._attempts.get(assignment).driver.result() is not None)
+    runner.stop(assignment)
+    assert report(runner, assignment).message == "ValueError: mine"
+
+
+def test_a_killed_driver_is_lost_twice_and_then_has_failed(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    phases = []
+    for attempt in (1, 2, 3):
+        (workdir / "up").unlink(missing_ok=True)
+        assignment = batch(
+            "import os; open('up', 'w').close(); os.kill(os.getpid(), 9)", workdir, [agent.node()], attempt
+        )
+        runner.ensure(assignment)
+        found = ended(runner, assignment)
+        assert found.message.startswith("the driver was killed by signal 9")
+        phases.append(found.phase)
+    assert phases == [Phase.LOST, Phase.LOST, Phase.FAILED]
+
+
+def test_a_driver_whose_launcher_is_killed_is_lost(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "up").exists)
+    os.kill(driver_pid(settings), signal.SIGKILL)
+    found = ended(runner, assignment)
+    assert (found.phase, found.message) == (Phase.LOST, "the driver and its launcher were killed")
+    (workdir / "up").unlink()
+    runner.ensure(assignment)
+    assert not (workdir / "up").exists()
+
+
+def test_a_killed_master_comes_back_where_it_was(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    master = runner._master
+    url, pid = master.url, json.loads((settings.state / "master" / "process.json").read_bytes())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: master.state() is None)
+    assert report(runner, assignment).phase is Phase.STARTING
+    wait_until(lambda: master.state() == "ALIVE")
+    assert master.url == url
+
+
+def test_a_notice_decommissions_the_worker_only_there(
+    runner: SparkRunner, tmp_path: Path, workdir: Path
+) -> None:
+    with agents(tmp_path, 2) as (one, two):
+        assignment = batch(FOREVER, workdir, [one.node(), two.node()])
+        runner.ensure(assignment)
+        worker = process_id(assignment.attempt_id)
+        wait_until(lambda: b"up" in one.client.log(worker) and b"up" in two.client.log(worker))
+        runner.drain(assignment, [one.instance_id], within_s=30.0)
+        wait_until(lambda: b"decommissioned" in one.client.log(worker))
+        assert b"decommissioned" not in two.client.log(worker)
+        two.kill()
+        with pytest.raises(RunnerError, match="cannot be drained"):
+            runner.drain(assignment, [two.instance_id], within_s=30.0)
+
+
+def test_a_node_that_cannot_be_asked_keeps_the_driver_from_starting(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    agent.destroy()
+    with pytest.raises(RunnerError, match=f"no Spark worker on {agent.instance_id}"):
+        runner.ensure(assignment)
+    assert report(runner, assignment).phase is Phase.STARTING
+    assert not (workdir / "up").exists()
+
+
+def test_a_streaming_job_ends_after_its_batches_and_its_misses_are_kept(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    # Given a driver that writes batches as Spark does, and is lost after two of them,
+    events = settings.state.resolve() / "jobs" / JOB / "events"
+    code = f"""
+import json, os, time
+attempt = os.environ["SPOTWEAVE_ATTEMPT"]
+folder = os.path.join({str(events)!r}, attempt, "eventlog_v2_app")
+os.makedirs(folder)
+first = 0 if attempt == "1" else 2
+with open(os.path.join(folder, "events_1_app"), "w") as file:
+    for batch in range(first, first + 2):
+        durations = {{"addBatch": 1, "triggerExecution": 1500 if batch % 2 else 500}}
+        event = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+        progress = {{"id": "q", "batchId": batch, "durationMs": durations}}
+        file.write(json.dumps({{"Event": event, "progress": progress}}) + "\\n")
+time.sleep(600)
+"""
+    first = streaming(code, workdir, [agent.node()], batches=4)
+    runner.ensure(first)
+    wait_until(lambda: report(runner, first).executions_done == 2)
+    found = report(runner, first)
+    assert (found.misses, found.last_execution_s, found.progress, found.saved) == (1, 1.5, 0.5, 0.5)
+    runner.stop(first)
+    # when another attempt under a new scheduler goes on,
+    again = SparkRunner(settings)
+    second = streaming(code, workdir, [agent.node()], attempt=2, batches=4)
+    again.ensure(second)
+    found = ended(again, second)
+    # then the job ends by itself, and nothing was forgotten.
+    assert (found.phase, found.executions_done, found.misses) == (Phase.SUCCEEDED, 4, 2)
+    assert [pid for pid in drivers(settings) if JOB in procfs.environment(pid).get(TAG, "")] == []
+
+
+def test_a_job_that_is_over_is_forgotten_but_its_log_stays(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch("print('a result')", workdir, [agent.node()])
+    runner.ensure(assignment)
+    ended(runner, assignment)
+    runner.forget(JOB)
+    runner.forget(JOB)
+    assert agent.client.process(process_id(assignment.attempt_id)).state == "exited"
+    assert not (settings.state / "jobs" / JOB).exists()
+    assert (workdir / "logs" / "driver-1.log").read_text() == "a result\n"
+
+
+def test_what_was_never_started_is_lost(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
+    assert report(runner, batch("", workdir, [agent.node()])).phase is Phase.LOST
+    assert runner.reports([]) == ()
+
+
+def test_secrets_are_in_no_argument_and_no_readable_file(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "up").exists)
+    secrets = [runner._master.secret.encode(), agent.token.encode()]
+    for process in procfs.scan():
+        try:
+            arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        assert not any(secret in arguments for secret in secrets)
+    for file in [*settings.state.rglob("*"), *workdir.rglob("*")]:
+        if file.is_file() and any(secret in file.read_bytes() for secret in secrets):
+            assert file.stat().st_mode & 0o077 == 0, file
