@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flwr.cli.build import build_fab_from_disk
+
 from deploy.fl.exchange import NAME_KEY, STATE_KEY
 from deploy.model.jobs import Flower, JobSpec
 
@@ -30,6 +32,8 @@ def check(spec: JobSpec, folder: Path) -> None:
     if not app.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"app {work.app!r} leads out of the job's folder: give a path below the job file")
     declared = _declared(app, work.app)
+    build(app, work.app)
+    _check_components(app, work.app)
     for key, text in work.run_config.items():
         if key not in declared:
             known = ", ".join(sorted(declared)) or "none"
@@ -50,6 +54,19 @@ def check(spec: JobSpec, folder: Path) -> None:
                 raise ValueError(f"client {client.name}: config {key!r}: expected letters, digits, - and _")
             if any(sign in text for sign in "\"\\'\n\r\0"):
                 raise ValueError(f"client {client.name}: config {key} is {text!r}: quotes are not possible")
+
+
+def build(app: Path, name: str) -> bytes:
+    """The app as Flower ships it.
+
+    Raises:
+        ValueError: one line, what Flower says against it.
+    """
+    try:
+        return build_fab_from_disk(app)
+    # Flower has no common kind of error for what is wrong with an app.
+    except Exception as error:
+        raise ValueError(f"app {name!r}: {' '.join(str(error).split())}"[:500]) from error
 
 
 def flower(spec: JobSpec) -> Flower:
@@ -103,23 +120,16 @@ def _declared(app: Path, name: str) -> dict[str, Value]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"app {name!r}: pyproject.toml: {error}") from error
     section = project.get("tool", {}).get("flwr", {}).get("app", {})
-    components = section.get("components", {})
-    for part in ("serverapp", "clientapp"):
-        where = components.get(part)
-        if not isinstance(where, str) or ":" not in where:
-            raise ValueError(
-                f"app {name!r}: pyproject.toml: "
-                f'expected {part} = "module:object" in [tool.flwr.app.components]'
-            )
-        module = where.partition(":")[0].replace(".", "/")
+    return _flat(section.get("config", {}))
+
+
+def _check_components(app: Path, name: str) -> None:
+    """What Flower itself finds out only when it loads the app. Raises ValueError."""
+    project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    for part, where in project["tool"]["flwr"]["app"]["components"].items():
+        module = str(where).partition(":")[0].replace(".", "/")
         if not any((app / f"{module}{end}").exists() for end in (".py", "/__init__.py")):
             raise ValueError(f"app {name!r}: {part} is {where!r}, but there is no {module}.py")
-    if not section.get("publisher"):
-        raise ValueError(f"app {name!r}: expected a publisher in [tool.flwr.app] of pyproject.toml")
-    for key in ("name", "version"):
-        if key not in project.get("project", {}):
-            raise ValueError(f"app {name!r}: expected a {key} in [project] of pyproject.toml")
-    return _flat(section.get("config", {}))
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:

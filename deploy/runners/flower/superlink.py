@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from flwr.cli.build import build_fab_from_disk
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
@@ -32,7 +31,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from deploy.fl.exchange import SETUP_VARIABLE
 from deploy.node import procfs
-from deploy.runners.flower.app import Value
+from deploy.runners.flower.app import Value, build
 from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
 
@@ -220,10 +219,7 @@ class SuperLink:
             SuperLinkDown: if it cannot be asked.
             ValueError: if Flower refuses the app; one line.
         """
-        try:
-            content = build_fab_from_disk(app)
-        except Exception as error:
-            raise ValueError(f"app {app.name!r}: {' '.join(str(error).split())}") from error
+        content = build(app, app.name)
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(config))
         try:
