@@ -14,16 +14,25 @@ from training.rounds_pictures import draw_costs, draw_states
 
 
 def write_results(
-    out: Path, outcomes: Mapping[str, Outcome], reference: Outcome | None, seed: int, scenario: str
+    out: Path,
+    outcomes: Mapping[str, Outcome],
+    reference: Outcome | None,
+    seed: int,
+    scenario: str,
+    *,
+    what: str = "policy",
+    begun_s: Mapping[str, int] | None = None,
 ) -> list[Path]:
     """Write states.csv, bills.csv, costs.csv, the pictures of each policy, and summary.json last.
 
     Args:
         out: an existing directory.
-        outcomes: by policy.
+        outcomes: by policy, or by whatever tells them apart.
         reference: what savings are against; None if there is none.
         seed: of the simulation.
         scenario: the scenario's file.
+        what: heading of what tells them apart.
+        begun_s: when each began, which is added to all seconds in tables; None: all at 0 s.
 
     Returns:
         The files.
@@ -32,14 +41,15 @@ def write_results(
         WriteError: if one cannot be written.
     """
     written = []
+    begun = dict.fromkeys(outcomes, 0) if begun_s is None else begun_s
     for name, header, rows in (
-        ("states.csv", ("policy", "client", "state", "round", "start_s", "end_s"), _states(outcomes)),
+        ("states.csv", (what, "client", "state", "round", "start_s", "end_s"), _states(outcomes, begun)),
         (
             "bills.csv",
-            ("policy", "client", "offer", "start_s", "end_s", "usd", "interrupted"),
-            _bills(outcomes),
+            (what, "client", "offer", "start_s", "end_s", "usd", "interrupted"),
+            _bills(outcomes, begun),
         ),
-        ("costs.csv", ("policy", "round", "time_s", "client", "accumulated_usd"), _costs(outcomes)),
+        ("costs.csv", (what, "round", "time_s", "client", "accumulated_usd"), _costs(outcomes, begun)),
     ):
         write_csv(out / name, header, rows)
         written.append(out / name)
@@ -53,7 +63,7 @@ def write_results(
             "scenario": scenario,
             "seed": seed,
             **provenance(),
-            "policies": {
+            {"policy": "policies"}.get(what, f"{what}s"): {
                 policy: {
                     "time_s": outcome.time_s,
                     "cost_usd": outcome.cost_usd,
@@ -97,15 +107,16 @@ def _tasks(outcome: Outcome) -> list[tuple[int, str]]:
     return clients if outcome.application.server is None else [(SERVER, "server"), *clients]
 
 
-def _states(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
+def _states(outcomes: Mapping[str, Outcome], begun_s: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
     for policy, outcome in outcomes.items():
         for task, name in _tasks(outcome):
             for span in outcome.server_spans if task == SERVER else outcome.spans[task]:
                 state = span.state.name.lower()
-                yield policy, name, state, span.round_index + 1, span.start_s, span.end_s
+                start_s, end_s = (second + begun_s[policy] for second in (span.start_s, span.end_s))
+                yield policy, name, state, span.round_index + 1, start_s, end_s
 
 
-def _bills(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
+def _bills(outcomes: Mapping[str, Outcome], begun_s: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
     for policy, outcome in outcomes.items():
         names = dict(_tasks(outcome))
         offers = [offer.name for offer in outcome.application.offers]
@@ -114,15 +125,15 @@ def _bills(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
                 policy,
                 names[bill.client],
                 offers[bill.offer],
-                bill.start_s,
-                bill.end_s,
+                bill.start_s + begun_s[policy],
+                bill.end_s + begun_s[policy],
                 bill.usd,
                 int(bill.by_provider),
             )
 
 
-def _costs(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[object, ...]]:
+def _costs(outcomes: Mapping[str, Outcome], begun_s: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
     for policy, outcome in outcomes.items():
         for number, (_, end_s) in enumerate(outcome.rounds, start=1):
             for k, name in _tasks(outcome):
-                yield policy, number, end_s, name, outcome.accumulated_usd(k, end_s)
+                yield policy, number, end_s + begun_s[policy], name, outcome.accumulated_usd(k, end_s)

@@ -153,7 +153,7 @@ def simulate_multi_fedls(request: Request) -> Report:
     rows: list[tuple[str, ...]] = [
         (
             name,
-            _clock(outcome.time_s),
+            clock(outcome.time_s),
             f"{outcome.cost_usd:.2f}",
             f"{savings_percent(outcome, reference):.2f}",
             str(len(outcome.interruptions)),
@@ -172,9 +172,9 @@ def simulate_multi_fedls(request: Request) -> Report:
 
 
 def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Outcome:
-    """One policy; all tasks on demand lose no VM, so they keep no checkpoints."""
+    application = played_application(scenario, name)
     if name == "fed_cost_aware":
-        return play(scenario.deployment.application, FedCostAware(), seed)
+        return play(application, FedCostAware(), seed)
     policy = MultiFedLS(
         scenario.deployment,
         alpha=scenario.alpha,
@@ -182,11 +182,17 @@ def _play_multi_fedls(scenario: MultiFedlsScenario, name: str, seed: int) -> Out
         name=name,
         **MULTI_FEDLS_POLICIES[name],
     )
-    calm = name == REFERENCE and not scenario.deployment.conditions.interruptions
-    return play(scenario.unchecked if calm else scenario.deployment.application, policy, seed)
+    return play(application, policy, seed)
 
 
-def _clock(seconds: int) -> str:
+def played_application(scenario: MultiFedlsScenario, policy: str) -> Application:
+    """What a policy plays: all tasks on demand lose no VM, so they keep no checkpoints."""
+    calm = policy == REFERENCE and not scenario.deployment.conditions.interruptions
+    return scenario.unchecked if calm else scenario.deployment.application
+
+
+def clock(seconds: int) -> str:
+    """Seconds as H:MM:SS."""
     return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
@@ -242,8 +248,17 @@ def _notes(name: str, outcome: Outcome) -> list[str]:
     return notes
 
 
+def simulate_fleet(request: Request) -> Report:
+    """Scenarios of kind "fleet": several of the others at once, on shared quotas."""
+    # A fleet is made of the scenarios and policies above, so its module needs this one.
+    from training.simulate_fleet import fleet_report
+
+    return fleet_report(request)
+
+
 SIMULATORS: dict[str, Callable[[Request], Report]] = {
     "rounds": simulate_rounds,
     "multi_fedls": simulate_multi_fedls,
+    "fleet": simulate_fleet,
 }
 """Simulator of each kind of scenario."""

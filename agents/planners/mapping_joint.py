@@ -34,17 +34,19 @@ class Task:
         alpha: weight of cost against time, 0 to 1.
         deadline_s: seconds for all rounds.
         budget_usd: USD for all rounds.
+        label: as messages show it; left out, the application's name.
     """
 
     federation: Federation
     alpha: float = 0.5
     deadline_s: float = math.inf
     budget_usd: float = math.inf
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """The application's."""
-        return self.federation.application.name
+        """As messages show it."""
+        return self.label or self.federation.application.name
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def map_jointly(tasks: Sequence[Task]) -> JointMapping:
             MappingProblem(task.federation, task.alpha, _round_limits(task, more_s[k], more_usd[k]))
             for k, task in enumerate(tasks)
         ]
-        plans = JointProgram(problems, least, most).solve()
+        plans = JointProgram(problems, [task.name for task in tasks], least, most).solve()
         late = False
         for k, (task, plan) in enumerate(zip(tasks, plans, strict=True)):
             outcome = plan.outcome

@@ -72,6 +72,7 @@ class JointProgram:
 
     Args:
         problems: one for each.
+        names: theirs, for messages.
         least: objectives that none of them can be below.
         most: a sum of objectives that is known to be possible, or infinite.
 
@@ -79,8 +80,11 @@ class JointProgram:
         FederationError: if it has more than MAX_COLUMNS columns, or clouds disagree on a quota.
     """
 
-    def __init__(self, problems: Sequence[MappingProblem], least: Sequence[float], most: float) -> None:
+    def __init__(
+        self, problems: Sequence[MappingProblem], names: Sequence[str], least: Sequence[float], most: float
+    ) -> None:
         self._problems = problems
+        self._names = names
         self._limits = shared_limits(problems)
         self._modes = [
             mode
@@ -146,7 +150,7 @@ class JointProgram:
         model.run()
         status = model.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
-            raise _no_room(problems, self._limits)
+            raise _no_room(problems, ", ".join(self._names), self._limits)
         if status != highspy.HighsModelStatus.kOptimal:
             raise RuntimeError(f"HiGHS ended the joint mapping with {status}")
         values_of = np.rint(np.array(model.getSolution().col_value)).astype(np.int64)
@@ -193,7 +197,7 @@ def _modes(owner: int, problem: MappingProblem, most: float) -> list[_Mode]:
 
 
 def _no_room(
-    problems: Sequence[MappingProblem], limits: dict[tuple[str, str], int]
+    problems: Sequence[MappingProblem], names: str, limits: dict[tuple[str, str], int]
 ) -> InfeasibleMappingError:
     """The least raises of the quotas (parts of their limits, summed) that make room for all applications."""
     model = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -220,7 +224,6 @@ def _no_room(
     model.run()
     if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         raise RuntimeError(f"HiGHS ended the search for a quota in the way with {model.getModelStatus()}")
-    names = ", ".join(problem.federation.application.name for problem in problems)
     solution = model.getSolution().col_value
     parts = [
         f"{owner} allows {limit} {what}, at least {limit + round(solution[k])} are needed "
