@@ -1,0 +1,221 @@
+"""What jobs may ask for, and what their drivers are given."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.model.jobs import JobSpec
+from deploy.runners.spark.driver import Place, check_job, command, configuration, variables
+from deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
+from deploy.runners.spark.worker import executor_memory_mib, resource
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "job"
+    place.mkdir()
+    (place / "app.py").touch()
+    (tmp_path / "outside.py").touch()
+    (place / "notes.txt").touch()
+    (place / "broken.jar").write_text("no jar")
+    for name, manifest in (("good.jar", "Main-Class: org.example.Main\n"), ("aimless.jar", "Built-By: me\n")):
+        with zipfile.ZipFile(place / name, "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n" + manifest)
+    return place
+
+
+def job(script: str = "app.py", conf: dict[str, str] | None = None, **rest: Any) -> JobSpec:
+    return JobSpec.model_validate(
+        {"name": "a-job", "work": {"kind": "spark-batch", "script": script, "conf": conf or {}}, **rest}
+    )
+
+
+STREAM = {
+    "kind": "spark-streaming",
+    "script": "app.py",
+    "period_s": 5.0,
+    "batch_deadline_s": 2.5,
+    "batches": 3,
+}
+
+
+@pytest.mark.parametrize("script", ["app.py", "./app.py", "good.jar"])
+def test_what_can_run_is_not_refused(folder: Path, script: str) -> None:
+    check_job(
+        job(script, {"spark.sql.shuffle.partitions": "2", "spark.executor.memoryOverhead": "1g"}), folder
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (job("missing.py"), "script 'missing.py' does not exist"),
+        (job("../outside.py"), "lies outside of the job's folder"),
+        (job("/etc/passwd"), "lies outside of the job's folder"),
+        (job("notes.txt"), r"expected a Python file \(.py\) or a jar"),
+        (job("broken.jar"), "is no jar with a manifest"),
+        (job("aimless.jar"), "names no Main-Class"),
+        (job(conf={"master": "local[2]"}), "conf has 'master'"),
+        (job(conf={"spark.master": "local[2]"}), "conf sets spark.master"),
+        (job(conf={"spark.executor.memory": "64g"}), "conf sets spark.executor.memory"),
+        (job(conf={"spark.executor.resource.x.amount": "1"}), "conf sets spark.executor.resource.x.amount"),
+        (job(conf={"spark.authenticate.secret": "x"}), "conf sets spark.authenticate.secret"),
+        (job(conf={"spark.authenticate": "false"}), "conf sets spark.authenticate"),
+        (job(env={"SPARK_HOME": "/x"}), "env sets SPARK_HOME"),
+        (job(env={"SPOTWEAVE_ATTEMPT": "1"}), "env sets SPOTWEAVE_ATTEMPT"),
+        (job(env={"A": "x\0"}), "zero byte"),
+        (job(resources={"memory_gib": 0.5}), r"resources.memory_gib is 0.5: .* at least 1"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(folder: Path, spec: JobSpec, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        check_job(spec, folder)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_link_out_of_the_folder_is_refused(folder: Path) -> None:
+    (folder / "link.py").symlink_to(folder.parent / "outside.py")
+    with pytest.raises(ValueError, match="lies outside"):
+        check_job(job("link.py"), folder)
+
+
+def place(folder: Path) -> Place:
+    return Place(
+        attempt_id="j.main.2",
+        attempt=2,
+        job_id="j",
+        workdir=folder,
+        master_url="spark://127.0.0.9:7077",
+        secret="hidden",
+        ui_port=4040,
+        checkpoints="/checkpoints/j",
+        events=folder / "the events",
+        vcpus=3,
+        memory_gib=4.25,
+    )
+
+
+def test_executors_are_tied_to_the_attempts_workers_and_fill_them(folder: Path) -> None:
+    settings = SparkSettings(state=folder, address="127.0.0.9")
+    conf = configuration(
+        job(conf={"spark.sql.ansi.enabled": "true"}, env={"MODE": "x"}), place(folder), settings
+    )
+    assert conf["spark.executor.resource.attempt-j-main-2.amount"] == "1"
+    assert conf["spark.executor.cores"] == "3"
+    assert conf["spark.executor.memory"] == "3072m"
+    assert conf["spark.sql.ansi.enabled"] == "true"
+    assert conf["spark.executorEnv.MODE"] == "x"
+    assert conf["spark.executorEnv.SPOTWEAVE_ATTEMPT"] == "2"
+    assert conf["spark.decommission.enabled"] == "true"
+    assert "spark.eventLog.enabled" not in conf
+
+
+def test_streams_are_told_their_period_and_leave_a_log_of_batches(folder: Path) -> None:
+    spec = JobSpec.model_validate({"name": "s", "work": STREAM})
+    conf = configuration(spec, place(folder), SparkSettings(state=folder))
+    assert conf["spark.eventLog.dir"] == (folder / "the events").as_uri()
+    assert conf["spark.sql.streaming.checkpointLocation"] == "/checkpoints/j"
+    told = variables(spec, place(folder))
+    assert (told["SPOTWEAVE_PERIOD_S"], told["SPOTWEAVE_BATCH_DEADLINE_S"]) == ("5", "2.5")
+    assert told["SPOTWEAVE_BATCHES"] == "3"
+
+
+def test_arguments_are_passed_as_they_are_and_secrets_are_not_among_them(folder: Path) -> None:
+    spec = JobSpec.model_validate(
+        {"name": "j", "work": {"kind": "spark-batch", "script": "app.py", "args": ("--x", "$(id)", "a b")}}
+    )
+    argv = command("/spark/bin/spark-submit", folder / "spark.conf", spec, folder)
+    assert argv == [
+        "/spark/bin/spark-submit",
+        "--properties-file",
+        str(folder / "spark.conf"),
+        str(folder / "app.py"),
+        "--x",
+        "$(id)",
+        "a b",
+    ]
+
+
+@pytest.mark.parametrize(("gib", "mib"), [(1.0, 576), (0.5, 512), (4.25, 3072), (16.0, 12096)])
+def test_a_node_keeps_memory_for_what_is_no_heap(gib: float, mib: int) -> None:
+    assert executor_memory_mib(gib) == mib
+
+
+def test_resources_have_names_that_spark_can_read() -> None:
+    assert resource("j1.main.12") == "attempt-j1-main-12"
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime', 17),
+        ('java version "1.8.0_392"\n', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("command not found", None),
+    ],
+)
+def test_javas_version_is_read(told: str, version: int | None) -> None:
+    assert java_version(told) == version
+
+
+def test_without_java_or_with_an_old_one_there_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="need Java 17 or newer, and there is none on PATH: install one"):
+        find_spark()
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(ValueError, match=r"java is Java 11: install one .* or set JAVA_HOME"):
+        find_spark()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="does not run"):
+        find_spark()
+
+
+def test_without_pyspark_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", "/somewhere/else")
+    with pytest.raises(ValueError, match=r"pip install 'spotweave\[spark\]'"):
+        find_spark()
+
+
+def load(text: str) -> dict[str, str]:
+    """As java.util.Properties reads it: the key ends at the first separator that is not escaped."""
+    found = {}
+    for line in text.splitlines():
+        parts: list[str] = [""]
+        at = 0
+        while at < len(line):
+            if line[at] == "\\":
+                assert line[at + 1] == "u"
+                parts[-1] += chr(int(line[at + 2 : at + 6], 16))
+                at += 6
+            elif len(parts) == 1 and line[at] in "=: \t":
+                assert line[at] == "="
+                parts.append("")
+                at += 1
+            else:
+                parts[-1] += line[at]
+                at += 1
+        key, value = (part.encode("utf-16-le", "surrogatepass").decode("utf-16-le") for part in parts)
+        found[key] = value
+    return found
+
+
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
+)
+def test_any_conf_survives_its_file(values: dict[str, str]) -> None:
+    text = properties(values)
+    assert text.isascii()
+    assert load(text) == values
