@@ -137,7 +137,8 @@ def test_getting_started_has_commands_to_run() -> None:
 def test_every_component_and_metric_is_explained(name: str) -> None:
     entry = WORLDS[name]
     spec = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1).spec
-    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    pages = ("environments.md", "federated-environment.md")
+    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
     missing = [word for word in (*spec.components, *spec.metrics) if f"`{word}`" not in text]
     assert missing == []
 
