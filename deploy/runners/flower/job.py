@@ -259,6 +259,7 @@ class FlowerJob:
                 *("--node-config", app.node_config(config, name, f"{state}/state")),
             ),
             env={
+                "OMP_NUM_THREADS": str(assignment.nodes[0].vcpus),
                 **self._spec.env,
                 **QUIET,
                 "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin",

@@ -1,0 +1,100 @@
+"""What is refused before anything is rented, and how settings reach the app."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flwr.common.config import parse_config_args
+
+from deploy.model.jobs import Flower, JobSpec, Resources
+from deploy.runners.flower import app
+from tests.deploy.node.agents import ROOT
+from tests.deploy.runners.flower.world import MEAN, job_spec
+
+Edit = Callable[[Path], object]
+
+
+def replace(old: str, new: str) -> Edit:
+    def edit(folder: Path) -> None:
+        file = folder / "pyproject.toml"
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    return edit
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(MEAN, tmp_path / "mean")
+    return tmp_path
+
+
+def test_good_apps_pass(folder: Path) -> None:
+    app.check(job_spec("mean", 2, {"a": {"target": "1"}}, epoch_s="0.5", fault="x"), folder)
+    app.check(job_spec("federated_mnist", 3, {"a": {"partition": "0"}}), ROOT / "examples")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (replace('publisher = "spotweave"', ""), '"publisher" missing'),
+        (replace('version = "1.0.0"', ""), '"version" missing'),
+        (replace("mean.server_app:app", "mean.nothing:app"), "there is no mean/nothing.py"),
+        (replace('clientapp = "mean.client_app:app"', ""), '"clientapp" missing'),
+        (replace("[project]", "[project"), "pyproject.toml: Expected ']'"),
+        (replace('name = "mean"', 'name = "a_mean"'), "letters, digits, and hyphens"),
+        (lambda folder: (folder / "pyproject.toml").unlink(), "cannot read pyproject.toml"),
+    ],
+)
+def test_a_folder_that_is_no_app_is_refused_in_one_line(folder: Path, edit: Edit, message: str) -> None:
+    edit(folder / "mean")
+    with pytest.raises(ValueError) as caught:
+        app.check(job_spec("mean", 1, {"a": {}}), folder)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (job_spec("../mean", 1, {"a": {}}), "leads out of the job's folder"),
+        (job_spec("mean", 1, {"a": {}}, speed="1"), "run_config has 'speed'"),
+        (job_spec("mean", 1, {"a": {}}, epoch_s="fast"), "epoch-s is 'fast': expected a float"),
+        (job_spec("mean", 1, {"a": {'x"y': "1"}}), "expected letters, digits, - and _"),
+        (job_spec("mean", 1, {"a": {"x": 'a"b'}}), "quotes are not possible"),
+        (job_spec("mean", 1, {"a": {"client-name": "b"}}), "is set by spotweave"),
+        (
+            job_spec("mean", 1, {"a": {}}).model_copy(update={"resources": Resources(instances=2)}),
+            "resources.instances is 2",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_passed_are_refused(folder: Path, spec: JobSpec, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        app.check(spec, folder)
+
+
+def test_flower_reads_a_clients_settings_as_they_were_meant() -> None:
+    given = {"partition": "2", "rate": "0.5", "warm": "true", "site": "St. Mary", "code": "007", "none": ""}
+    text = app.node_config(given, "large", "/nodes/one two/state")
+    assert parse_config_args([text]) == {
+        "partition": 2,
+        "rate": 0.5,
+        "warm": True,
+        "site": "St. Mary",
+        "code": "007",
+        "none": "",
+        "client-name": "large",
+        "spotweave-state": "/nodes/one two/state",
+    }
+
+
+def test_the_jobs_rounds_replace_the_apps(folder: Path) -> None:
+    work = job_spec("mean", 7, {"a": {}}, fault="12", epoch_s="2").work
+    assert isinstance(work, Flower)
+    # `fault` is text in the app, so it stays text.
+    assert app.overrides(work, folder / "mean") == {"num-server-rounds": 7, "fault": "12", "epoch-s": 2}

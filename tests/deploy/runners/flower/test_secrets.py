@@ -1,0 +1,101 @@
+"""Keys and doors."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+import threading
+from typing import Any
+
+import pytest
+
+from deploy.runners.flower.guarded import TOKEN_HEADER, Guard
+from deploy.runners.flower.identity import Identity
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    made = Identity(tmp_path_factory.mktemp("identity"))
+    made.make("127.0.0.1", ["a", "b"])
+    return made
+
+
+def test_only_the_owner_reads_them(identity: Identity) -> None:
+    files = list(identity.key.parent.iterdir())
+    assert len(files) == 6
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_a_second_time_changes_nothing(identity: Identity) -> None:
+    before = {file: file.read_bytes() for file in identity.key.parent.iterdir()}
+    identity.make("127.0.0.1", ["a", "b"])
+    assert {file: file.read_bytes() for file in identity.key.parent.iterdir()} == before
+    assert identity.public_key("a") != identity.public_key("b")
+    assert b"PRIVATE" not in identity.public_key("a")
+
+
+@pytest.mark.parametrize(("host", "trusted"), [("127.0.0.1", True), ("127.0.0.2", False)])
+def test_nodes_trust_this_superlink_at_this_address_only(
+    identity: Identity, host: str, trusted: bool
+) -> None:
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(identity.certificate, identity.key)
+    client_side = ssl.create_default_context(cafile=str(identity.authority))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                try:
+                    server_side.wrap_socket(connection, server_side=True).close()
+                except (ssl.SSLError, OSError):
+                    return
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with socket.create_connection(listener.getsockname()) as plain:
+                if trusted:
+                    client_side.wrap_socket(plain, server_hostname=host).close()
+                else:
+                    with pytest.raises(ssl.SSLCertVerificationError):
+                        client_side.wrap_socket(plain, server_hostname=host)
+        finally:
+            thread.join()
+
+
+def scope(path: str, client: str = "10.0.0.9", token: str = "") -> dict[str, Any]:
+    headers = [(TOKEN_HEADER.encode(), token.encode())] if token else []
+    return {
+        "type": "http",
+        "path": path,
+        "client": (client, 40000),
+        "server": ("10.0.0.1", 20000),
+        "headers": headers,
+    }
+
+
+async def nothing(*_: object) -> None:
+    raise AssertionError("not called")
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        (scope("/v1/fleet/pull-messages"), True),
+        (scope("/v1/control/start-run"), False),
+        (scope("/v1/control/start-run", token="secret"), False),
+        (scope("/v1/control/start-run", "10.0.0.1"), False),
+        (scope("/v1/control/start-run", "10.0.0.1", "wrong"), False),
+        (scope("/v1/control/start-run", "10.0.0.1", "secret"), True),
+        (scope("/v1/control/start-run", "127.0.0.1", "secret"), True),
+        (scope("/v1/runtime/acquire-task"), False),
+        (scope("/v1/runtime/acquire-task", "10.0.0.1"), True),
+        (scope("/health"), False),
+        (scope("/docs", "10.0.0.1", "secret"), False),
+        ({"type": "websocket", "path": "/v1/fleet/x"}, False),
+    ],
+)
+def test_only_nodes_reach_a_superlink_from_outside(asked: dict[str, Any], allowed: bool) -> None:
+    assert Guard(nothing, token="secret").allows(asked) is allowed

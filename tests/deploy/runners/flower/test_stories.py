@@ -1,0 +1,137 @@
+"""Real SuperLinks, SuperNodes and apps over real node agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.fl import checkpoints
+from deploy.fl.exchange import Status
+from deploy.model.jobs import JobSpec
+from deploy.model.tasks import Phase
+from deploy.node import procfs
+from deploy.runners.flower.superlink import JOB_VARIABLE
+from tests.deploy.node.agents import ROOT, tagged
+from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+TWO = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
+AFTER_ROUNDS = {1: 1.5, 2: 2.25, 3: 2.625}
+"""Halfway from where it is to the weighted mean 3, again and again; from 0."""
+
+
+def left_behind(folder: Path) -> list[procfs.Process]:
+    """What still runs of any job in this folder."""
+    state = str((folder / "state").resolve())
+    return [
+        process
+        for process in procfs.scan()
+        if process.alive and procfs.environment(process.pid).get(JOB_VARIABLE, "").startswith(state)
+    ]
+
+
+def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
+    spec = JobSpec.model_validate_json(
+        JobSpec.model_validate(
+            yaml.safe_load((ROOT / "examples/federated_mnist.yaml").read_text()), strict=False
+        ).model_dump_json()
+    )
+    with world(tmp_path, spec, EXAMPLE) as here:
+        here.runner.check(spec, str(here.workdir))
+        here.place_all()
+        reports = here.wait_for_phase(Phase.SUCCEEDED)
+        status = Status.load(here.workdir / "flower/status.json")
+        assert status is not None
+        accuracy = [status.history[number]["accuracy"] for number in (1, 2, 3)]
+        assert accuracy[2] > accuracy[0] > 0.2
+        assert accuracy[2] > 0.7
+        assert {report.executions_done for report in reports.values()} == {3}
+        assert all(report.last_execution_s for report in reports.values())
+        for assignment in here.assignments.values():
+            here.runner.stop(assignment)
+        here.runner.forget("story")
+        assert not left_behind(tmp_path)
+        assert not (tmp_path / "state/story").exists()
+        assert [len(agent.client.status().processes) for agent in here.agents.values()] == [1, 1, 1]
+        assert checkpoints.load(here.workdir / "flower/checkpoints") is not None
+
+
+def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes(tmp_path: Path) -> None:
+    spec = job_spec("mean", 3, TWO, epoch_s="4.0")
+    with world(tmp_path, spec, MEAN) as here:
+        here.place_all()
+        here.wait_for_phase(Phase.RUNNING)
+        before = here.node_ids()
+        # One gets a notice in the middle of its epoch, and another instance.
+        drained = here.assignments["client-a"]
+        here.runner.drain(drained, [drained.nodes[0].instance_id], 30.0)
+        here.wait_for(lambda reports: reports["client-a"].phase is Phase.LOST)
+        here.runner.stop(drained)
+        here.place("client-a")
+        here.wait_for(lambda reports: reports["client-a"].executions_done >= 1)
+        # The other's instance ends without a notice; it would count as online for a minute.
+        here.agents["client-b"].destroy()
+        here.place("client-b")
+        # And the scheduler dies.
+        here.runner = here.new_runner()
+        here.wait_for_phase(Phase.SUCCEEDED)
+        assert here.node_ids() == before
+        assert here.job().record.runs == 1
+        status = Status.load(here.workdir / "flower/status.json")
+        assert status is not None
+        assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
+            AFTER_ROUNDS
+        )
+
+
+def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    spec = job_spec("mean", 3, TWO, epoch_s="2.0")
+    with world(tmp_path, spec, MEAN) as here:
+        here.place_all()
+        here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
+        first = here.job().record.pid
+        os.kill(first, signal.SIGKILL)
+        reports = here.wait_for_phase(Phase.SUCCEEDED)
+        record = here.job().record
+        assert record.pid != first
+        assert record.runs == 2
+        assert reports["client-a"].attempt == 1
+        status = Status.load(here.workdir / "flower/status.json")
+        assert status is not None
+        assert (status.run, status.resumed_from) == (2, "server")
+        assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
+            AFTER_ROUNDS
+        )
+        assert not tagged_twice(here.agents["client-a"].instance_id)
+
+
+def tagged_twice(instance_id: str) -> list[str]:
+    """Programs of an instance that run more than once at the same time."""
+    lines = [Path(f"/proc/{process.pid}/cmdline").read_bytes().decode() for process in tagged(instance_id)]
+    nodes = [line for line in lines if "flower-supernode" in line]
+    return nodes[1:]
+
+
+@pytest.mark.parametrize(
+    ("fault", "failed", "message"),
+    [
+        ("client b", {"client-b"}, "ValueError: no data here"),
+        ("server", {"client-a", "client-b"}, "no such column"),
+    ],
+)
+def test_a_users_error_fails_with_its_message(
+    tmp_path: Path, fault: str, failed: set[str], message: str
+) -> None:
+    with world(tmp_path, job_spec("mean", 2, TWO, fault=fault), MEAN) as here:
+        here.place_all()
+        reports = here.wait_for(
+            lambda reports: {task for task in reports if reports[task].phase is Phase.FAILED} == failed
+        )
+        for task in failed:
+            assert message in reports[task].message
+            assert "\n" not in reports[task].message

@@ -1,0 +1,118 @@
+"""A runner over real node agents, for stories about real trainings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.runners.flower.job import FlowerJob
+from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
+from tests.deploy.node.agents import ROOT, AgentProcess
+
+APPS = Path(__file__).parent / "apps"
+PATIENCE_S = 180.0
+
+
+def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_config: str) -> JobSpec:
+    """A Flower job."""
+    work = {
+        "kind": "flower",
+        "app": app,
+        "rounds": rounds,
+        "clients": [{"name": name, "config": config} for name, config in clients.items()],
+        "run_config": {key.replace("_", "-"): value for key, value in run_config.items()},
+    }
+    return JobSpec.model_validate_json(json.dumps({"name": "story", "work": work}))
+
+
+class World:
+    """One job, one instance per client, and a scheduler's loop that can be told what to wait for."""
+
+    def __init__(self, folder: Path, spec: JobSpec, app: Path) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.workdir = folder / "work"
+        shutil.copytree(app, self.workdir / app.name, ignore=shutil.ignore_patterns("__pycache__"))
+        self.runner = self.new_runner()
+        self.agents: dict[str, AgentProcess] = {}
+        self.assignments: dict[str, Assignment] = {}
+        self._all_agents: list[AgentProcess] = []
+
+    def new_runner(self) -> FlowerRunner:
+        """As after a restart of the scheduler: it knows nothing but its folder."""
+        runner = FlowerRunner(FlowerSettings(self.folder / "state"))
+        runner.start()
+        return runner
+
+    def place(self, task: str) -> Assignment:
+        """A new attempt at a task on a new instance."""
+        agent = AgentProcess(self.folder)
+        self._all_agents.append(agent)
+        agent.start()
+        attempt = self.assignments[task].attempt + 1 if task in self.assignments else 1
+        self.agents[task] = agent
+        assignment = Assignment(
+            TaskKey("story", task), attempt, self.spec, (agent.node(),), str(self.workdir)
+        )
+        self.assignments[task] = assignment
+        self.runner.ensure(assignment)
+        return assignment
+
+    def place_all(self) -> None:
+        """A first attempt at all tasks."""
+        for task in self.spec.tasks:
+            self.place(task)
+
+    def reports(self) -> dict[str, TaskReport]:
+        """By task."""
+        return {report.key.task: report for report in self.runner.reports(list(self.assignments.values()))}
+
+    def wait_for(self, true: Callable[[dict[str, TaskReport]], bool]) -> dict[str, TaskReport]:
+        """The first reports for which this holds."""
+        end = time.monotonic() + PATIENCE_S
+        while not true(reports := self.reports()):
+            assert time.monotonic() < end, f"it did not come: {reports}"
+            over = reports and all(report.phase.ended for report in reports.values())
+            assert not over, f"it cannot come any more: {reports}"
+            time.sleep(0.3)
+        return reports
+
+    def wait_for_phase(self, phase: Phase) -> dict[str, TaskReport]:
+        """Until all tasks are there."""
+        return self.wait_for(lambda reports: all(report.phase is phase for report in reports.values()))
+
+    def job(self) -> FlowerJob:
+        """The runner's own view."""
+        return self.runner._jobs["story"]
+
+    def node_ids(self) -> dict[str, str]:
+        """Flower's names of the clients."""
+        return {task: report.details["node_id"] for task, report in self.reports().items()}
+
+    def close(self) -> None:
+        """End all of it."""
+        try:
+            self.runner.shutdown()
+        finally:
+            for agent in self._all_agents:
+                agent.destroy()
+
+
+@contextmanager
+def world(folder: Path, spec: JobSpec, app: Path) -> Iterator[World]:
+    """A world that ends with the test."""
+    made = World(folder, spec, app)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+EXAMPLE = ROOT / "examples" / "federated_mnist"
+MEAN = APPS / "mean"
