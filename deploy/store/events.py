@@ -100,9 +100,11 @@ class Events:
         with self._database.read() as connection:
             return [_event(row) for row in connection.execute(query)]
 
-    def latest(self, limit: int) -> Sequence[Event]:
-        """The latest `limit`, the oldest of them first."""
+    def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
+        """The latest `limit` (of one job), the oldest of them first."""
         query = select(events).order_by(events.c.sequence.desc()).limit(limit)
+        if job_id is not None:
+            query = query.where(events.c.job_id == job_id)
         with self._database.read() as connection:
             return [_event(row) for row in connection.execute(query)][::-1]
 

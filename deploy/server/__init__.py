@@ -1,0 +1,1 @@
+"""The service's HTTP side: decisions on request, jobs, what runs and what it costs, events, metrics."""

@@ -1,0 +1,124 @@
+"""Who asks, and whether they may."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from deploy.model.clock import Clock
+from deploy.security.listen import is_loopback
+from deploy.security.roles import Role
+from deploy.security.tokens import AccessTokens, TokenError
+from deploy.server.errors import Refusal
+
+_BEARER = HTTPBearer(auto_error=False, description="An access token: spotweave token create")
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+LOCAL = "local"
+"""Name of everyone where no tokens are needed."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whose request this is.
+
+    Attributes:
+        name: of the token; tokens of one name are one submitter's.
+        role: what the token allows.
+        token_id: its public part; None where no tokens are needed.
+    """
+
+    name: str
+    role: Role
+    token_id: str | None
+
+    def may_change(self, submitter: str) -> bool:
+        """Whether they may cancel a job that `submitter` submitted."""
+        return self.role is Role.ADMIN or (self.role is Role.SUBMITTER and self.name == submitter)
+
+
+Requirement = Callable[..., Awaitable[Caller]]
+
+
+class Access:
+    """Checks requests.
+
+    Args:
+        tokens: None: none are needed, and only requests to and from loopback names are answered. That keeps
+            out pages of the web in a browser on this machine, which reach loopback as well.
+        clock: the time.
+    """
+
+    def __init__(self, tokens: AccessTokens | None, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+
+    def require(self, role: Role) -> Requirement:
+        """A dependency that refuses whoever has less than this role."""
+
+        async def required(
+            request: Request,
+            credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+        ) -> Caller:
+            caller = await self._caller(request, credentials)
+            request.state.caller = caller
+            if not caller.role.allows(role):
+                raise Refusal(
+                    HTTPStatus.FORBIDDEN,
+                    f"the access token {caller.token_id} is a {caller.role}'s: this needs a {role}'s",
+                )
+            return caller
+
+        return required
+
+    async def still_valid(self, request: Request) -> bool:
+        """Whether the token of a request that lasts is still one."""
+        if self._tokens is None:
+            return True
+        try:
+            await run_in_threadpool(self._check, request.headers.get("authorization", "").partition(" ")[2])
+        except TokenError:
+            return False
+        return True
+
+    async def _caller(self, request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+        if self._tokens is None:
+            _require_local(request)
+            return Caller(LOCAL, Role.ADMIN, None)
+        if credentials is None:
+            raise Refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "this needs an access token: send the header Authorization: Bearer TOKEN",
+                _CHALLENGE,
+            )
+        try:
+            # It reads, and now and then writes, the store: never in the event loop.
+            return await run_in_threadpool(self._check, credentials.credentials)
+        except TokenError as error:
+            raise Refusal(HTTPStatus.UNAUTHORIZED, str(error), _CHALLENGE) from error
+
+    def _check(self, text: str) -> Caller:
+        assert self._tokens is not None
+        record = self._tokens.check(text, self._clock.now())
+        return Caller(record.name, record.role, record.token_id)
+
+
+def _require_local(request: Request) -> None:
+    origin = request.headers.get("origin")
+    for what, place in (("Host", f"//{request.headers.get('host', '')}"), ("Origin", origin)):
+        try:
+            host = None if place is None else urlsplit(place).hostname or ""
+        except ValueError:
+            host = ""
+        if host is not None and not is_loopback(host):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                f"without access tokens only requests to and from loopback are answered; {what} is {host!r}: "
+                "use 127.0.0.1, or set up tokens",
+            )

@@ -1,0 +1,53 @@
+"""Refusing jobs that can never run, before anything is rented for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deploy.model.instances import Offer
+from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
+from deploy.scheduler.needs import Need
+
+
+class AdmissionError(ValueError):
+    """No offer of this deployment can run the job as it was asked for; one line (HTTP 422)."""
+
+
+def admit(spec: JobSpec, offers: Sequence[Offer]) -> None:
+    """Refuse a job for which there is no offer, or whose deadline none can meet.
+
+    What is full or unavailable now does not count: it may change. Nothing is refused while no offers are
+    known (no provider has answered yet).
+
+    Raises:
+        AdmissionError: what is missing.
+    """
+    need = Need(TaskKey("", ""), "general", spec.resources, spec.places, standard_s=0.0)
+    refusals = {offer.offer_id: need.refusal(offer) for offer in offers}
+    fitting = [offer for offer in offers if refusals[offer.offer_id] is None]
+    if offers and not fitting:
+        shown = "; ".join(f"{offer_id} {refusal}" for offer_id, refusal in sorted(refusals.items())[:3])
+        more = f" (and {len(offers) - 3} more)" if len(offers) > 3 else ""
+        raise AdmissionError(f"no offer can run this job: {shown}{more}; ask for less, or allow more places")
+    limit_s, starts, work_s, what = _promise(spec)
+    if limit_s is None or work_s is None or not fitting:
+        return
+    fastest_s, offer_id = min(
+        ((offer.launch_s if starts else 0.0) + work_s / offer.speed, offer.offer_id) for offer in fitting
+    )
+    if fastest_s > limit_s:
+        raise AdmissionError(
+            f"{what} of {limit_s:g} s cannot be met: the fastest offer, {offer_id}, needs about "
+            f"{fastest_s:.0f} s; give it more time, or correct the expected time"
+        )
+
+
+def _promise(spec: JobSpec) -> tuple[float | None, bool, float | None, str]:
+    """The time that is allowed, whether starting is part of it, the expected work, and its name."""
+    work = spec.work
+    if isinstance(work, SparkBatch):
+        return work.deadline_s, True, work.standard_s, "the deadline"
+    if isinstance(work, SparkStreaming):
+        return work.batch_deadline_s, False, work.standard_s, "the batch deadline"
+    rounds_s = None if work.epoch_s is None else work.rounds * work.epoch_s
+    return work.deadline_s, True, rounds_s, "the deadline"

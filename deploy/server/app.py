@@ -1,0 +1,113 @@
+"""The application: which routes there are, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel
+
+from deploy.model.clock import Clock, SystemClock
+from deploy.security.tokens import AccessTokens
+from deploy.server import bodies, errors, uploads
+from deploy.server.access import Access
+from deploy.server.context import Context, SchedulerView
+from deploy.server.deciding import Deciders
+from deploy.server.metrics import Metrics
+from deploy.server.middleware import Observed
+from deploy.server.routes import decisions, events, health, jobs, market
+from deploy.server.schemas import DecisionRequest
+from deploy.server.settings import ServerSettings
+from deploy.store.store import Store
+
+ABOUT = """Which task goes where now, and what runs, happens and costs.
+
+Send an access token as `Authorization: Bearer TOKEN`. A viewer's may read; a submitter's may also ask for
+decisions, submit jobs and cancel their own; an admin's may do everything. Every error is `{"error": "..."}`,
+one line. Times are epoch seconds, or seconds; money is USD.
+"""
+
+
+def create_app(
+    settings: ServerSettings,
+    deciders: Deciders,
+    store: Store | None = None,
+    scheduler: SchedulerView | None = None,
+    clock: Clock | None = None,
+    registry: CollectorRegistry | None = None,
+    more_routes: Sequence[APIRouter] = (),
+) -> FastAPI:
+    """One service.
+
+    Args:
+        settings: how it behaves.
+        deciders: the policies.
+        store: None: a policy server that only decides; there are no routes for jobs then.
+        scheduler: None: there is none in this process; offers are not shown and not asked for.
+        clock: the time.
+        registry: metrics of others that `/metrics` shall show too.
+        more_routes: e.g. the dashboard's.
+
+    Returns:
+        The ASGI application. Its `state.context` is the `Context`.
+
+    Raises:
+        ValueError: if the settings do not fit: tokens without a store, a store without a folder for jobs.
+    """
+    if settings.tokens and store is None:
+        raise ValueError(
+            "access tokens are kept in the store, and there is none: give a database, or set tokens=False"
+        )
+    if store is not None and settings.jobs is None:
+        raise ValueError("a service with a store takes jobs: set the folder for their files (jobs)")
+    clock = clock if clock is not None else SystemClock()
+    tokens = AccessTokens(store) if settings.tokens and store is not None else None
+    context = Context(settings, clock, deciders, store, scheduler, Access(tokens, clock), Metrics(registry))
+    app = FastAPI(
+        title="Spotweave",
+        version=version("spotweave"),
+        description=ABOUT,
+        # Their pages load scripts from elsewhere; /openapi.json is enough for clients.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.context = context
+    models: list[type[BaseModel]] = [DecisionRequest]
+    app.include_router(health.router(context))
+    app.include_router(decisions.router(context))
+    if store is not None and settings.jobs is not None:
+        uploads.sweep(settings.jobs)
+        models.append(jobs.JobRequest)
+        app.include_router(decisions.stored(context, store))
+        app.include_router(jobs.router(context, store, settings.jobs))
+        app.include_router(market.router(context, store))
+        app.include_router(events.router(context, store))
+        if scheduler is not None:
+            app.include_router(market.offers(context, store, scheduler))
+    for routes in more_routes:
+        app.include_router(routes)
+    errors.install(app)
+    app.add_middleware(Observed, metrics=context.metrics)
+    _describe_bodies(app, models)
+    return app
+
+
+def _describe_bodies(app: FastAPI, models: list[type[BaseModel]]) -> None:
+    """Bodies are read by our own code, within limits; their schemas are added to what FastAPI knows."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+            schemas = made.setdefault("components", {}).setdefault("schemas", {})
+            for name, schema in bodies.definitions(models).items():
+                schemas.setdefault(name, schema)
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,87 @@
+"""Bodies of requests: bounded before they are parsed, and parsed strictly."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import anyio
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.requests import ClientDisconnect
+
+from deploy.server.errors import Refusal, explain
+
+REFERENCE = "#/components/schemas/{model}"
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+async def read_body(request: Request, limit: int, within_s: float) -> bytes:
+    """The whole body.
+
+    Args:
+        request: of which nothing was read.
+        limit: bytes; one more and it is refused, as soon as that is known.
+        within_s: it must have arrived after so long.
+
+    Raises:
+        Refusal: if it is too large, too slow, or not JSON by its content type.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A form of a page in a browser cannot say this without asking first.
+        raise Refusal(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected JSON: send the header Content-Type: application/json"
+        )
+    too_large = Refusal(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {limit} bytes: send less at once"
+    )
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said[:19]) > limit:
+        raise too_large
+    found = bytearray()
+    try:
+        with anyio.fail_after(within_s):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > limit:
+                    raise too_large
+    except TimeoutError as error:
+        raise Refusal(
+            HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {within_s:g} s: try again"
+        ) from error
+    except ClientDisconnect as error:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "the connection was closed before the body had come") from error
+    return bytes(found)
+
+
+def parse(model: type[_Model], body: bytes) -> _Model:
+    """A model from JSON, strictly.
+
+    Raises:
+        Refusal: if it does not fit; the first things that are wrong, in one line.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, explain(error)) from error
+
+
+def described(model: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any]:
+    """What OpenAPI says of a request with such a body (for `openapi_extra`)."""
+    shown = {name: {"value": value} for name, value in examples.items()}
+    schema = {"$ref": REFERENCE.format(model=model.__name__)}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schema, "examples": shown}},
+        }
+    }
+
+
+def definitions(models: list[type[BaseModel]]) -> dict[str, Any]:
+    """Schemas of body models and all that they are made of, by name."""
+    _, made = models_json_schema([(model, "validation") for model in models], ref_template=REFERENCE)
+    found: dict[str, Any] = made["$defs"]
+    return found

@@ -1,0 +1,55 @@
+"""What the routes share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from deploy.model.clock import Clock
+from deploy.model.instances import Offer
+from deploy.model.jobs import JobSpec
+from deploy.server.access import Access
+from deploy.server.deciding import Deciders
+from deploy.server.metrics import Metrics
+from deploy.server.settings import ServerSettings
+from deploy.store.store import Store
+
+
+class SchedulerView(Protocol):
+    """The scheduler, as far as the service needs it. Called from several threads."""
+
+    def offers(self) -> Sequence[Offer]:
+        """Of all providers that answered, as they were in the latest pass."""
+
+    def last_pass_s(self) -> float | None:
+        """Epoch seconds of the latest pass that ended; None before the first."""
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """Refuse a job that its runner could not run. Raises ValueError (one line)."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """One service.
+
+    Attributes:
+        settings: of the service.
+        clock: the time.
+        deciders: the policies.
+        store: None: a policy server that only decides.
+        scheduler: None: there is none in this process.
+        access: who may do what.
+        metrics: for Prometheus.
+        closing: set when the service ends, so that streams end too.
+    """
+
+    settings: ServerSettings
+    clock: Clock
+    deciders: Deciders
+    store: Store | None
+    scheduler: SchedulerView | None
+    access: Access
+    metrics: Metrics
+    closing: threading.Event = field(default_factory=threading.Event)

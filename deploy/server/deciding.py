@@ -1,0 +1,227 @@
+"""From a request to decisions, by policies that many requests share and none changes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agents.value_policy import ValuePolicy
+from deploy.model.instances import Offer
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.decider import Decision as PolicyDecision
+from deploy.scheduler.needs import Need
+from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.policies import Loaded, load_market_policy, load_round_policy
+from deploy.scheduler.safety import Margin, catch
+from deploy.server.schemas import (
+    DECISION_EXAMPLE,
+    TASK_EXAMPLE,
+    CandidateAnswer,
+    DecisionAnswer,
+    DecisionRequest,
+    DecisionResponse,
+    TaskFacts,
+    TaskName,
+    Window,
+)
+
+ROUND_WINDOW = 1
+"""Policies for rounds decide one task at a time."""
+ANY_NUMBER = 0
+"""Of offers: fits only policies that do not depend on their number, as requests bring their own offers."""
+
+Group = Literal["market", "federated"]
+
+
+class RequestError(ValueError):
+    """A request that the loaded policies cannot answer; one line (HTTP 422)."""
+
+
+@dataclass(frozen=True)
+class _Offers:
+    """The offers of one request.
+
+    Attributes:
+        offers: as the scheduler knows them.
+        used: instances by offer id; rises with each decision of the request.
+        occupancy: their history.
+    """
+
+    offers: Sequence[Offer]
+    used: dict[str, int]
+    occupancy: Occupancy
+
+
+class Deciders:
+    """The policies of a service. Safe to use from several threads; requests do not influence each other.
+
+    Args:
+        market: for all but federated tasks.
+        federated: for federated tasks; None: they are refused.
+        window: tasks that the market policy sees at once.
+        margin: of the safety net.
+    """
+
+    def __init__(
+        self,
+        market: Loaded,
+        federated: Loaded | None = None,
+        window: int = 8,
+        margin: Margin | None = None,
+    ) -> None:
+        self.market = market
+        self.federated = federated
+        self._window = window
+        self._margin = margin if margin is not None else Margin()
+        # Rules remember things from call to call; value policies do not, and need no turn.
+        self._turn = threading.Lock()
+
+    @classmethod
+    def load(
+        cls,
+        market: str,
+        federated: str | None = None,
+        weights: Sequence[float] | None = None,
+        window: int = 8,
+        margin: Margin | None = None,
+    ) -> Deciders:
+        """By the names of a deployment's configuration, ready: the first request is not slower than others.
+
+        Raises:
+            ValueError: one line, if there is no such policy, it is for another world, or it depends on the
+                number of offers.
+        """
+        made = cls(
+            load_market_policy(market, ANY_NUMBER, weights),
+            None if federated is None else load_round_policy(federated, ANY_NUMBER),
+            window,
+            margin,
+        )
+        kinds = ["deadline"] if federated is None else ["deadline", "federated"]
+        tasks = [{**TASK_EXAMPLE, "kind": kind, "task": kind} for kind in kinds]
+        # Compiles what is compiled at first use, and shows now whether the policies can decide.
+        made.answer(DecisionRequest.model_validate_json(json.dumps({**DECISION_EXAMPLE, "tasks": tasks})))
+        return made
+
+    def answer(self, request: DecisionRequest) -> DecisionResponse:
+        """At most one decision of each policy, that of the task which arrived first before the other.
+
+        Raises:
+            RequestError: if there is no policy for a task, or the weights do not fit the market policy.
+        """
+        market, weights = self._weighed(request.weights)
+        arrived = sorted(request.tasks, key=lambda task: -task.age_s)
+        groups: dict[Group, list[TaskFacts]] = {}
+        for task in arrived:
+            groups.setdefault("federated" if task.kind == "federated" else "market", []).append(task)
+        if "federated" in groups and self.federated is None:
+            raise RequestError("this service has no policy for federated tasks: leave them out")
+        given = _Offers(
+            [facts.offer() for facts in request.offers],
+            {facts.offer_id: facts.used for facts in request.offers},
+            Occupancy.of({facts.offer_id: facts.used_history for facts in request.offers}),
+        )
+        answers = []
+        for group, tasks in groups.items():
+            if group == "market":
+                answers.append(self._decide(group, market, weights, self._window, tasks, given))
+            else:
+                assert self.federated is not None
+                answers.append(self._decide(group, self.federated, {}, ROUND_WINDOW, tasks, given))
+        return DecisionResponse.model_construct(decisions=answers)
+
+    def _decide(
+        self,
+        group: Group,
+        loaded: Loaded,
+        weights: Mapping[str, float],
+        window: int,
+        tasks: Sequence[TaskFacts],
+        given: _Offers,
+    ) -> DecisionAnswer:
+        # Rows beyond the window would be built and thrown away.
+        seen = tasks[:window]
+        needs = [task.need() for task in seen]
+        transfer_s = {
+            (task.job_id, offer_id): seconds for task in seen for offer_id, seconds in task.transfer_s.items()
+        }
+        snapshot = snapshot_of(given.offers, needs, given.used, given.occupancy, transfer_s)
+        decider = Decider(loaded.policy, window, loaded.components)
+        if isinstance(loaded.policy, ValuePolicy):
+            decision = decider.decide(snapshot, needs, given.offers)
+        else:
+            with self._turn:
+                loaded.policy.begin(0, 0)
+                decision = decider.decide(snapshot, needs, given.offers)
+        assert decision is not None, "a group has at least one task"
+        need = decision.need
+        verdict = self._net(need, decision.offer_id, given)
+        goes_to = decision.offer_id if verdict[0] is None else verdict[0]
+        if goes_to is not None and goes_to != need.here:
+            given.used[goes_to] += need.resources.instances
+        return DecisionAnswer.model_construct(
+            policy=loaded.policy.name,
+            kind=group,
+            weights=dict(weights),
+            task=_named(need),
+            offer_id=goes_to,
+            policy_choice=decision.offer_id,
+            net=verdict[1],
+            candidates=_candidates(decision),
+            window=Window.model_construct(
+                size=window,
+                considered=[_named(one) for one in needs],
+                left_out=len(tasks) - len(seen),
+            ),
+        )
+
+    def _net(self, need: Need, chosen: str | None, given: _Offers) -> tuple[str | None, str]:
+        free = {offer.offer_id: offer.quota - given.used[offer.offer_id] for offer in given.offers}
+        verdict = catch(need, chosen, given.offers, free, self._margin)
+        return verdict.offer_id, verdict.reason
+
+    def _weighed(self, changes: Mapping[str, float]) -> tuple[Loaded, dict[str, float]]:
+        """The market policy with some weights changed, as an object of its own, and the weights in force."""
+        policy, components = self.market.policy, self.market.components
+        if not isinstance(policy, ValuePolicy) or len(components) != policy.network.n_outputs:
+            if changes:
+                raise RequestError(
+                    f"policy {policy.name} has no value components to weigh: leave the weights out"
+                )
+            return self.market, {}
+        unknown = sorted(set(changes) - set(components))
+        if unknown:
+            raise RequestError(
+                f"there is no value component {unknown[0]!r}: expected some of {', '.join(components)}"
+            )
+        weights = dict(zip(components, (float(one) for one in policy.weights), strict=True)) | dict(changes)
+        if changes:
+            # The copy shares the network, which deciding only reads.
+            policy = copy.copy(policy)
+            policy.set_weights([weights[name] for name in components])
+        return Loaded(policy, components, self.market.source), weights
+
+
+def _named(need: Need) -> TaskName:
+    return TaskName.model_construct(job_id=need.key.job_id, task=need.key.task)
+
+
+def _candidates(decision: PolicyDecision) -> list[CandidateAnswer]:
+    return [
+        CandidateAnswer.model_construct(
+            offer_id=one.offer_id,
+            available=one.valid,
+            reason=one.reason,
+            score=one.score,
+            values=one.values,
+            price_usd_hour=one.price_usd_hour,
+            finish_s=one.finish_s,
+            cost_usd=one.cost_usd,
+        )
+        for one in decision.candidates
+    ]

@@ -1,0 +1,90 @@
+"""Around every request: its id, the access log, metrics, and an answer whatever happens."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from http import HTTPStatus
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deploy.server.errors import error_response
+from deploy.server.metrics import Metrics
+
+log = structlog.get_logger("server")
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
+UNMATCHED = "unmatched"
+
+
+class Observed:
+    """Wraps the application. Headers, queries and bodies are never logged: they may hold secrets."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        status = 0
+        began = time.perf_counter()
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                message["headers"] = [
+                    *message.get("headers", []),
+                    (b"x-request-id", request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"cache-control", b"no-store"),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_on)
+        except Exception:
+            log.exception("request failed", request_id=request_id, method=scope["method"], path=scope["path"])
+            if not status:
+                answer = error_response(
+                    HTTPStatus.INTERNAL_SERVER_ERROR,
+                    f"the service failed on this request ({request_id}): see its log",
+                )
+                await answer(scope, receive, send_on)
+        finally:
+            self._note(scope, status, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, status: int, took_s: float) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.request_s.labels(route).observe(took_s)
+        caller = scope["state"].get("caller")
+        client = scope.get("client")
+        log.info(
+            "request",
+            request_id=scope["state"]["request_id"],
+            method=method,
+            path=scope["path"][:200],
+            status=status,
+            took_ms=round(took_s * 1e3, 2),
+            client=None if client is None else client[0],
+            token_id=None if caller is None else caller.token_id,
+        )
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            given: str = value.decode()
+            return given
+    return secrets.token_hex(8)

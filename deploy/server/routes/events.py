@@ -1,0 +1,116 @@
+"""Events: pages of them, and a stream that can be taken up again where it broke."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from deploy.security.roles import Role
+from deploy.server.context import Context
+from deploy.server.errors import Refusal
+from deploy.server.views import ERRORS, MAX_NUMBER, EventView, JobFilter, Limit
+from deploy.store.errors import StoreUnavailableError
+from deploy.store.store import Store
+
+_PAGE = 500
+_RETRY_MS = 2000
+Sequence = Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="The last number that is known")]
+
+
+class Followers:
+    """Streams of events from the store's sequence, so many at once."""
+
+    def __init__(self, context: Context, store: Store) -> None:
+        self._context = context
+        self._store = store
+        self._open = 0
+
+    def follow(self, request: Request, after: int, job_id: str | None) -> StreamingResponse:
+        """A stream of all events after a number, and then of each as it comes.
+
+        Raises:
+            Refusal: if there are too many.
+        """
+        if self._open >= self._context.settings.streams:
+            raise Refusal(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"{self._open} clients follow events already, which is the most: read /v1/events instead",
+                {"Retry-After": "30"},
+            )
+        return StreamingResponse(
+            self._stream(request, after, job_id),
+            media_type="text/event-stream",
+            headers={"X-Accel-Buffering": "no"},
+        )
+
+    async def _stream(self, request: Request, after: int, job_id: str | None) -> AsyncIterator[bytes]:
+        self._open += 1
+        self._context.metrics.followers.inc()
+        try:
+            yield f"retry: {_RETRY_MS}\n\n".encode()
+            spoke = time.monotonic()
+            while not self._context.closing.is_set():
+                try:
+                    page = await run_in_threadpool(self._store.events.after, after, _PAGE, job_id=job_id)
+                except StoreUnavailableError:
+                    return  # the client comes again, with the last number that it saw
+                for event in page:
+                    after = event.sequence
+                    data = EventView.of(event).model_dump_json()
+                    yield f"id: {after}\nevent: {_plain(event.kind)}\ndata: {data}\n\n".encode()
+                if time.monotonic() - spoke >= self._context.settings.heartbeat_s:
+                    spoke = time.monotonic()
+                    if not await self._context.access.still_valid(request):
+                        return
+                    yield b": still here\n\n"
+                if len(page) < _PAGE:
+                    await anyio.sleep(self._context.settings.poll_s)
+        finally:
+            self._open -= 1
+            self._context.metrics.followers.dec()
+
+
+def _plain(kind: str) -> str:
+    return "".join(kind.split())
+
+
+def router(context: Context, store: Store) -> APIRouter:
+    """`/v1/events`."""
+    followers = Followers(context, store)
+    routes = APIRouter(
+        tags=["events"], dependencies=[Depends(context.access.require(Role.VIEWER))], responses=ERRORS
+    )
+
+    @routes.get("/v1/events", summary="Events after a number, the oldest first; without one, the latest")
+    def events(limit: Limit = 100, after: Sequence = None, job_id: JobFilter = None) -> list[EventView]:
+        if after is None:
+            found = store.events.latest(limit, job_id=job_id)
+        else:
+            found = store.events.after(after, limit, job_id=job_id)
+        return [EventView.of(one) for one in found]
+
+    @routes.get(
+        "/v1/events/stream",
+        summary="Server-sent events: from a number on, or from now on; never ends",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    )
+    async def stream(
+        request: Request,
+        after: Sequence = None,
+        job_id: JobFilter = None,
+        last_event_id: Annotated[int | None, Header(ge=0, le=MAX_NUMBER)] = None,
+    ) -> StreamingResponse:
+        known = last_event_id if last_event_id is not None else after
+        if known is None:
+            known = await run_in_threadpool(store.events.last_sequence)
+        return followers.follow(request, known, job_id)
+
+    return routes

@@ -1,0 +1,234 @@
+"""Jobs: submit, list, look, explain, cancel."""
+
+from __future__ import annotations
+
+import secrets
+from http import HTTPStatus
+from pathlib import Path as Folder
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from deploy.model.jobs import JobSpec, JobState
+from deploy.security.roles import Role
+from deploy.server import bodies, uploads
+from deploy.server.access import Caller
+from deploy.server.admission import AdmissionError, admit
+from deploy.server.context import Context
+from deploy.server.errors import Refusal
+from deploy.server.uploads import Staged, UploadError
+from deploy.server.views import (
+    ERRORS,
+    JOB_ID,
+    CostView,
+    DecisionView,
+    EventView,
+    Explanation,
+    JobSummary,
+    JobView,
+    Limit,
+    TaskView,
+)
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+
+_EXPLAINED = 50
+JOB_EXAMPLE: dict[str, Any] = {
+    "spec": {
+        "name": "wordcount",
+        "work": {"kind": "spark-batch", "script": "wordcount.py", "args": ["100"], "deadline_s": 900.0},
+        "resources": {"instances": 2, "vcpus": 1, "memory_gib": 1.0},
+    },
+    "files": {"wordcount.py": "cHJpbnQoIm9uZSB0d28gdHdvIikK"},
+    "request_id": "0f8fad5b",
+}
+JobId = Annotated[str, Path(pattern=JOB_ID)]
+
+
+class JobRequest(BaseModel):
+    """A job and all files that it needs."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, json_schema_extra={"examples": [JOB_EXAMPLE]}
+    )
+
+    spec: JobSpec
+    files: dict[Annotated[str, Field(min_length=1, max_length=1000)], str] = Field(default_factory=dict)
+    """Content in base64 by path, relative to the job's folder."""
+    request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = None
+    """The submitter's own name for this request: sent again, it gives the same job."""
+
+
+class Submissions:
+    """Takes jobs."""
+
+    def __init__(self, context: Context, store: Store, jobs: Folder) -> None:
+        self._context = context
+        self._store = store
+        self._jobs = jobs
+
+    def submit(self, body: bytes, caller: Caller) -> tuple[Job, bool]:
+        """Keep a job and its files, or refuse it and keep nothing.
+
+        Returns:
+            The job, and whether it is new.
+        """
+        request = bodies.parse(JobRequest, body)
+        spec, files = request.spec, request.files
+        most = self._context.settings.job_files
+        try:
+            if len(files) > most:
+                raise UploadError(f"{len(files)} files came with the job: expected at most {most}")
+            uploads.check_names(files)
+            uploads.require_program(spec, files)
+            if self._context.scheduler is not None:
+                admit(spec, self._context.scheduler.offers())
+            job_id = f"{spec.name}-{secrets.token_hex(5)}"
+            staged = Staged(self._jobs, job_id, files)
+        except (UploadError, AdmissionError) as error:
+            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+        except OSError as error:
+            raise _no_room(error) from error
+        try:
+            self._check(spec, staged)
+            return self._keep(job_id, request, staged, caller)
+        except OSError as error:
+            staged.discard()
+            raise _no_room(error) from error
+        except BaseException:
+            staged.discard()
+            raise
+
+    def _check(self, spec: JobSpec, staged: Staged) -> None:
+        if self._context.scheduler is None:
+            return
+        try:
+            self._context.scheduler.check(spec, str(staged.folder))
+        except ValueError as error:
+            # The staged folder is a name of this moment, and not the submitter's.
+            message = str(error).replace(f"{staged.folder}/", "").replace(str(staged.folder), "the job")
+            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, message) from error
+
+    def _keep(self, job_id: str, request: JobRequest, staged: Staged, caller: Caller) -> tuple[Job, bool]:
+        now_s = self._context.clock.now()
+        with self._store.transaction():
+            job = self._store.jobs.add(
+                Job(
+                    job_id=job_id,
+                    spec=request.spec,
+                    state=JobState.PENDING,
+                    submitted_s=now_s,
+                    workdir=staged.workdir,
+                    submitter=caller.name,
+                    request_id=request.request_id,
+                )
+            )
+            if job.job_id == job_id:
+                self._store.events.add(
+                    "job.submitted",
+                    now_s,
+                    {"name": job.spec.name, "kind": job.spec.work.kind, "submitter": caller.name},
+                    job_id=job_id,
+                )
+                # The folder is there before the job is: a crash in between leaves a folder, not a broken job.
+                staged.accept()
+        if job.job_id == job_id:
+            return job, True
+        same = staged.same_as(job.workdir)
+        staged.discard()
+        if not same:
+            raise Refusal(
+                HTTPStatus.CONFLICT,
+                f"request {request.request_id!r} submitted other files before ({job.job_id}): "
+                "use a new request id for each job",
+            )
+        return job, False
+
+    def cancel(self, job_id: str, caller: Caller) -> Job:
+        """End a job; the scheduler stops what it runs. Repeating it changes nothing."""
+        job = self._store.jobs.get(job_id)
+        if not caller.may_change(job.submitter):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                f"job {job_id} was submitted by {job.submitter!r}: only they or an admin can cancel it",
+            )
+        now_s = self._context.clock.now()
+        with self._store.transaction():
+            if self._store.jobs.set_state(job_id, JobState.CANCELLED, now_s, f"cancelled by {caller.name}"):
+                self._store.events.add("job.cancelled", now_s, {"by": caller.name}, job_id=job_id)
+        job = self._store.jobs.get(job_id)
+        if job.state is not JobState.CANCELLED:
+            raise Refusal(HTTPStatus.CONFLICT, f"job {job_id} has {job.state} already: nothing to cancel")
+        return job
+
+
+def _no_room(error: OSError) -> Refusal:
+    return Refusal(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"the service cannot keep the job's files: {error.strerror or 'error of the disk'}; see its disk",
+    )
+
+
+def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
+    """`/v1/jobs`."""
+    submissions = Submissions(context, store, jobs)
+    settings = context.settings
+    see = [Depends(context.access.require(Role.VIEWER))]
+    # A default, not an annotation: those are read where local names are not known.
+    submitter: Any = Depends(context.access.require(Role.SUBMITTER))
+    routes = APIRouter(tags=["jobs"], responses=ERRORS)
+
+    def view(job: Job) -> JobView:
+        with store.snapshot():
+            tasks = store.tasks.of_job(job.job_id)
+            cost = store.costs.of_job(job.job_id, context.clock.now())
+        return JobView(
+            **JobSummary.of(job).model_dump(),
+            spec=job.spec,
+            user_failures=job.user_failures,
+            tasks=[TaskView.of(task) for task in tasks],
+            cost=CostView.of(cost),
+        )
+
+    @routes.get("/v1/jobs", dependencies=see, summary="The latest jobs, the newest first")
+    def latest(
+        limit: Limit = 100,
+        state: Annotated[list[JobState] | None, Query(description="Only in these states")] = None,
+    ) -> list[JobSummary]:
+        return [JobSummary.of(job) for job in store.jobs.latest(limit, state)]
+
+    @routes.post(
+        "/v1/jobs",
+        status_code=HTTPStatus.CREATED,
+        openapi_extra=bodies.described(JobRequest, {"a Spark job": JOB_EXAMPLE}),
+        responses={200: {"model": JobView, "description": "The same request had submitted it before."}},
+        summary="Submit a job with its files",
+    )
+    async def submit(request: Request, response: Response, caller: Caller = submitter) -> JobView:
+        body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
+        job, new = await run_in_threadpool(submissions.submit, body, caller)
+        response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+        return await run_in_threadpool(view, job)
+
+    @routes.get("/v1/jobs/{job_id}", dependencies=see, summary="One job, its tasks and its cost")
+    def one(job_id: JobId) -> JobView:
+        return view(store.jobs.get(job_id))
+
+    @routes.delete("/v1/jobs/{job_id}", summary="Cancel a job")
+    def cancel(job_id: JobId, caller: Caller = submitter) -> JobView:
+        return view(submissions.cancel(job_id, caller))
+
+    @routes.get(
+        "/v1/jobs/{job_id}/explain", dependencies=see, summary="Why a job is where it is: decisions, events"
+    )
+    def explain(job_id: JobId) -> Explanation:
+        job = store.jobs.get(job_id)
+        return Explanation(
+            job=view(job),
+            decisions=[DecisionView.of(one) for one in store.decisions.latest(_EXPLAINED, job_id=job_id)],
+            events=[EventView.of(one) for one in store.events.latest(_EXPLAINED, job_id=job_id)],
+        )
+
+    return routes

@@ -1,0 +1,65 @@
+"""Offers, instances and costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from deploy.billing import Bill
+from deploy.security.roles import Role
+from deploy.server.context import Context, SchedulerView
+from deploy.server.views import ERRORS, CostsView, CostView, InstanceView, JobFilter, Limit, OfferView
+from deploy.store.costs import Grouping
+from deploy.store.store import Store
+
+
+def router(context: Context, store: Store) -> APIRouter:
+    """`/v1/instances` and `/v1/costs`."""
+    routes = APIRouter(
+        tags=["market"], dependencies=[Depends(context.access.require(Role.VIEWER))], responses=ERRORS
+    )
+
+    @routes.get("/v1/instances", summary="Those that exist, or may; or all of a job; or the latest")
+    def instances(
+        limit: Limit = 1000,
+        job_id: JobFilter = None,
+        ended: Annotated[bool, Query(description="Also those that have ended, the newest first")] = False,
+    ) -> list[InstanceView]:
+        if job_id is not None:
+            found = [one for one in store.instances.of_job(job_id) if ended or one.state.live]
+        else:
+            found = list(store.instances.latest(limit) if ended else store.instances.live())
+        return [InstanceView.of(one) for one in found[:limit]]
+
+    @routes.get("/v1/costs", summary="What everything has cost so far, and would have on demand")
+    def costs(by: Grouping = Grouping.JOB) -> CostsView:
+        groups = store.costs.by(by, context.clock.now())
+        return CostsView(
+            by=by,
+            groups={name: CostView.of(bill) for name, bill in groups.items()},
+            total=CostView.of(sum(groups.values(), Bill())),
+        )
+
+    return routes
+
+
+def offers(context: Context, store: Store, scheduler: SchedulerView) -> APIRouter:
+    """`/v1/offers`."""
+    routes = APIRouter(
+        tags=["market"], dependencies=[Depends(context.access.require(Role.VIEWER))], responses=ERRORS
+    )
+
+    @routes.get("/v1/offers", summary="What can be rented, as it was in the scheduler's latest pass")
+    def all_offers() -> list[OfferView]:
+        used = Counter(one.offer.offer_id for one in store.instances.live())
+        return [
+            OfferView(
+                **{name: value for name, value in vars(one).items() if name in OfferView.model_fields},
+                used=used[one.offer_id],
+            )
+            for one in scheduler.offers()
+        ]
+
+    return routes

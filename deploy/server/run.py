@@ -1,0 +1,224 @@
+"""Listening: where it is allowed, with TLS where there is a certificate.
+
+`python -m deploy.server.run` is a service of its own: a policy server, and with --database one that takes
+jobs for a scheduler that works with the same database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from fastapi import FastAPI
+
+from deploy.model.clock import SystemClock
+from deploy.security.keys import SecurityError
+from deploy.security.listen import listen_allowed
+from deploy.security.tls import TlsFiles, load_tls
+from deploy.security.tokens import AccessTokens
+from deploy.server.app import create_app
+from deploy.server.context import Context
+from deploy.server.deciding import Deciders
+from deploy.server.settings import ServerSettings
+from deploy.store.store import Store
+
+DEFAULT_PORT = 8421
+_START_S = 30.0
+_END_S = 5
+_CONNECTIONS = 500
+
+
+class ListenError(ValueError):
+    """The service cannot listen there; one line."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 for any that is free.
+
+    Raises:
+        ListenError: if the port is in use, or the address is not one of this machine.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ListenError(f"cannot listen on {host!r}: there is no such address on this machine") from error
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(socket.SOMAXCONN)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ListenError(
+                f"port {port} on {host or 'every address'} is in use: stop what uses it (another service?), "
+                "or choose another port"
+            ) from error
+        raise ListenError(f"cannot listen on {host or 'every address'}:{port}: {error.strerror}") from error
+    return listening
+
+
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, closing: threading.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Streams of events never end by themselves.
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+class Service:
+    """An application and the socket it listens on.
+
+    Args:
+        app: of `create_app`.
+        host: address or name; "" is every address.
+        port: 0 for any that is free.
+        tls: certificate and key; None for HTTP.
+        insecure_in_words: see `listen_allowed`.
+
+    Raises:
+        SecurityError: if it may not listen there.
+        ListenError: if it cannot.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        tls: TlsFiles | None = None,
+        insecure_in_words: str | None = None,
+    ) -> None:
+        context: Context = app.state.context
+        has_tokens = (
+            context.settings.tokens
+            and context.store is not None
+            and AccessTokens(context.store).any_valid(context.clock.now())
+        )
+        listen_allowed(
+            host, has_tokens=has_tokens, has_tls=tls is not None, insecure_in_words=insecure_in_words
+        )
+        self._socket = bind(host, port)
+        self.port = int(self._socket.getsockname()[1])
+        """On which it listens."""
+        config = uvicorn.Config(
+            app,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else tls.key,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_END_S,
+        )
+        self._server = _Uvicorn(config, context.closing)
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Serve until SIGINT or SIGTERM (in the main thread), or until `stop`."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def start(self) -> None:
+        """Serve in a thread of its own; returns when it answers."""
+        self._thread = threading.Thread(target=self.run, name="http", daemon=True)
+        self._thread.start()
+        end = time.monotonic() + _START_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > end:
+                raise ListenError("the HTTP service did not start: see its log")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End it, in a few seconds also if clients hold on."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(_START_S)
+            self._thread = None
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m deploy.server.run", description=__doc__)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where to listen; beyond loopback needs tokens and TLS"
+    )
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any that is free")
+    parser.add_argument(
+        "--policy", default="multicloud", help="rule, released policy or path, for Spark jobs"
+    )
+    parser.add_argument("--federated-policy", default="round_cost", help="the same, for federated tasks")
+    parser.add_argument("--database", help="sqlite:///PATH or postgresql://...; without, it only decides")
+    parser.add_argument("--key-file", type=Path, help="of the deployment (default for SQLite: PATH.key)")
+    parser.add_argument("--jobs", type=Path, help="folder for the files of jobs; needed with --database")
+    parser.add_argument("--no-tokens", action="store_true", help="answer without access tokens")
+    parser.add_argument("--tls-certificate", type=Path, help="PEM file")
+    parser.add_argument("--tls-key", type=Path, help="PEM file, permissions 0600")
+    parser.add_argument("--insecure", metavar="WORDS", help="listen without protection, said in words")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until interrupted. Returns the exit code: 2 if it could not, with one line why."""
+    options = _options(arguments)
+    try:
+        _serve(options)
+    except ValueError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> None:
+    clock = SystemClock()
+    if (options.tls_certificate is None) != (options.tls_key is None):
+        raise SecurityError("TLS needs both --tls-certificate and --tls-key: give the other one too")
+    tls = None
+    if options.tls_certificate is not None:
+        tls = load_tls(options.tls_certificate, options.tls_key, clock.now())
+    store = None
+    if options.database is not None:
+        store = Store.open(options.database, clock.now(), key_file=options.key_file)
+    try:
+        settings = ServerSettings(jobs=options.jobs, tokens=store is not None and not options.no_tokens)
+        deciders = Deciders.load(
+            options.policy, options.federated_policy, window=settings.window, margin=settings.margin
+        )
+        app = create_app(settings, deciders, store, clock=clock)
+        service = Service(app, options.host, options.port, tls, options.insecure)
+        scheme = "http" if tls is None else "https"
+        print(f"listening on {scheme}://{options.host}:{service.port}", flush=True)
+        service.run()
+    finally:
+        if store is not None:
+            store.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

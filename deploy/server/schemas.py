@@ -1,0 +1,317 @@
+"""Requests for decisions and their answers: the same facts as `Offer` and `Need`, with bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+from deploy.model.instances import Market, Offer
+from deploy.model.jobs import Places, Resources, TaskKey
+from deploy.scheduler.needs import Kind, Need, Round
+from envs.simulation.snapshot import HISTORY_STEPS
+
+MAX_OFFERS = 500
+MAX_TASKS = 200
+
+# The networks compute in single precision: products of these bounds stay far below its largest number.
+_LONG_S = 1e9
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+AnyText = Annotated[str, Field(max_length=500)]
+Seconds = Annotated[FiniteFloat, Field(ge=0, le=_LONG_S)]
+SignedSeconds = Annotated[FiniteFloat, Field(ge=-_LONG_S, le=_LONG_S)]
+Usd = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
+Gb = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
+Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Instances = Annotated[int, Field(ge=0, le=100_000)]
+Weight = Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)]
+
+OFFER_EXAMPLE: dict[str, Any] = {
+    "offer_id": "aws/us-east-1a/g5.xlarge/spot",
+    "provider": "aws",
+    "region": "us-east-1",
+    "zone": "us-east-1a",
+    "instance_type": "g5.xlarge",
+    "market": "spot",
+    "vcpus": 4,
+    "memory_gib": 16.0,
+    "gpu": "A10G",
+    "speed": 1.2,
+    "price_usd_hour": 0.41,
+    "on_demand_usd_hour": 1.006,
+    "available": True,
+    "quota": 8,
+    "used": 2,
+    "mean_up_s": 14_400.0,
+    "notice_s": 120.0,
+}
+ON_DEMAND_EXAMPLE: dict[str, Any] = {
+    **OFFER_EXAMPLE,
+    "offer_id": "aws/us-east-1/g5.xlarge/on-demand",
+    "zone": "",
+    "market": "on_demand",
+    "price_usd_hour": 1.006,
+    "used": 0,
+    "mean_up_s": 0.0,
+    "notice_s": 0.0,
+}
+TASK_EXAMPLE: dict[str, Any] = {
+    "job_id": "nightly-report",
+    "kind": "deadline",
+    "resources": {"instances": 2, "vcpus": 4, "memory_gib": 8.0},
+    "standard_s": 3600.0,
+    "age_s": 120.0,
+    "waited_s": 120.0,
+    "slack_s": 14_000.0,
+}
+DECISION_EXAMPLE: dict[str, Any] = {
+    "offers": [OFFER_EXAMPLE, ON_DEMAND_EXAMPLE],
+    "tasks": [TASK_EXAMPLE],
+}
+
+
+class _Facts(BaseModel):
+    # A mistyped key would silently leave a default in force.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class OfferFacts(_Facts):
+    """Something that can be rented, as it is now."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [OFFER_EXAMPLE]})
+
+    offer_id: Text
+    """Unique in the request."""
+    provider: Text
+    region: AnyText = ""
+    zone: AnyText = ""
+    instance_type: Text
+    market: Market
+    vcpus: Annotated[int, Field(gt=0, le=100_000)]
+    """Of one instance."""
+    memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
+    """Of one instance."""
+    gpu: Text | None = None
+    speed: Annotated[FiniteFloat, Field(ge=1e-3, le=1e3)] = 1.0
+    """Relative to the reference instance type, larger is faster."""
+    price_usd_hour: Usd
+    """Of one instance, now."""
+    on_demand_usd_hour: Usd
+    """The same type on demand in that region."""
+    available: bool = True
+    """Whether a launch is believed possible now."""
+    quota: Instances
+    """Instances that may run at once."""
+    used: Instances = 0
+    """Instances that run or boot now."""
+    used_history: Annotated[tuple[Instances, ...], Field(max_length=HISTORY_STEPS)] = ()
+    """Used instances every 300 s, the latest last."""
+    up_ratio: Share = 1.0
+    """Share of the latest 24 h in which it was available."""
+    spell_s: Seconds = 0.0
+    """Since availability last changed."""
+    mean_up_s: Seconds = 0.0
+    """Mean length of the up-spells of the latest 7 days."""
+    launch_s: Seconds = 60.0
+    """From the request to a ready node."""
+    notice_s: Seconds = 0.0
+    """Of interruption notice."""
+    free_first_s: Seconds = 0.0
+    """An instance that the provider interrupts earlier costs nothing."""
+    billing_minimum_s: Seconds = 60.0
+    reason: AnyText = ""
+    """Why it is not available."""
+
+    def offer(self) -> Offer:
+        """As the scheduler knows offers."""
+        facts = dict(self.__dict__)
+        del facts["used"], facts["used_history"]
+        return Offer(**facts)
+
+
+class RoundFacts(_Facts):
+    """What is particular to a task that trains in rounds."""
+
+    idle: bool = False
+    """It holds its instances and waits for others."""
+    is_server: bool = False
+    owes: bool = True
+    """Its result of the current round is still to come."""
+    round_left_s: Seconds = 0.0
+    """Until all others of its round have delivered."""
+    round_s: Seconds = 0.0
+    """Of a whole round."""
+    cold_s: Seconds = 0.0
+    """What its first execution on new instances takes longer."""
+    budget_left_usd: Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)] | None = None
+    others_usd_hour: Usd = 0.0
+    """Price of all instances that its application holds beside its own."""
+    time_error_s: Seconds = 0.0
+    """By how much such expectations were off lately."""
+
+
+class TaskFacts(_Facts):
+    """A task that awaits a decision. Times are expected ones; `standard_s` is at speed 1."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [TASK_EXAMPLE]})
+
+    job_id: Text
+    task: Text = "main"
+    """Unique within the job."""
+    kind: Kind
+    resources: Resources = Resources()
+    """Of each instance, and how many of them it needs at once."""
+    places: Places = Places()
+    """Where it may run."""
+    standard_s: Seconds
+    """Of one execution (batch, epoch), or of all the work."""
+    age_s: Seconds = 0.0
+    """Since it was submitted: the oldest arrived first."""
+    waited_s: Seconds = 0.0
+    """Since it entered, or re-entered, the buffer."""
+    slack_s: SignedSeconds | None = None
+    """Until its next deadline, negative when late; null without one."""
+    executions_left: Count = 1
+    """Batches or rounds left."""
+    period_s: Seconds = 0.0
+    """Between two batches."""
+    progress: Share = 0.0
+    """Of the work, done and saved."""
+    restart_s: Seconds = 0.0
+    """To set up on fresh instances."""
+    checkpoint_s: Seconds = 0.0
+    """Between two periodic checkpoints; 0 without."""
+    data_gb: Gb = 0.0
+    checkpoint_gb: Gb = 0.0
+    interruptions: Count = 0
+    misses: Count = 0
+    backlog: Count = 0
+    running: bool = False
+    """It runs now and may be moved; "none" leaves it."""
+    here: Text | None = None
+    """Id of the offer on which it runs or waits."""
+    left_here_s: Seconds = 0.0
+    """Until the end of the current execution there."""
+    transfer_s: dict[Text, Seconds] = Field(default_factory=dict, max_length=MAX_OFFERS)
+    """By offer id: to move its data there."""
+    round: RoundFacts = RoundFacts()
+    """Of tasks of kind "federated"."""
+
+    @property
+    def key(self) -> TaskKey:
+        """Which task."""
+        return TaskKey(self.job_id, self.task)
+
+    def need(self) -> Need:
+        """As the scheduler knows it."""
+        facts = dict(self.__dict__)
+        del facts["job_id"], facts["task"], facts["transfer_s"]
+        facts["round"] = Round(**self.round.__dict__)
+        return Need(key=self.key, **facts)
+
+
+class DecisionRequest(_Facts):
+    """Which of these tasks goes where now?"""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [DECISION_EXAMPLE]})
+
+    offers: Annotated[tuple[OfferFacts, ...], Field(min_length=1, max_length=MAX_OFFERS)]
+    tasks: Annotated[tuple[TaskFacts, ...], Field(max_length=MAX_TASKS)]
+    weights: dict[Text, Weight] = Field(default_factory=dict, max_length=20)
+    """Other weights of the market policy's value components, for this request only; the rest stay."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DecisionRequest:
+        offers = _distinct([offer.offer_id for offer in self.offers], "offers are called")
+        _distinct([task.key for task in self.tasks], "tasks are")
+        for task in self.tasks:
+            named = {*task.transfer_s, *([] if task.here is None else [task.here])}
+            if not named <= offers:
+                raise ValueError(
+                    f"task {task.job_id}/{task.task} names the offer {min(named - offers)!r}, which is not "
+                    "among the offers"
+                )
+        return self
+
+
+def _distinct(names: list[Any], what: str) -> set[Any]:
+    found = set(names)
+    if len(found) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        shown = "/".join(twice) if isinstance(twice, tuple) else twice
+        raise ValueError(f"two {what} {shown!r}: they must differ")
+    return found
+
+
+class TaskName(BaseModel):
+    """A task."""
+
+    job_id: str
+    task: str
+
+
+class CandidateAnswer(BaseModel):
+    """One place for the task, or none for now (`offer_id` null)."""
+
+    offer_id: str | None
+    available: bool
+    """Whether it may be chosen now."""
+    reason: str
+    """Why not; "" where it may."""
+    score: float | None
+    """What the policy ranks by, higher is better; null where it gives no numbers."""
+    values: dict[str, float]
+    """By component of the policy's value; of a rule its expected cost in USD ("expected_usd")."""
+    price_usd_hour: float
+    """Of all instances that the task would hold there, now."""
+    finish_s: float
+    """Expected, until the end of its work (or next execution) there."""
+    cost_usd: float
+    """Expected, of that, at the price of now."""
+
+
+class Window(BaseModel):
+    """Which tasks the policy saw: the first by arrival."""
+
+    size: int
+    considered: list[TaskName]
+    left_out: int
+    """Tasks of the request that it did not see; ask again when the first ones are placed."""
+
+
+class DecisionAnswer(BaseModel):
+    """This one task: which offer, or none for now."""
+
+    policy: str
+    kind: Literal["market", "federated"]
+    """Federated tasks are decided by the policy for rounds, all others by the market policy."""
+    weights: dict[str, float]
+    """In force for this answer; empty for a policy without value components."""
+    task: TaskName
+    offer_id: str | None
+    """Where it goes; null: none for now."""
+    policy_choice: str | None
+    """What the policy chose; another than `offer_id` where the safety net caught it."""
+    net: str
+    """Why the safety net overruled the policy; "" where it did not."""
+    candidates: list[CandidateAnswer]
+    """Best first, the policy's choice before all."""
+    window: Window
+
+
+class DecisionResponse(BaseModel):
+    """At most one decision of each policy; a later one counts the instances of the one before as used."""
+
+    decisions: list[DecisionAnswer]
+
+
+class ErrorBody(BaseModel):
+    """Every error."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"error": "there is no job 'x': see spotweave jobs"}]}
+    )
+
+    error: str
+    """One line: what was given, what was expected, what to do."""

@@ -1,0 +1,44 @@
+"""The service's own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.scheduler.safety import Margin
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the service behaves.
+
+    Attributes:
+        jobs: folder of the jobs' own folders; needed where jobs are taken.
+        tokens: whether requests need an access token. Without, everyone who reaches the port may do
+            everything, and only requests that come to a loopback name are answered.
+        window: tasks that a market policy sees at once (J).
+        margin: of the safety net.
+        decision_bytes: largest body of a request for decisions.
+        job_bytes: largest body of a submission, its files (base64) included.
+        job_files: at most so many files of a job.
+        body_within_s: a body must have arrived after so long.
+        pass_within_s: the service is ready only if the scheduler's latest pass is no older.
+        streams: at most so many followers of events at once.
+        poll_s: between two looks at the store for new events.
+        heartbeat_s: a follower hears something at least so often; its token is checked again then.
+    """
+
+    jobs: Path | None = None
+    tokens: bool = True
+    window: int = 8
+    margin: Margin = field(default_factory=Margin)
+    decision_bytes: int = 2 * MIB
+    job_bytes: int = 32 * MIB
+    job_files: int = 500
+    body_within_s: float = 60.0
+    pass_within_s: float = 60.0
+    streams: int = 32
+    poll_s: float = 0.5
+    heartbeat_s: float = 15.0

@@ -1,0 +1,301 @@
+"""What the service tells of jobs, instances, offers, decisions, events and costs. No secrets are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from deploy.billing import Bill
+from deploy.model.instances import InstanceState, Market
+from deploy.model.jobs import JobSpec, JobState
+from deploy.model.tasks import Phase
+from deploy.server.schemas import ErrorBody
+from deploy.store.decisions import Decision, Mode
+from deploy.store.events import Event
+from deploy.store.instances import Instance
+from deploy.store.jobs import Job
+from deploy.store.tasks import Task
+
+MAX_NUMBER = 2**63 - 1
+JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": about}
+    for status, about in {
+        400: "The request cannot be read.",
+        401: "No access token, or not a valid one.",
+        403: "The token's role does not allow it.",
+        404: "There is no such thing.",
+        408: "The body did not arrive in time.",
+        409: "It is not possible in the present state.",
+        413: "The body is too large.",
+        415: "The body is not JSON.",
+        422: "Something in the request is not as expected.",
+        429: "Too many at once.",
+        503: "The service cannot answer now; trying again may help.",
+    }.items()
+}
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
+JobFilter = Annotated[str | None, Query(pattern=JOB_ID, description="Only of this job")]
+
+
+class CostView(BaseModel):
+    """What something has cost so far."""
+
+    usd: float
+    on_demand_usd: float
+    """The same instances over the same time on demand."""
+    instance_seconds: int
+
+    @classmethod
+    def of(cls, bill: Bill) -> CostView:
+        """From the store's exact bill, to the micro-USD."""
+        return cls(
+            usd=float(bill.usd), on_demand_usd=float(bill.on_demand_usd), instance_seconds=bill.seconds
+        )
+
+
+class CostsView(BaseModel):
+    """Costs of everything."""
+
+    by: str
+    groups: dict[str, CostView]
+    total: CostView
+
+
+class TaskView(BaseModel):
+    """A unit of decision."""
+
+    task: str
+    attempt: int
+    """0 before the first."""
+    phase: Phase | None
+    """Of the latest attempt; null while the task waits for a place."""
+    progress: float
+    saved: float
+    instances: list[str]
+    misses: int
+    """Batch deadlines missed."""
+    executions_done: int
+    message: str
+    waiting_since_s: float | None
+    details: Mapping[str, str]
+
+    @classmethod
+    def of(cls, task: Task) -> TaskView:
+        """From the store's."""
+        return cls(
+            task=task.key.task,
+            attempt=task.attempt,
+            phase=task.phase,
+            progress=task.progress,
+            saved=task.saved,
+            instances=list(task.instances),
+            misses=task.misses,
+            executions_done=task.executions_done,
+            message=task.message,
+            waiting_since_s=task.waiting_since_s,
+            details=dict(task.details),
+        )
+
+
+class JobSummary(BaseModel):
+    """A job in a list."""
+
+    job_id: str
+    name: str
+    kind: str
+    state: JobState
+    submitter: str
+    submitted_s: float
+    ended_s: float | None
+    reason: str
+
+    @classmethod
+    def of(cls, job: Job) -> JobSummary:
+        """From the store's."""
+        return cls(
+            job_id=job.job_id,
+            name=job.spec.name,
+            kind=job.spec.work.kind,
+            state=job.state,
+            submitter=job.submitter,
+            submitted_s=job.submitted_s,
+            ended_s=job.ended_s,
+            reason=job.reason,
+        )
+
+
+class JobView(JobSummary):
+    """A job."""
+
+    spec: JobSpec
+    user_failures: int
+    tasks: list[TaskView]
+    cost: CostView
+
+
+class InstanceView(BaseModel):
+    """An instance, without its secrets."""
+
+    instance_id: str
+    offer_id: str
+    provider: str
+    market: Market
+    job_id: str
+    task: str
+    state: InstanceState
+    price_usd_hour: float
+    """When it was asked for."""
+    on_demand_usd_hour: float
+    requested_s: float
+    launched_s: float | None
+    ready_s: float | None
+    ended_s: float | None
+    by_provider: bool
+    """Whether its provider ended it: an interruption."""
+    notice_s: float | None
+    """When its provider will end it."""
+    rebalance: bool
+    provider_id: str | None
+    address: str
+
+    @classmethod
+    def of(cls, one: Instance) -> InstanceView:
+        """From the store's."""
+        return cls(
+            instance_id=one.instance_id,
+            offer_id=one.offer.offer_id,
+            provider=one.offer.provider,
+            market=one.offer.market,
+            job_id=one.key.job_id,
+            task=one.key.task,
+            state=one.state,
+            price_usd_hour=one.offer.price_usd_hour,
+            on_demand_usd_hour=one.offer.on_demand_usd_hour,
+            requested_s=one.requested_s,
+            launched_s=one.launched_s,
+            ready_s=one.ready_s,
+            ended_s=one.ended_s,
+            by_provider=one.by_provider,
+            notice_s=one.notice_s,
+            rebalance=one.rebalance,
+            provider_id=one.provider_id,
+            address=one.address,
+        )
+
+
+class OfferView(BaseModel):
+    """An offer and how much of it is used."""
+
+    offer_id: str
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    vcpus: int
+    memory_gib: float
+    gpu: str | None
+    speed: float
+    price_usd_hour: float
+    on_demand_usd_hour: float
+    available: bool
+    reason: str
+    quota: int
+    used: int
+    up_ratio: float
+    launch_s: float
+    notice_s: float
+
+
+class CandidateView(BaseModel):
+    """A place that was considered; `offer_id` null: none for now."""
+
+    offer_id: str | None
+    values: Mapping[str, float]
+    price_usd_hour: float | None
+    available: bool
+    reason: str
+
+
+class DecisionView(BaseModel):
+    """A decision that the scheduler took."""
+
+    decision_id: int
+    time_s: float
+    policy: str
+    mode: Mode
+    job_id: str
+    task: str
+    chosen: str | None
+    latency_s: float
+    shadow_policy: str | None
+    shadow_choice: str | None
+    shadow_difference: float | None
+    candidates: list[CandidateView]
+
+    @classmethod
+    def of(cls, one: Decision) -> DecisionView:
+        """From the store's."""
+        return cls(
+            decision_id=one.decision_id,
+            time_s=one.time_s,
+            policy=one.policy,
+            mode=one.mode,
+            job_id=one.key.job_id,
+            task=one.key.task,
+            chosen=one.chosen,
+            latency_s=one.latency_s,
+            shadow_policy=one.shadow_policy,
+            shadow_choice=one.shadow_choice,
+            shadow_difference=one.shadow_difference,
+            candidates=[CandidateView(**vars(candidate)) for candidate in one.candidates],
+        )
+
+
+class EventView(BaseModel):
+    """Something that happened."""
+
+    sequence: int
+    time_s: float
+    kind: str
+    job_id: str | None
+    task: str | None
+    instance_id: str | None
+    decision_id: int | None
+    data: Mapping[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, one: Event) -> EventView:
+        """From the store's."""
+        return cls(**vars(one))
+
+
+class Explanation(BaseModel):
+    """Why a job is where it is."""
+
+    job: JobView
+    decisions: list[DecisionView]
+    """The latest, the newest first."""
+    events: list[EventView]
+    """The latest, the oldest of them first."""
+
+
+class Health(BaseModel):
+    """It answers."""
+
+    status: str = "ok"
+
+
+class Readiness(BaseModel):
+    """Whether it can do its work."""
+
+    policy: str
+    federated_policy: str | None
+    store: bool
+    scheduler: bool
+    last_pass_s: float | None
