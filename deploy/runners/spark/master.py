@@ -156,6 +156,7 @@ class Master:
             "spark.deploy.recoveryTimeout": "15",
             "spark.worker.timeout": str(_WORKER_TIMEOUT_S),
             "spark.ui.killEnabled": "false",
+            "spark.master.ui.decommission.allow.mode": "DENY",
             "spark.master.rest.enabled": "true",
             "spark.master.rest.host": address,
             "spark.master.rest.port": str(ports["rest"]),
