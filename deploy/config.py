@@ -1,0 +1,109 @@
+"""A deployment's configuration: one YAML file, every key checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from deploy.providers.local.config import LocalConfig, LocalConfigError, load_config
+from deploy.store.decisions import Mode
+
+Seconds = Annotated[FiniteFloat, Field(gt=0)]
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; one line that names the file and the key."""
+
+
+class _Part(BaseModel):
+    # A mistyped key would silently leave a default in force.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicyConfig(_Part):
+    """Who decides.
+
+    Attributes:
+        market: rule, released policy or path, for Spark jobs.
+        federated: the same for federated tasks.
+        weights: of the market policy's value components; None: those it was trained with.
+        mode: "act", "shadow" or "dry-run".
+        shadow: with mode "shadow": asked beside `market`, never obeyed.
+    """
+
+    market: str = "multicloud"
+    federated: str = "round_cost"
+    weights: tuple[FiniteFloat, ...] | None = None
+    mode: Mode = Mode.ACT
+    shadow: str | None = None
+
+
+class LoopConfig(_Part):
+    """The loop; what is left out has the default of `deploy.scheduler.settings.SchedulerSettings`."""
+
+    period_s: Seconds = 2.0
+    ask_again_s: Seconds = 15.0
+    cool_down_s: Seconds = 60.0
+    ready_within_s: Seconds = 300.0
+
+
+class DeploymentConfig(_Part):
+    """A deployment.
+
+    Attributes:
+        state: folder of everything it must remember; absolute, or relative to the current folder.
+        store: database URL; None: a SQLite file in `state`.
+        policy: who decides.
+        scheduler: the loop.
+        local: file of the local provider's configuration, relative to this file.
+    """
+
+    state: Path
+    store: str | None = None
+    policy: PolicyConfig = PolicyConfig()
+    scheduler: LoopConfig = LoopConfig()
+    local: Path
+    folder: Annotated[Path, Field(exclude=True)] = Path()
+
+    @property
+    def state_folder(self) -> Path:
+        """Absolute."""
+        return self.state.resolve()
+
+    @property
+    def store_url(self) -> str:
+        """Of the database."""
+        return self.store if self.store is not None else f"sqlite:///{self.state_folder / 'store.db'}"
+
+    def local_provider(self) -> LocalConfig:
+        """The local provider's configuration, its state inside the deployment's. Raises ConfigError."""
+        try:
+            loaded = load_config(self.folder / self.local)
+        except LocalConfigError as error:
+            raise ConfigError(str(error)) from error
+        return loaded.model_copy(update={"state": self.state_folder / "local"})
+
+
+def load_deployment(path: Path) -> DeploymentConfig:
+    """Read a deployment's file.
+
+    Raises:
+        ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
+    """
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a mapping with state, policy, scheduler, local")
+    try:
+        return DeploymentConfig.model_validate({**content, "folder": path.parent.resolve()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigError(f"{path}: {where}: {first['msg'].lower()}, got {first['input']!r}") from error
