@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train results-liu2022 test test-fast lint format bench clean
+.PHONY: help train results-liu2022 results-fl test test-fast lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -39,6 +39,9 @@ results-liu2022: $(VENV)/.core  ## train what is missing and make every table an
 	$(BIN)/python training/publish.py study=liu2022 || exit $$?; \
 	if [ -n "$$left" ]; then echo "not measured:$$left" >&2; exit 1; fi; \
 	exit $$failed
+
+results-fl: $(VENV)/.core  ## make every table and picture of federated work anew; ARGS="--checkpoint NAME"
+	$(BIN)/python training/results_fl.py $(value ARGS)
 
 test: $(VENV)/.dev lint  ## lint, type-check and run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(value ARGS)
