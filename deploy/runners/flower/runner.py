@@ -159,6 +159,13 @@ class FlowerRunner:
             for folder in self._state.glob("*/job.json"):
                 end_leftovers(folder.parent, remove=False)
 
+    def close(self) -> None:
+        """Let go of connections; whatever runs goes on and is found by the next runner."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.superlink.forget_connection()
+            self._jobs.clear()
+
     def _known(self, job_id: str) -> bool:
         return job_id in self._jobs or (self._state / job_id / "job.json").exists()
 

@@ -44,17 +44,23 @@ class World:
         self.assignments: dict[str, Assignment] = {}
         self._all_agents: list[AgentProcess] = []
 
+    def restart_scheduler(self) -> None:
+        """What follows knows nothing but what is on the disk and in the processes."""
+        self.runner.close()
+        self.runner = self.new_runner()
+
     def new_runner(self) -> FlowerRunner:
-        """As after a restart of the scheduler: it knows nothing but its folder."""
+        """One that has seen nothing yet."""
         runner = FlowerRunner(FlowerSettings(self.folder / "state"))
         runner.start()
         return runner
 
-    def place(self, task: str) -> Assignment:
-        """A new attempt at a task on a new instance."""
-        agent = AgentProcess(self.folder)
-        self._all_agents.append(agent)
-        agent.start()
+    def place(self, task: str, agent: AgentProcess | None = None) -> Assignment:
+        """A new attempt at a task, on a new instance if none is given."""
+        if agent is None:
+            agent = AgentProcess(self.folder)
+            self._all_agents.append(agent)
+            agent.start()
         attempt = self.assignments[task].attempt + 1 if task in self.assignments else 1
         self.agents[task] = agent
         assignment = Assignment(

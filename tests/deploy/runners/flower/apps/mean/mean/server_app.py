@@ -11,10 +11,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    if context.run_config["fault"] == "server":
-        raise KeyError("no such column")
+    def evaluate(number: int, arrays: ArrayRecord) -> dict[str, float]:
+        if context.run_config["fault"] == "both":
+            raise KeyError("no such column")
+        return {"weight": float(arrays["weights"].numpy()[0])}
+
     train(grid, context, ArrayRecord({"weights": Array(np.zeros(3))}), evaluate=evaluate)
-
-
-def evaluate(number: int, arrays: ArrayRecord) -> dict[str, float]:
-    return {"weight": float(arrays["weights"].numpy()[0])}
