@@ -188,7 +188,8 @@ class Database:
         with self._translated(), self.engine.connect() as connection:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
         if found != "ok":
-            raise StoreDamagedError(f"the database {self.path} is damaged ({found}): restore a backup")
+            detail = str(found).splitlines()[-1]
+            raise StoreDamagedError(f"the database {self.path} is damaged ({detail}): restore a backup")
         with self._translated():
             raw = self.engine.raw_connection()
             try:

@@ -1,0 +1,235 @@
+"""Opening a database: empty, of an earlier version, damaged, of another program, of a newer version."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from deploy.store import migrate
+from deploy.store.database import Database
+from deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
+from deploy.store.schema import VERSION_TABLE, metadata
+from deploy.store.store import Store
+from tests.deploy.store.cases import BATCH, add_job
+from tests.deploy.store.conftest import NOW, Place
+
+
+def versions() -> list[str]:
+    """All versions there ever were, the first one first."""
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        script = ScriptDirectory.from_config(migrate.configuration(connection))
+        found = [revision.revision for revision in script.walk_revisions()][::-1]
+    engine.dispose()
+    return found
+
+
+def tables_differ(database: Database) -> list[object]:
+    with database.read() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
+        )
+        return list(compare_metadata(context, metadata))
+
+
+@pytest.mark.parametrize("version", [None, *versions()])
+def test_every_earlier_version_is_upgraded_with_what_is_in_it(place: Place, version: str | None) -> None:
+    database = Database(place.url)
+    if version is not None:
+        if not place.postgresql:
+            database.prepare_file()
+        with database.transaction() as connection:
+            migrate.upgrade(connection, "here", version)
+            # As the first version wrote it: words that must never be changed to the newest version's.
+            connection.execute(
+                text(
+                    "INSERT INTO jobs"
+                    " (job_id, spec, state, submitted_s, workdir, submitter, user_failures, reason)"
+                    " VALUES ('j1', :spec, 'pending', :now, '/srv/j1', 'ana', 1, '')"
+                ),
+                {"spec": BATCH.model_dump_json(), "now": NOW},
+            )
+            connection.execute(
+                text(
+                    "INSERT INTO events (time_s, kind, job_id, data)"
+                    " VALUES (:now, 'job.submitted', 'j1', '{\"a\" : 1}')"
+                ),
+                {"now": NOW},
+            )
+    with place.open() as store:
+        if version is not None:
+            job = store.jobs.get("j1")
+            assert (job.spec, job.user_failures, job.submitted_s) == (BATCH, 1, NOW)
+            assert [event.data for event in store.events.after(0, 9)] == [{"a": 1}]
+        add_job(store, "j2")
+        deployment_id = store.deployment_id
+    assert tables_differ(database) == []
+    with database.read() as connection:
+        assert migrate.current_version(connection) == migrate.newest_version() == versions()[-1]
+        assert connection.scalar(text("SELECT schema_version FROM deployment")) == versions()[-1]
+    database.close()
+    with place.open(NOW + 9) as store:
+        assert store.deployment_id == deployment_id
+        assert store.jobs.get("j2").spec == BATCH
+
+
+def test_an_upgrade_that_fails_changes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        upgrade(*_)  # type: ignore[arg-type]
+        raise ZeroDivisionError
+
+    upgrade = command.upgrade
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "upgrade", fail)
+        with pytest.raises(ZeroDivisionError):
+            place.open()
+    database = Database(place.url)
+    with database.read() as connection:
+        assert migrate.current_version(connection) is None
+    database.close()
+    with place.open() as store:
+        add_job(store)
+
+
+def test_several_that_open_at_once_make_one_database(place: Place) -> None:
+    found: list[object] = []
+
+    def open_it() -> None:
+        try:
+            with place.open() as store:
+                found.append(store.deployment_id)
+        except BaseException as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=open_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert isinstance(found[0], str)
+
+
+def alter(place: Place, statement: str) -> None:
+    database = Database(place.url)
+    with database.transaction() as connection:
+        connection.execute(text(statement))
+    database.close()
+
+
+def one_line(place: Place) -> str:
+    with pytest.raises(StoreDamagedError) as caught:
+        place.open()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_newer_database_is_refused_and_left_alone(place: Place) -> None:
+    place.open().close()
+    alter(place, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    assert "has version 9999, newer than this program's" in one_line(place)
+    assert "has version 9999" in one_line(place)
+
+
+def test_another_programs_database_is_refused(place: Place) -> None:
+    if not place.postgresql:
+        Database(place.url).prepare_file()
+    alter(place, "CREATE TABLE recipes (name text)")
+    assert "holds tables of something else (recipes): give an empty database" in one_line(place)
+
+
+def test_a_lost_table_is_noticed(place: Place) -> None:
+    place.open().close()
+    alter(place, "DROP TABLE intents")
+    assert "lacks the table intents: restore a backup" in one_line(place)
+
+
+def sqlite_path(store_url: str) -> Path:
+    return Path(store_url.removeprefix("sqlite:///"))
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Place:
+    return Place(f"sqlite:///{tmp_path}/store.db", tmp_path / "deployment.key", False)
+
+
+def test_a_file_that_is_no_database_is_refused(sqlite: Place) -> None:
+    sqlite_path(sqlite.url).write_text("dear diary, " * 100)
+    assert "store.db is not a SQLite database: restore a backup" in one_line(sqlite)
+
+
+@pytest.mark.parametrize("page", [1, 2, 5, 20])
+def test_a_damaged_page_is_noticed(sqlite: Place, page: int) -> None:
+    with sqlite.open() as store:
+        for number in range(30):
+            add_job(store, f"j{number}")
+    path = sqlite_path(sqlite.url)
+    content = bytearray(path.read_bytes())
+    assert len(content) > 22 * 4096
+    content[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
+    path.write_bytes(content)
+    assert "store.db is damaged (" in one_line(sqlite)
+
+
+def test_a_cut_file_is_noticed(sqlite: Place) -> None:
+    with sqlite.open() as store:
+        add_job(store)
+    path = sqlite_path(sqlite.url)
+    path.write_bytes(path.read_bytes()[: 10 * 4096])
+    assert "store.db is damaged (" in one_line(sqlite)
+
+
+def test_sqlite_syncs_each_commit_and_checks_references(sqlite: Place) -> None:
+    with sqlite.open():
+        database = Database(sqlite.url)
+        with database.read() as connection:
+            pragmas = {
+                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            }
+        database.close()
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+
+
+def test_nobody_else_can_read_the_files(sqlite: Place) -> None:
+    with sqlite.open() as store:
+        add_job(store)
+        files = list(sqlite_path(sqlite.url).parent.iterdir())
+        assert len(files) >= 4
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite://", "would be lost with the process"),
+        ("sqlite:///:memory:", "would be lost with the process"),
+        ("mysql://root:geheim@db/x", "begins with 'mysql'"),
+        ("nonsense:geheim", "cannot be read"),
+        ("sqlite:////nowhere/at/all.db", "No such file or directory"),
+        ("postgresql://root:geheim@localhost/x", "without a key file"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_in_one_line(url: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said) as caught:
+        Store.open(url, NOW)
+    assert "\n" not in str(caught.value)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_is_said_in_one_line_without_the_password(tmp_path: Path) -> None:
+    url = f"postgresql://root:geheim@/x?host={tmp_path}"
+    with pytest.raises(StoreUnavailableError, match="cannot be used now") as caught:
+        Store.open(url, NOW, key_file=tmp_path / "key")
+    assert "\n" not in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    assert not (tmp_path / "key").exists()
