@@ -265,7 +265,7 @@ class FlowerJob:
                 "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin",
                 "FLWR_HOME": f"{state}/home",
             },
-            stop_grace_s=10.0,
+            stop_grace_s=5.0,
         )
 
     def _look_at_run(self) -> None:

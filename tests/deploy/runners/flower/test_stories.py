@@ -52,8 +52,8 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         assert accuracy[2] > 0.7
         assert {report.executions_done for report in reports.values()} == {3}
         assert all(report.last_execution_s for report in reports.values())
-        for assignment in here.assignments.values():
-            here.runner.stop(assignment)
+        for task in here.assignments:
+            here.stop(task)
         here.runner.forget("story")
         assert not left_behind(tmp_path)
         assert not (tmp_path / "state/story").exists()
@@ -71,7 +71,7 @@ def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes
         drained = here.assignments["client-a"]
         here.runner.drain(drained, [drained.nodes[0].instance_id], 30.0)
         here.wait_for(lambda reports: reports["client-a"].phase is Phase.LOST)
-        here.runner.stop(drained)
+        here.stop("client-a")
         here.place("client-a")
         here.wait_for(lambda reports: reports["client-a"].executions_done >= 1)
         # The other's instance ends without a notice; it would count as online for a minute.

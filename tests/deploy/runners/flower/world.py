@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.runners.base import RunnerError
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.node.agents import ROOT, AgentProcess
@@ -74,6 +75,15 @@ class World:
         """A first attempt at all tasks."""
         for task in self.spec.tasks:
             self.place(task)
+
+    def stop(self, task: str) -> None:
+        """End an attempt, as often as it takes."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.runner.stop(self.assignments[task])
+            except RunnerError:
+                assert time.monotonic() < end
 
     def reports(self) -> dict[str, TaskReport]:
         """By task."""
