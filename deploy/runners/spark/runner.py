@@ -29,7 +29,7 @@ from deploy.runners.spark.driver import Place, check_job, command, configuration
 from deploy.runners.spark.master import Master, free_port
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.streaming import Batches, BatchLog
-from deploy.runners.spark.worker import Workers
+from deploy.runners.spark.worker import Workers, known_states
 
 _DRIVER_GRACE_S = 3.0
 _KILLED = "the driver was killed by signal"
@@ -213,8 +213,11 @@ class SparkRunner:
             application = self._applications.ask(attempt_id, self._settings.address, port)
             if application is not None:
                 self._latest[attempt_id] = application
-            if application is not None and application.executors:
-                attempt.has_run = True
+                if application.executors:
+                    attempt.has_run = True
+                elif self._drained(assignment, view):
+                    drained = attempt.decide(Phase.LOST, "all its nodes are drained")
+                    return self._told(assignment, *drained, None)
             # Later it may be between two executors, or have closed its endpoint while the script goes on.
             phase = Phase.RUNNING if attempt.has_run else Phase.STARTING
             return self._told(assignment, phase, "", self._latest.get(attempt_id))
@@ -266,6 +269,11 @@ class SparkRunner:
     def _kills(self, assignment: Assignment) -> int:
         verdicts = [attempt.verdict for attempt in self._attempts.of_job(assignment.key.job_id)]
         return sum(verdict is not None and verdict[1].startswith(_KILLED) for verdict in verdicts)
+
+    def _drained(self, assignment: Assignment, view: Mapping[str, Any] | None) -> bool:
+        """Whether Spark starts nothing more on any of the nodes: there is no use in waiting for their end."""
+        states = known_states(assignment.attempt_id, view)
+        return all(states.get(node.address) in ("DECOMMISSIONED", "DEAD") for node in assignment.nodes)
 
     def _gone(
         self, assignment: Assignment, view: Mapping[str, Any] | None, attempt: Attempt, *, sure: bool

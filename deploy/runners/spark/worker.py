@@ -46,6 +46,13 @@ def executor_memory_mib(memory_gib: float) -> int:
     return max(_SMALLEST_HEAP_MIB, int((memory_gib * 1024 - _DAEMON_MIB) * _HEAP_SHARE))
 
 
+def known_states(attempt_id: str, view: Mapping[str, Any] | None) -> dict[str, str]:
+    """What the master says of an attempt's workers (ALIVE, DECOMMISSIONED, DEAD), by address."""
+    name = resource(attempt_id)
+    workers = (view or {}).get("workers", ())
+    return {str(worker["host"]): str(worker["state"]) for worker in workers if name in worker["resources"]}
+
+
 class Workers:
     """The workers of attempts, by way of the node agents."""
 
@@ -103,12 +110,7 @@ class Workers:
             up_s: seconds since the attempt's driver was started.
             sure: only what is certain; else also nodes that just do not answer.
         """
-        name = resource(attempt_id)
-        states = {
-            str(worker["host"]): str(worker["state"])
-            for worker in (view or {}).get("workers", ())
-            if name in worker["resources"]
-        }
+        states = known_states(attempt_id, view)
         late = view is not None and min(up_s, self._master.up_s()) > self._settings.lost_after_s
         found = []
         for node in nodes:

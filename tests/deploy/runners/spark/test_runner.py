@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.base import RunnerError
 from deploy.runners.spark import SparkRunner, SparkSettings
+from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.detached import TAG
 from deploy.runners.spark.settings import SparkHome
 from deploy.runners.spark.worker import process_id
@@ -333,6 +335,36 @@ def test_a_notice_decommissions_the_worker_only_there(
         two.kill()
         with pytest.raises(RunnerError, match="cannot be drained"):
             runner.drain(assignment, [two.instance_id], within_s=30.0)
+
+
+def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ended(
+    runner: SparkRunner,
+    home: SparkHome,
+    agent: AgentProcess,
+    workdir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    application = Application("url", "app-1", (agent.address,), 3, 4, 0)
+    monkeypatch.setattr(Applications, "ask", lambda *_: application)
+    master_knows(home, assignment, {agent.address: "DECOMMISSIONED"})
+    assert report(runner, assignment).phase is Phase.RUNNING
+    application = replace(application, executors=())
+    found = report(runner, assignment)
+    assert (found.phase, found.message) == (Phase.LOST, "all its nodes are drained")
+
+
+def test_progress_is_kept_while_the_driver_does_not_answer(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    answers = iter([Application("url", "app-1", (agent.address,), 3, 4, 0), None])
+    monkeypatch.setattr(Applications, "ask", lambda *_: next(answers))
+    found = report(runner, assignment)
+    assert (found.phase, found.progress, found.saved) == (Phase.RUNNING, 0.75, 0.0)
+    assert report(runner, assignment) == found
 
 
 def test_a_node_that_cannot_be_asked_keeps_the_driver_from_starting(
