@@ -128,8 +128,8 @@ class FlowerRunner:
     def stop(self, assignment: Assignment) -> None:
         """See Runner. Raises RunnerError while a SuperNode still ends.
 
-        A node that does not answer is gone or will be: its instance is ended too. What it trained is asked for
-        again, and its place at the SuperLink is taken by the next attempt.
+        A node that does not answer is gone or will be: its instance is ended too. What it trained is asked
+        for again, and its place at the SuperLink is taken by the next attempt.
         """
         with self._lock:
             if not self._known(assignment.key.job_id):
