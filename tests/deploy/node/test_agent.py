@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -130,21 +131,38 @@ def test_a_signal_is_for_the_process_and_not_for_its_children(agent: AgentProces
 
 
 def test_a_drain_asks_each_process_once_and_refuses_new_ones(agent: AgentProcess) -> None:
-    agent.client.start_process(shell("p", "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"))
-    agent.client.start_process(
-        shell("q", "trap 'exit 3' INT; echo up; while :; do sleep 0.05; done", stop="INT")
-    )
+    script = "trap 'echo asked' TERM; trap 'echo more' USR1; echo up; while :; do sleep 0.05; done"
+    agent.client.start_process(shell("p", script))
+    script = "trap 'exit 3' INT; echo up; while :; do sleep 0.05; done"
+    agent.client.start_process(shell("q", script, stop="INT"))
     for name in ("p", "q"):
         wait_until(lambda name=name: agent.client.log(name) == b"up\n")  # type: ignore[misc]
     assert agent.client.drain(within_s=100.0).draining
-    assert agent.client.drain(within_s=50.0).draining
     assert ended(agent.client, "q") == 3
     wait_until(lambda: b"asked" in agent.client.log("p"))
+    assert agent.client.drain(within_s=50.0).draining
+    agent.client.signal("p", "USR1")
+    wait_until(lambda: b"more" in agent.client.log("p"))
     with pytest.raises(NodeRefused) as caught:
         agent.client.start_process(shell("r", "exit 0"))
     assert caught.value.code == 409
     assert agent.client.process("p").state == "running"
-    assert agent.client.log("p") == b"up\nasked\n"
+    assert agent.client.log("p") == b"up\nasked\nmore\n"
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.003, 0.01])
+def test_an_agent_killed_by_what_it_starts_still_knows_it(agent: AgentProcess, delay_s: float) -> None:
+    # At the first of these moments the agent has hardly come back from the fork.
+    # It may or may not still answer.
+    with suppress(NodeUnreachable):
+        agent.client.start_process(shell("p", f"sleep {delay_s}; kill -9 $PPID; sleep 1000"))
+    assert agent.popen.wait() == -signal.SIGKILL
+    agent.kill()
+    agent.start()
+    status = agent.client.process("p")
+    assert status.state == "running"
+    assert status.pid in {process.pid for process in tagged(agent.instance_id)}
+    assert agent.client.start_process(shell("p", "exit 0")) == status
 
 
 def test_a_killed_agent_comes_back_to_what_it_had_started(agent: AgentProcess) -> None:

@@ -330,15 +330,39 @@ def test_leaked_processes_are_found_by_their_tag(world: LocalWorld) -> None:
     client.close()
     world.local().terminate([name])
     tags = {"SPOTWEAVE_NODE_ID": name, "SPOTWEAVE_NODE_STATE": str(world.state.path)}
-    with subprocess.Popen(["sleep", "1000"], env=tags) as leaked:
-        other = subprocess.Popen(["sleep", "1000"], env={**tags, "SPOTWEAVE_NODE_STATE": "/elsewhere"})
-        try:
-            world.local().describe(DEPLOYMENT)
-            assert leaked.wait() == -signal.SIGKILL
-            assert other.poll() is None
-        finally:
-            other.kill()
-            other.wait()
+    leaked = subprocess.Popen(["sleep", "1000"], env=tags)
+    other = subprocess.Popen(["sleep", "1000"], env={**tags, "SPOTWEAVE_NODE_STATE": "/elsewhere"})
+    try:
+        world.local().describe(DEPLOYMENT)
+        assert [one.pid for one in world.processes()] == []
+        assert leaked.wait() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (leaked, other):
+            process.kill()
+            process.wait()
+
+
+def test_an_instance_is_born_once(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    client.close()
+    init_file = world.state.folder(name) / "init.json"
+
+    def second_birth() -> int:
+        command = [sys.executable, "-m", "deploy.providers.local.init", str(world.state.path), name]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+    before = init_file.read_bytes()
+    # While it lives, even if the note of its birth were lost,
+    init_file.unlink()
+    assert second_birth() != 0
+    assert not init_file.exists()
+    init_file.write_bytes(before)
+    # And after its end.
+    world.local().terminate([name])
+    assert second_birth() != 0
+    assert init_file.read_bytes() == before
+    assert not world.processes()
 
 
 def test_an_intent_without_a_birth_is_no_instance(world: LocalWorld) -> None:
