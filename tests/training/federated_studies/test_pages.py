@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from agents.factory import make_evolved
+from envs.federated_episodes import FederatedConfig, build_federated
 from training import results_fl
+from training.checkpoint import save_policy
 from training.config import UsageError
 from training.federated_studies import mapping
-from training.federated_studies.markdown import difference, value
+from training.federated_studies.markdown import MISSING, difference, value
 from training.federated_studies.sections import PAGES, SECTIONS
 from training.results_fl import DOCS, body, main, page_text
 
@@ -77,10 +80,15 @@ def test_the_mapping_is_exact_and_stored_once(tmp_path: Path, capsys: pytest.Cap
     assert file.read_bytes() == before
 
 
-def test_a_few_episodes_of_table_one(tmp_path: Path) -> None:
+def test_a_few_episodes_of_table_one_with_a_policy_and_without(tmp_path: Path) -> None:
+    """An untrained scorer is its rule, so both have the same row."""
+    spec = build_federated(FederatedConfig(market="one_zone")).spec
+    policy = make_evolved("round_scorer", 4, "spotweave")
+    agent = {"kind": "round_scorer", "pair_size": 4, "name": "spotweave"}
+    save_policy(tmp_path / "policy.pt", policy, agent, spec, spec.scales, spec.weights, {})
     out = tmp_path / "out"
-    words = ["--only", "table_1", "--checkpoint", "none", "--episodes", "2", "--out", str(out)]
-    assert main(words) == 0
+    words = ["--only", "table_1", "--episodes", "2", "--out", str(out), "--checkpoint"]
+    assert main([*words, str(tmp_path / "policy.pt")]) == 0
     document = json.loads((out / "fedcostaware" / "table_1.json").read_text(encoding="utf-8"))
     for case in document["cases"].values():
         policies: dict[str, Any] = case["policies"]
@@ -88,15 +96,21 @@ def test_a_few_episodes_of_table_one(tmp_path: Path) -> None:
         assert saving["on_demand"] == 0
         assert saving["spot"] < saving["fed_cost_aware"] < saving["round_cost"] < saving["bound"]
         assert saving["bound"] <= saving["least"]
+        assert policies["learned"]["means"] == policies["round_cost"]["means"]
         printed = policies["fed_cost_aware"]["published"]
-        # Issue: savings within 2 points, training time within 2 per cent.
+        # The issue asks for savings within 2 points and a training time within 2 per cent.
         assert abs(saving["fed_cost_aware"] - printed["savings_percent"]) < 2
         assert policies["fed_cost_aware"]["means"]["time_min"]["mean"] == pytest.approx(
             printed["time_min"], rel=0.02
         )
     lines = (out / "fedcostaware" / "table_1.csv").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 1 + 4 * 7 * 2
-    assert "no learned policy" in (out / "fedcostaware.md").read_text(encoding="utf-8").lower()
+    assert len(lines) == 1 + 4 * 8 * 2
+    page = out / "fedcostaware.md"
+    assert MISSING not in page.read_text(encoding="utf-8")
+    assert main([*words, "none"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert MISSING in text
+    assert "**Spotweave, learned**" not in text
 
 
 def test_a_part_that_cannot_be_measured_leaves_the_others(
