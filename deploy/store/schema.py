@@ -158,6 +158,8 @@ intents = Table(
     Column("created_s", Double, nullable=False),
     Column("ended_s", Double),
     Column("decision_id", BigInteger),
+    # Not the partial index below: SQLite cannot tell that a bound parameter will be 'pending'.
+    Index("ix_intents_state", "state", "intent_id"),
     Index(
         "uq_intents_pending",
         "kind",

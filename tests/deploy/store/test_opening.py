@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -79,6 +80,17 @@ def test_every_earlier_version_is_upgraded_with_what_is_in_it(place: Place, vers
     with place.open(NOW + 9) as store:
         assert store.deployment_id == deployment_id
         assert store.jobs.get("j2").spec == BATCH
+
+
+def test_pending_intents_are_found_without_reading_those_that_are_done(sqlite: Place) -> None:
+    with sqlite.open():
+        pass
+    connection = sqlite3.connect(sqlite_path(sqlite.url))
+    query = "EXPLAIN QUERY PLAN SELECT * FROM intents WHERE state = ? ORDER BY intent_id"
+    plan = " ".join(row[3] for row in connection.execute(query, ("pending",)))
+    connection.close()
+    assert "USING INDEX ix_intents_state" in plan
+    assert "TEMP B-TREE" not in plan
 
 
 def test_an_upgrade_that_fails_changes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
