@@ -40,7 +40,8 @@ class MetadataServer(Listener):
     @property
     def url(self) -> str:
         """Root of the service."""
-        return f"http://{self.server_address[0]!s}:{self.port}"
+        host = str(self.server_address[0])
+        return f"http://{host}:{self.port}"
 
     def start(self) -> None:
         """Serve in a thread."""
