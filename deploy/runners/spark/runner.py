@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,20 +20,14 @@ from deploy.model.jobs import JobSpec, SparkStreaming
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.config import write_private
 from deploy.runners.base import RunnerError
-from deploy.runners.spark import reason
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
-from deploy.runners.spark.detached import tail
 from deploy.runners.spark.driver import Place, check_job, command, configuration, environment, spark_work
 from deploy.runners.spark.master import Master, free_port
+from deploy.runners.spark.outcome import Outcomes, driver_log, end_driver
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
-from deploy.runners.spark.streaming import Batches, BatchLog
-from deploy.runners.spark.worker import Workers, known_states
+from deploy.runners.spark.worker import Workers
 
-_DRIVER_GRACE_S = 3.0
-_KILLED = "the driver was killed by signal"
-_MOST_KILLS = 3
-"""A driver that is killed so often is killed for its own fault: it needs more memory than there is."""
 _THREADS = 16
 
 
@@ -49,6 +42,7 @@ class SparkRunner:
         self._master = Master(settings)
         self._workers = Workers(self._master, settings)
         self._attempts = Attempts(settings.state / "jobs")
+        self._outcomes = Outcomes(self._attempts, self._workers)
         self._applications = Applications()
         self._latest: dict[str, Application] = {}
         self._locks: dict[str, threading.RLock] = {}
@@ -87,7 +81,7 @@ class SparkRunner:
             self.start()
             if not attempt.known:
                 attempt.remember(assignment, free_port(self._settings.address))
-            if _enough(assignment.spec, self._batches(assignment)):
+            if self._outcomes.enough(assignment):
                 return
             for node in assignment.nodes:
                 self._workers.start(node, assignment.attempt_id, find_spark())
@@ -119,7 +113,7 @@ class SparkRunner:
         with self._lock(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
             if attempt.driver.result() is not None:
-                self._verdict(assignment, attempt, None)
+                self._outcomes.verdict(assignment, attempt, None)
             self._end(attempt, assignment.attempt_id, assignment.nodes, "it was stopped")
 
     def forget(self, job_id: str) -> None:
@@ -186,7 +180,7 @@ class SparkRunner:
                 home.environment(self._settings.address), spec, place, attempt.folder.resolve() / "local"
             ),
             workdir,
-            self._driver_log(assignment),
+            driver_log(assignment),
         )
 
     def _checkpoints(self, assignment: Assignment) -> str:
@@ -196,99 +190,36 @@ class SparkRunner:
         folder.mkdir(mode=0o700, exist_ok=True)
         return str(folder)
 
-    def _driver_log(self, assignment: Assignment) -> Path:
-        return Path(assignment.workdir).resolve() / "logs" / f"driver-{assignment.attempt}.log"
-
     # --- reporting ----------------------------------------------------------------------------------------
 
     def _report(self, assignment: Assignment, view: Mapping[str, Any] | None) -> TaskReport:
-        attempt_id = assignment.attempt_id
         with self._lock(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
-            verdict = self._verdict(assignment, attempt, view)
-            if verdict is not None:
-                self._forget_application(attempt_id)
-                return self._told(assignment, *verdict, None)
-            port = int(attempt.record["ui_port"])
-            application = self._applications.ask(attempt_id, self._settings.address, port)
-            if application is not None:
-                self._latest[attempt_id] = application
-                if application.executors:
-                    attempt.has_run = True
-                elif self._drained(assignment, view):
-                    drained = attempt.decide(Phase.LOST, "all its nodes are drained")
-                    return self._told(assignment, *drained, None)
-            # Later it may be between two executors, or have closed its endpoint while the script goes on.
-            phase = Phase.RUNNING if attempt.has_run else Phase.STARTING
-            return self._told(assignment, phase, "", self._latest.get(attempt_id))
+            try:
+                return self._look(assignment, attempt, view)
+            except RunnerError as error:
+                # It is over but cannot be ended: nothing is decided before it is gone.
+                return self._told(assignment, _phase(attempt), str(error), None)
+
+    def _look(self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None) -> TaskReport:
+        attempt_id = assignment.attempt_id
+        verdict = self._outcomes.verdict(assignment, attempt, view)
+        if verdict is not None:
+            self._forget_application(attempt_id)
+            return self._told(assignment, *verdict, None)
+        port = int(attempt.record["ui_port"])
+        application = self._applications.ask(attempt_id, self._settings.address, port)
+        if application is not None:
+            self._latest[attempt_id] = application
+            if application.executors:
+                attempt.has_run = True
+            elif self._outcomes.drained(assignment, view):
+                return self._told(assignment, *end_driver(attempt, "all its nodes are drained"), None)
+        return self._told(assignment, _phase(attempt), "", self._latest.get(attempt_id))
 
     def _forget_application(self, attempt_id: str) -> None:
         self._applications.forget(attempt_id)
         self._latest.pop(attempt_id, None)
-
-    def _verdict(
-        self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None
-    ) -> tuple[Phase, str] | None:
-        """How it ended, if it has; what is decided here is on disk before it is told."""
-        if (decided := attempt.verdict) is not None:
-            return decided
-        if not attempt.known:
-            return Phase.LOST, "it was never started here"
-        if _enough(assignment.spec, self._batches(assignment)):
-            decided = attempt.decide(Phase.SUCCEEDED, "all its batches are done")
-            with suppress(RunnerError):
-                attempt.driver.end(_DRIVER_GRACE_S)
-            return decided
-        result = attempt.driver.result()
-        if result is None:
-            if attempt.driver.running():
-                gone = self._gone(assignment, view, attempt, sure=True)
-                if len(gone) < len(assignment.nodes):
-                    return None
-                return attempt.decide(Phase.LOST, "all its nodes are gone: " + "; ".join(gone))
-            if not attempt.driver.was_started():
-                return None
-            # Its end may have been written between the two looks.
-            result = attempt.driver.result()
-            if result is None:
-                return attempt.decide(Phase.LOST, "the driver and its launcher were killed")
-        if result.exit_code == 0:
-            return attempt.decide(Phase.SUCCEEDED, "")
-        if result.error:
-            return attempt.decide(Phase.LOST, result.error)
-        if (killed_by := _signal(result.exit_code)) is not None:
-            message = f"{_KILLED} {killed_by}"
-            if self._kills(assignment) + 1 < _MOST_KILLS:
-                return attempt.decide(Phase.LOST, message)
-            return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
-        log = tail(self._driver_log(assignment))
-        by_cluster = reason.by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
-        error = reason.last_error(log) or f"the script exited with {result.exit_code}"
-        return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)
-
-    def _kills(self, assignment: Assignment) -> int:
-        verdicts = [attempt.verdict for attempt in self._attempts.of_job(assignment.key.job_id)]
-        return sum(verdict is not None and verdict[1].startswith(_KILLED) for verdict in verdicts)
-
-    def _drained(self, assignment: Assignment, view: Mapping[str, Any] | None) -> bool:
-        """Whether Spark starts nothing more on any of the nodes: there is no use in waiting for their end."""
-        states = known_states(assignment.attempt_id, view)
-        return all(states.get(node.address) in ("DECOMMISSIONED", "DEAD") for node in assignment.nodes)
-
-    def _gone(
-        self, assignment: Assignment, view: Mapping[str, Any] | None, attempt: Attempt, *, sure: bool
-    ) -> list[str]:
-        started_s = attempt.driver.started_s()
-        up_s = 0.0 if started_s is None else time.time() - started_s
-        return self._workers.gone(assignment.nodes, assignment.attempt_id, view, up_s, sure=sure)
-
-    def _batch_log(self, assignment: Assignment, work: SparkStreaming) -> BatchLog:
-        folder = self._attempts.job_folder(assignment.key.job_id)
-        return BatchLog(folder / "events", folder / "batches.json", work.batch_deadline_s)
-
-    def _batches(self, assignment: Assignment) -> Batches | None:
-        work = spark_work(assignment.spec)
-        return self._batch_log(assignment, work).read() if isinstance(work, SparkStreaming) else None
 
     def _told(
         self,
@@ -298,12 +229,12 @@ class SparkRunner:
         application: Application | None,
     ) -> TaskReport:
         work = spark_work(assignment.spec)
-        batches = self._batches(assignment)
+        batches = self._outcomes.batches(assignment)
         progress = 1.0 if phase is Phase.SUCCEEDED else application.progress if application else 0.0
         saved = progress if phase is Phase.SUCCEEDED else 0.0
         if isinstance(work, SparkStreaming) and batches is not None and phase is not Phase.SUCCEEDED:
             progress = saved = min(1.0, batches.done / work.batches) if work.batches else 0.0
-        details = {"log": str(self._driver_log(assignment))}
+        details = {"log": str(driver_log(assignment))}
         if application is not None:
             if not phase.ended:
                 message = f"{application.tasks_done} of {application.tasks} tasks known so far"
@@ -330,27 +261,13 @@ class SparkRunner:
     def _end(self, attempt: Attempt, attempt_id: str, nodes: Sequence[Node], why: str) -> None:
         """End all of an attempt; what it had not reached by then, it has not reached."""
         # The driver first: without it nothing of this attempt can complete, whatever nodes still do.
-        attempt.driver.end(_DRIVER_GRACE_S)
-        result = attempt.driver.result()
-        if result is not None and result.exit_code == 0:
-            attempt.decide(Phase.SUCCEEDED, "")
-        else:
-            attempt.decide(Phase.LOST, why)
+        end_driver(attempt, why)
         self._forget_application(attempt_id)
         for node in nodes:
             self._workers.end(node, attempt_id)
         shutil.rmtree(attempt.folder / "local", ignore_errors=True)
 
 
-def _signal(exit_code: int) -> int | None:
-    """What a process was killed by: itself, or below it, as shells and Java tell it; None if it exited."""
-    if exit_code < 0:
-        return -exit_code
-    return exit_code - 128 if 128 < exit_code <= 128 + 31 else None
-
-
-def _enough(spec: JobSpec, batches: Batches | None) -> bool:
-    work = spark_work(spec)
-    if not isinstance(work, SparkStreaming) or work.batches is None or batches is None:
-        return False
-    return batches.done >= work.batches
+def _phase(attempt: Attempt) -> Phase:
+    """Of an attempt that goes on; one that ran may be between executors, or have closed its endpoint."""
+    return Phase.RUNNING if attempt.has_run else Phase.STARTING

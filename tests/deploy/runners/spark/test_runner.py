@@ -152,6 +152,18 @@ def test_an_attempt_without_nodes_is_lost(
         )
 
 
+def test_what_is_called_lost_cannot_complete_any_more(
+    runner: SparkRunner, settings: SparkSettings, home: SparkHome, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch(FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "up").exists)
+    agent.destroy()
+    master_knows(home, assignment, {agent.address: "DEAD"})
+    assert report(runner, assignment).phase is Phase.LOST
+    assert [pid for pid in drivers(settings) if JOB in procfs.environment(pid).get(TAG, "")] == []
+
+
 def test_silence_alone_is_not_a_loss(
     home: SparkHome, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:

@@ -1,0 +1,124 @@
+"""How attempts end: what their drivers, their nodes and their batches show, decided once and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.model.jobs import SparkStreaming
+from deploy.model.tasks import Assignment, Phase
+from deploy.runners.spark import reason
+from deploy.runners.spark.attempts import Attempt, Attempts
+from deploy.runners.spark.detached import tail
+from deploy.runners.spark.driver import spark_work
+from deploy.runners.spark.streaming import Batches, BatchLog
+from deploy.runners.spark.worker import Workers, known_states
+
+DRIVER_GRACE_S = 3.0
+_KILLED = "the driver was killed by signal"
+_MOST_KILLS = 3
+"""A driver that is killed so often is killed for its own fault: it needs more memory than there is."""
+
+
+def driver_log(assignment: Assignment) -> Path:
+    """What an attempt's driver prints; it stays when the job is over."""
+    return Path(assignment.workdir).resolve() / "logs" / f"driver-{assignment.attempt}.log"
+
+
+def end_driver(attempt: Attempt, why: str) -> tuple[Phase, str]:
+    """End an attempt's driver, and decide: its work is done if it came to its end meanwhile, else it is lost.
+
+    In this order, so that what was called lost, and is tried again, cannot complete.
+    """
+    attempt.driver.end(DRIVER_GRACE_S)
+    result = attempt.driver.result()
+    if result is not None and result.exit_code == 0:
+        return attempt.decide(Phase.SUCCEEDED, "")
+    return attempt.decide(Phase.LOST, why)
+
+
+class Outcomes:
+    """Judges attempts. All methods raise RunnerError if a driver that has to be ended cannot be killed."""
+
+    def __init__(self, attempts: Attempts, workers: Workers) -> None:
+        self._attempts = attempts
+        self._workers = workers
+
+    def verdict(
+        self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None
+    ) -> tuple[Phase, str] | None:
+        """How it ended, if it has; what is decided here is on disk before it is told."""
+        if (decided := attempt.verdict) is not None:
+            return decided
+        if not attempt.known:
+            return Phase.LOST, "it was never started here"
+        if self.enough(assignment):
+            decided = attempt.decide(Phase.SUCCEEDED, "all its batches are done")
+            attempt.driver.end(DRIVER_GRACE_S)
+            return decided
+        result = attempt.driver.result()
+        if result is None:
+            if attempt.driver.running():
+                gone = self._gone(assignment, view, attempt, sure=True)
+                if len(gone) < len(assignment.nodes):
+                    return None
+                return end_driver(attempt, "all its nodes are gone: " + "; ".join(gone))
+            if not attempt.driver.was_started():
+                return None
+            # Its end may have been written between the two looks.
+            result = attempt.driver.result()
+            if result is None:
+                return attempt.decide(Phase.LOST, "the driver and its launcher were killed")
+        if result.exit_code == 0:
+            return attempt.decide(Phase.SUCCEEDED, "")
+        if result.error:
+            return attempt.decide(Phase.LOST, result.error)
+        if (killed_by := _signal(result.exit_code)) is not None:
+            message = f"{_KILLED} {killed_by}"
+            if self._kills(assignment) + 1 < _MOST_KILLS:
+                return attempt.decide(Phase.LOST, message)
+            return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
+        log = tail(driver_log(assignment))
+        by_cluster = reason.by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
+        error = reason.last_error(log) or f"the script exited with {result.exit_code}"
+        return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)
+
+    def drained(self, assignment: Assignment, view: Mapping[str, Any] | None) -> bool:
+        """Whether Spark starts nothing more on any of the nodes: there is no use in waiting for their end."""
+        states = known_states(assignment.attempt_id, view)
+        return all(states.get(node.address) in ("DECOMMISSIONED", "DEAD") for node in assignment.nodes)
+
+    def enough(self, assignment: Assignment) -> bool:
+        """Whether a streaming job has done all its batches."""
+        work, batches = spark_work(assignment.spec), self.batches(assignment)
+        if not isinstance(work, SparkStreaming) or work.batches is None or batches is None:
+            return False
+        return batches.done >= work.batches
+
+    def batches(self, assignment: Assignment) -> Batches | None:
+        """Of a streaming job, over all its attempts."""
+        work = spark_work(assignment.spec)
+        if not isinstance(work, SparkStreaming):
+            return None
+        folder = self._attempts.job_folder(assignment.key.job_id)
+        return BatchLog(folder / "events", folder / "batches.json", work.batch_deadline_s).read()
+
+    def _kills(self, assignment: Assignment) -> int:
+        verdicts = [attempt.verdict for attempt in self._attempts.of_job(assignment.key.job_id)]
+        return sum(verdict is not None and verdict[1].startswith(_KILLED) for verdict in verdicts)
+
+    def _gone(
+        self, assignment: Assignment, view: Mapping[str, Any] | None, attempt: Attempt, *, sure: bool
+    ) -> list[str]:
+        started_s = attempt.driver.started_s()
+        up_s = 0.0 if started_s is None else time.time() - started_s
+        return self._workers.gone(assignment.nodes, assignment.attempt_id, view, up_s, sure=sure)
+
+
+def _signal(exit_code: int) -> int | None:
+    """What a process was killed by: itself, or below it, as shells and Java tell it; None if it exited."""
+    if exit_code < 0:
+        return -exit_code
+    return exit_code - 128 if 128 < exit_code <= 128 + 31 else None
