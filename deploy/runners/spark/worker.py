@@ -145,6 +145,9 @@ class Workers:
         conf = secured() | {
             "spark.decommission.enabled": "true",
             "spark.worker.timeout": "30",
+            # A worker that knocks while a new master still reads what the old one knew is taken for an empty
+            # one, and its executors are replaced. The master will call; so knock seldom.
+            "spark.worker.initialRegistrationRetries": "1",
             f"spark.worker.resource.{name}.amount": "1",
             "spark.worker.resourcesFile": f"{workdir}/{folder}/resources.json",
         }
