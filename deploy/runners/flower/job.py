@@ -194,6 +194,8 @@ class FlowerJob:
         if record.pid:
             _log.warning("the SuperLink of %s is gone: it is started anew", self.job_id)
         # What ran on it is lost with it; the next run resumes from its checkpoint.
+        if record.run_id:
+            record.dead_runs.append(record.run_id)
         self._run_lost()
         record.pid, record.start_ticks = 0, 0
         record.starts += 1
@@ -271,6 +273,10 @@ class FlowerJob:
     def _look_at_run(self) -> None:
         record = self.record
         runs = self.superlink.runs()
+        for run in runs:
+            if run.run_id in record.dead_runs and not run.finished:
+                self.superlink.stop_run(run.run_id)
+        runs = [run for run in runs if run.run_id not in record.dead_runs]
         present = next((run for run in runs if run.run_id == record.run_id), None)
         if present is None:
             # One that was started when the scheduler died before it could write that down.

@@ -43,6 +43,7 @@ class JobRecord(BaseModel):
         start_ticks: of that process.
         starts: how often it was started in a row without having answered.
         run_id: Flower's number of the present run, 0 for none.
+        dead_runs: runs whose SuperLink died; Flower takes them for alive for a minute.
         runs: how many runs were started.
         completed_before: rounds that were done when the present run was started.
         fruitless: runs in a row that were lost without having finished a round.
@@ -59,6 +60,7 @@ class JobRecord(BaseModel):
     start_ticks: int = 0
     starts: int = 0
     run_id: int = 0
+    dead_runs: list[int] = []
     runs: int = 0
     completed_before: int = 0
     fruitless: int = 0

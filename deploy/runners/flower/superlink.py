@@ -20,6 +20,7 @@ from flwr.proto.control_pb2 import (
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
+    StopRunRequest,
 )
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.control import ControlHttpClient
@@ -234,6 +235,13 @@ class SuperLink:
         if not response.HasField("run_id"):
             raise ValueError(f"app {app.name!r}: Flower did not start it: {response.note}")
         return int(response.run_id)
+
+    def stop_run(self, run_id: int) -> None:
+        """Give a run up, so that nodes drop what they still have of it. Raises SuperLinkDown."""
+        try:
+            self._control().StopRun(StopRunRequest(run_id=run_id))
+        except (httpx.HTTPError, OSError) as error:
+            raise SuperLinkDown(str(error)) from error
 
     def last_line(self) -> str:
         """The end of its log, for people."""

@@ -32,6 +32,17 @@ def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_co
     return JobSpec.model_validate_json(json.dumps({"name": "story", "work": work}))
 
 
+def insist(act: Callable[[], None]) -> None:
+    """Do something as often as it takes, as the scheduler does."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return act()
+        except RunnerError:
+            assert time.monotonic() < end
+            time.sleep(0.3)
+
+
 class World:
     """One job, one instance per client, and a scheduler's loop that can be told what to wait for."""
 
@@ -68,7 +79,7 @@ class World:
             TaskKey("story", task), attempt, self.spec, (agent.node(),), str(self.workdir)
         )
         self.assignments[task] = assignment
-        self.runner.ensure(assignment)
+        insist(lambda: self.runner.ensure(assignment))
         return assignment
 
     def place_all(self) -> None:
@@ -77,13 +88,8 @@ class World:
             self.place(task)
 
     def stop(self, task: str) -> None:
-        """End an attempt, as often as it takes."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return self.runner.stop(self.assignments[task])
-            except RunnerError:
-                assert time.monotonic() < end
+        """End an attempt."""
+        insist(lambda: self.runner.stop(self.assignments[task]))
 
     def reports(self) -> dict[str, TaskReport]:
         """By task."""
