@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +52,13 @@ def test_what_can_run_is_not_refused(folder: Path, script: str) -> None:
     check_job(
         job(script, {"spark.sql.shuffle.partitions": "2", "spark.executor.memoryOverhead": "1g"}), folder
     )
+
+
+@pytest.mark.parametrize("name", ["wordcount", "streaming"])
+def test_the_examples_can_run(name: str) -> None:
+    examples = Path(__file__).resolve().parents[4] / "examples"
+    described = yaml.safe_load((examples / f"{name}.yaml").read_text())
+    check_job(JobSpec.model_validate_json(json.dumps(described)), examples)
 
 
 @pytest.mark.parametrize(
