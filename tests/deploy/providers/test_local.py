@@ -250,19 +250,25 @@ def test_a_rehearsed_interruption_with_notice(world: LocalWorld) -> None:
 def test_terminate_is_certain(world: LocalWorld) -> None:
     # Given processes that leave their session, ignore every signal, and hide their variables,
     name, client = world.running(request(OPEN))
-    with client:
-        client.start_process(sleeper("stubborn", "trap '' TERM INT HUP; while :; do sleep 1; done"))
-        client.start_process(sleeper("runaway", "setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000"))
-        client.start_process(sleeper("hidden", "env -i sleep 4242.4242 & sleep 1000"))
+    seconds = f"4242.{secrets.randbelow(10**9)}"
 
-        def hidden() -> list[procfs.Process]:
-            return [one for one in procfs.scan() if one.alive and "4242.4242" in _command(one.pid)]
+    def hidden() -> list[procfs.Process]:
+        return [
+            one for one in procfs.scan() if one.alive and seconds in _command(one.pid) and not _tagged(one)
+        ]
 
-        wait_until(lambda: len(world.processes()) >= 6 and any(not _tagged(one) for one in hidden()))
-    # When it is terminated, then all are gone when the call returns.
-    world.local().terminate([name])
-    assert not world.processes()
-    assert not hidden()
+    try:
+        with client:
+            client.start_process(sleeper("stubborn", "trap '' TERM INT HUP; while :; do sleep 1; done"))
+            client.start_process(sleeper("runaway", "setsid sh -c 'sleep 1000 & sleep 1000' & sleep 1000"))
+            client.start_process(sleeper("hidden", f"env -i sleep {seconds} & sleep 1000"))
+            wait_until(lambda: len(world.processes()) >= 6 and hidden())
+        # When it is terminated, then all are gone when the call returns.
+        world.local().terminate([name])
+        assert not world.processes()
+        assert not hidden()
+    finally:
+        assert procfs.kill_all(lambda _: hidden())
 
 
 def _command(pid: int) -> str:
