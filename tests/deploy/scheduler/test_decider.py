@@ -1,3 +1,5 @@
+"""Decisions with their candidates and reasons."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""How live facts become the columns of a snapshot."""
+
 from __future__ import annotations
 
 from typing import Any

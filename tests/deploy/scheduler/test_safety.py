@@ -1,3 +1,5 @@
+"""The net under every policy, times by hand."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""The values of one row of the window: what a request for a decision needs."""
+
 from __future__ import annotations
 
 import numpy as np
