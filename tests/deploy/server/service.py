@@ -1,0 +1,140 @@
+"""A service: the real application and store, tokens of every role, a scheduler that shows what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from deploy.model.instances import Offer
+from deploy.model.jobs import JobSpec
+from deploy.security.roles import Role
+from deploy.security.tokens import AccessTokens
+from deploy.server.app import create_app
+from deploy.server.deciding import Deciders
+from deploy.server.settings import ServerSettings
+from deploy.store.store import Store
+from tests.deploy.scheduler.cases import offer
+
+NOW = 1_772_323_200.0
+"""2026-03-01 00:00 UTC."""
+SCRIPT = b"print('hello')\n"
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.time_s = NOW
+
+    def now(self) -> float:
+        return self.time_s
+
+    def sleep(self, seconds: float) -> None:
+        self.time_s += seconds
+
+
+@dataclass
+class ToldScheduler:
+    """What the service sees of a scheduler."""
+
+    shown: list[Offer] = field(default_factory=lambda: [offer("spot"), offer("sure", "on_demand")])
+    passed_s: float | None = NOW
+    refusal: str = ""
+    checked: list[tuple[JobSpec, str]] = field(default_factory=list)
+
+    def offers(self) -> Sequence[Offer]:
+        return self.shown
+
+    def last_pass_s(self) -> float | None:
+        return self.passed_s
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        self.checked.append((spec, folder))
+        if self.refusal:
+            raise ValueError(self.refusal.format(folder=folder))
+
+
+class Api:
+    """Requests to an application, one after the other or at once."""
+
+    def __init__(self, app: FastAPI, token: str | None = None) -> None:
+        self.app = app
+        self.token = token
+
+    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        return asyncio.run(self._one(method, path, arguments))
+
+    def get(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.request("GET", path, **arguments)
+
+    def post(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.request("POST", path, **arguments)
+
+    def delete(self, path: str) -> httpx.Response:
+        return self.request("DELETE", path)
+
+    def at_once(self, path: str, bodies: Sequence[object]) -> list[httpx.Response]:
+        async def all_of_them() -> list[httpx.Response]:
+            async with self._client() as client:
+                return list(await asyncio.gather(*(client.post(path, json=body) for body in bodies)))
+
+        return asyncio.run(all_of_them())
+
+    async def _one(self, method: str, path: str, arguments: dict[str, Any]) -> httpx.Response:
+        async with self._client() as client:
+            return await client.request(method, path, **arguments)
+
+    def _client(self) -> httpx.AsyncClient:
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1", headers=headers
+        )
+
+
+@dataclass
+class Service:
+    app: FastAPI
+    store: Store
+    jobs: Path
+    clock: HandClock
+    scheduler: ToldScheduler
+    tokens: dict[Role, str]
+
+    def as_(self, role: Role | None) -> Api:
+        return Api(self.app, None if role is None else self.tokens[role])
+
+    @property
+    def submitter(self) -> Api:
+        return self.as_(Role.SUBMITTER)
+
+
+def make_service(folder: Path, store: Store, deciders: Deciders, **settings: Any) -> Service:
+    clock, scheduler, jobs = HandClock(), ToldScheduler(), folder / "jobs"
+    access = AccessTokens(store)
+    tokens = {role: access.create(f"the {role}", role, NOW).text for role in Role}
+    app = create_app(ServerSettings(jobs=jobs, **settings), deciders, store, scheduler, clock)
+    return Service(app, store, jobs, clock, scheduler, tokens)
+
+
+def job_request(**changes: Any) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "spec": {"name": "hello", "work": {"kind": "spark-batch", "script": "hello.py"}},
+        "files": {"hello.py": base64.b64encode(SCRIPT).decode()},
+    }
+    return copy.deepcopy({**request, **changes})
+
+
+def one_line_error(response: httpx.Response) -> str:
+    body = response.json()
+    assert set(body) == {"error"}
+    error = body["error"]
+    assert isinstance(error, str)
+    assert error
+    assert "\n" not in error
+    return error

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.security.roles import Role
+from deploy.security.tokens import AccessTokens
+from deploy.server.context import Context
+from deploy.server.deciding import Deciders
+from deploy.server.run import Service as Listening
+from deploy.store.store import Store
+from tests.deploy.server.service import NOW, Service, make_service, one_line_error
+
+PATIENCE_S = 30.0
+
+
+def happen(service: Service, count: int, job_id: str | None = None) -> None:
+    for number in range(count):
+        with service.store.transaction():
+            service.store.events.add("thing.happened", NOW, {"number": number, "text": "a\nb"}, job_id=job_id)
+
+
+def test_pages_of_events_follow_each_other(service: Service) -> None:
+    happen(service, 3, "one")
+    happen(service, 2, "two")
+    viewer = service.as_(Role.VIEWER)
+    assert [event["sequence"] for event in viewer.get("/v1/events?after=0&limit=2").json()] == [1, 2]
+    assert [event["sequence"] for event in viewer.get("/v1/events?after=2").json()] == [3, 4, 5]
+    assert [event["sequence"] for event in viewer.get("/v1/events?limit=2").json()] == [4, 5]
+    assert [event["sequence"] for event in viewer.get("/v1/events?job_id=one&limit=2").json()] == [2, 3]
+    assert [event["sequence"] for event in viewer.get("/v1/events?job_id=two&after=4").json()] == [5]
+    assert viewer.get("/v1/events?after=5").json() == []
+    for wrong in ("after=-1", f"after={2**63}", "after=x", "limit=1001", "job_id=A"):
+        one_line_error(viewer.get(f"/v1/events?{wrong}"))
+
+
+@pytest.fixture
+def live(tmp_path: Path, store: Store, deciders: Deciders) -> Iterator[tuple[Service, httpx.Client]]:
+    """A real listener: the transport of the other tests waits for the end of an answer."""
+    service = make_service(tmp_path, store, deciders, poll_s=0.02, heartbeat_s=0.05, streams=2)
+    with Listening(service.app, port=0) as listening:
+        headers = {"Authorization": f"Bearer {service.tokens[Role.VIEWER]}"}
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{listening.port}", headers=headers, timeout=PATIENCE_S
+        ) as client:
+            yield service, client
+
+
+def read(
+    client: httpx.Client, count: int, query: str = "", last: str | None = None, then: Callable[[], None] = int
+) -> list[dict[str, Any]]:
+    """The first events of a stream; `then` is called when it has been opened."""
+    found: list[dict[str, Any]] = []
+    headers = {} if last is None else {"Last-Event-ID": last}
+    with client.stream("GET", f"/v1/events/stream{query}", headers=headers) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        fields: dict[str, str] = {}
+        for line in response.iter_lines():
+            name, _, value = line.partition(": ")
+            if name == "retry":
+                then()
+            elif name:
+                fields[name] = value
+            elif "data" in fields:
+                event = json.loads(fields["data"])
+                assert (fields["id"], fields["event"]) == (str(event["sequence"]), event["kind"])
+                found.append(event)
+                fields = {}
+                if len(found) == count:
+                    break
+    return found
+
+
+def test_a_stream_begins_now_and_shows_each_event_as_it_comes(live: tuple[Service, httpx.Client]) -> None:
+    service, client = live
+    happen(service, 2)
+    found = read(client, 3, then=lambda: happen(service, 3))
+    assert [event["sequence"] for event in found] == [3, 4, 5]
+    assert [event["data"] for event in found] == [{"number": k, "text": "a\nb"} for k in range(3)]
+
+
+def test_a_stream_that_broke_is_taken_up_where_it_was(live: tuple[Service, httpx.Client]) -> None:
+    service, client = live
+    happen(service, 700)
+    first = read(client, 2, "?after=0")
+    assert [event["sequence"] for event in first] == [1, 2]
+    rest = read(client, 698, "?after=0", last=str(first[-1]["sequence"]))
+    assert [event["sequence"] for event in rest] == list(range(3, 701))
+
+
+def test_a_stream_of_one_job(live: tuple[Service, httpx.Client]) -> None:
+    service, client = live
+    happen(service, 1, "one")
+    happen(service, 1, "two")
+    assert [event["job_id"] for event in read(client, 1, "?after=0&job_id=two")] == ["two"]
+
+
+def test_a_stream_ends_when_its_token_does(live: tuple[Service, httpx.Client]) -> None:
+    service, client = live
+    access = AccessTokens(service.store)
+    token = access.create("leaver", Role.VIEWER, NOW)
+    headers = {"Authorization": f"Bearer {token.text}"}
+    with client.stream("GET", "/v1/events/stream", headers=headers) as response:
+        lines = response.iter_lines()
+        while next(lines) != ": still here":
+            pass
+        access.revoke(token.record.token_id, NOW)
+        assert all(line in ("", ": still here") for line in lines), "the rest of the stream"
+
+
+def test_only_so_many_streams_at_once(live: tuple[Service, httpx.Client]) -> None:
+    client = live[1]
+    with client.stream("GET", "/v1/events/stream") as one, client.stream("GET", "/v1/events/stream") as two:
+        for response in (one, two):
+            next(response.iter_lines())
+        refused = client.get("/v1/events/stream")
+        assert refused.status_code == 429
+        one_line_error(refused)
+        assert "spotweave_event_followers 2.0" in client.get("/metrics").text
+    end = time.monotonic() + PATIENCE_S
+    while "spotweave_event_followers 0.0" not in client.get("/metrics").text:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("last", ["x", "-1", str(2**63)])
+def test_a_wrong_number_to_go_on_from_is_refused(live: tuple[Service, httpx.Client], last: str) -> None:
+    refused = live[1].get("/v1/events/stream", headers={"Last-Event-ID": last})
+    assert refused.status_code == 422
+    one_line_error(refused)
+
+
+def test_the_end_of_the_service_ends_streams(tmp_path: Path, store: Store, deciders: Deciders) -> None:
+    service = make_service(tmp_path, store, deciders, poll_s=0.02)
+    context: Context = service.app.state.context
+    with Listening(service.app, port=0) as listening:
+        headers = {"Authorization": f"Bearer {service.tokens[Role.VIEWER]}"}
+        url = f"http://127.0.0.1:{listening.port}/v1/events/stream"
+        with httpx.stream("GET", url, headers=headers, timeout=PATIENCE_S) as response:
+            lines = response.iter_lines()
+            next(lines)
+            context.closing.set()
+            assert list(lines) == [""]
