@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    decisions,
     federated_rounds,
     inference,
     initial_mapping,
@@ -43,6 +44,7 @@ BENCHMARKS = (
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),
+    Benchmark("decisions", "decisions of the policy server", decisions.measure),
     Benchmark("memory", "memory of a training run", memory.measure),
     Benchmark("initial_mapping", "initial mapping of federated learning", initial_mapping.measure),
     Benchmark("paper_schedule", "the paper's whole training schedule", paper_schedule.measure, long=True),
