@@ -118,10 +118,13 @@ def test_a_stream_ends_when_its_token_does(live: tuple[Service, httpx.Client]) -
 def test_only_so_many_streams_at_once(live: tuple[Service, httpx.Client]) -> None:
     client = live[1]
     with client.stream("GET", "/v1/events/stream") as one, client.stream("GET", "/v1/events/stream") as two:
-        for response in (one, two):
-            next(response.iter_lines())
-        refused = client.get("/v1/events/stream")
-        assert refused.status_code == 429
+        # Held until the end: a generator that is thrown away closes its stream.
+        held = [response.iter_lines() for response in (one, two)]
+        for lines in held:
+            next(lines)
+        with client.stream("GET", "/v1/events/stream") as refused:
+            assert refused.status_code == 429
+            refused.read()
         one_line_error(refused)
         assert "spotweave_event_followers 2.0" in client.get("/metrics").text
     end = time.monotonic() + PATIENCE_S

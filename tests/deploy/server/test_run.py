@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 import ssl
 import subprocess
 import sys
@@ -92,8 +91,8 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(
         assert "server" not in answer.headers
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{service.port}/v1/jobs", headers=headers)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", service.port))
+    with bind("127.0.0.1", service.port):
+        pass  # it is free again
 
 
 def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
