@@ -43,7 +43,7 @@ def routes(service: Service) -> Iterator[tuple[str, str]]:
                 yield from below(getattr(route, "original_router", None))
 
     for route in below(service.app):
-        for method in route.methods:
+        for method in route.methods or ():
             yield method, route.path
 
 

@@ -53,7 +53,11 @@ def live(tmp_path: Path, store: Store, deciders: Deciders) -> Iterator[tuple[Ser
 
 
 def read(
-    client: httpx.Client, count: int, query: str = "", last: str | None = None, then: Callable[[], None] = int
+    client: httpx.Client,
+    count: int,
+    query: str = "",
+    last: str | None = None,
+    then: Callable[[], object] = int,
 ) -> list[dict[str, Any]]:
     """The first events of a stream; `then` is called when it has been opened."""
     found: list[dict[str, Any]] = []
