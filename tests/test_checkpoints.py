@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.named import named_rule
 from agents.rules import make_rule
 from agents.stored import released_names
 from training.checkpoint import load_policy
@@ -73,3 +74,19 @@ def test_the_policy_for_any_clusters_beats_the_tuned_rule_on_clusters_it_never_s
         for player in (policy, make_rule("tuned"))
     ]
     assert scores[0] > scores[1] + 30.0
+
+
+def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() -> None:
+    """docs/results/fedcostaware.md: a fifth of on demand, cheaper than FedCostAware, no budget passed."""
+    entry = WORLDS["federated"]
+    world = entry.build(typed(entry.config_class, {"market": "zones"}, "env"), 8)
+    suite = find_suite("test", 8)
+    policy = load_policy(CHECKPOINTS / "federated", world.spec)
+    played = {
+        player.name: [result.metrics for result in run_suite(world, player, suite)]
+        for player in (policy, named_rule("fed_cost_aware"))
+    }
+    cost = {name: np.mean([row["cost_percent"] for row in rows]) for name, rows in played.items()}
+    assert cost["spotweave"] < cost["fed_cost_aware"]
+    assert 15 < cost["spotweave"] < 25
+    assert all(row["rounds_lost"] == 0 for row in played["spotweave"])
