@@ -33,7 +33,7 @@ LAYERS = (
     Layer("envs", ours=("envs",)),
     Layer("agents", ours=("agents", "envs.simulation")),
     Layer("training", ours=("training", "agents", "envs")),
-    Layer("benchmarks", ours=("benchmarks", "deploy", "training", "agents", "envs")),
+    Layer("benchmarks", ours=("benchmarks", "training", "agents", "envs")),
     Layer("deploy", ours=("deploy", "agents", "envs.simulation")),
 )
 
