@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
@@ -221,4 +222,14 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )
     sys.exit(main())
