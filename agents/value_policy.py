@@ -78,7 +78,7 @@ class ValuePolicy(Policy):
     @torch.inference_mode()
     def component_values(self, observations: Observation) -> Tensor:
         """(n, J', C + 1, K) values in physical units; J' is the largest number of jobs present."""
-        self.network.eval()
+        self._evaluate()
         present = _jobs_present(observations)
         inputs = to_input(observations, self.device, present)
         if self.appraiser is not None:
@@ -136,7 +136,7 @@ class ValuePolicy(Policy):
             pairs=_tensor(observations["pairs"][rows, jobs][:, None], self.device),
             appraisal=_tensor(costs[rows, jobs][:, None], self.device),
         )
-        self.network.eval()
+        self._evaluate()
         values = self.network.choice_values(batch, torch.from_numpy(order).to(self.device))
         scores = (values * self.network.output_scales) @ self.weights
         full = np.full((n, present, n_targets), -np.inf, np.float32)
@@ -146,6 +146,11 @@ class ValuePolicy(Policy):
         full[rows[:, None], jobs[:, None], order] = chosen
         best: NDArray[np.int64] = full.reshape(n, -1).argmax(1).astype(np.int64)
         return best
+
+    def _evaluate(self) -> None:
+        # Walking over all modules takes a noticeable part of one decision.
+        if self.network.training:
+            self.network.eval()
 
     def _costs(self, observations: Observation) -> FloatArray | None:
         if self.appraiser is None:
