@@ -60,6 +60,8 @@ class Chooser:
         self._occupancy = Occupancy()
         self._ask_s: dict[TaskKey, float] = {}
         self._cooling: dict[str, float] = {}
+        self._waits: set[TaskKey] = set()
+        """Tasks whose latest decision was to wait: the same again is not written down."""
 
     def cool_down(self, offer_id: str, until_s: float) -> None:
         """Leave an offer alone for a while."""
@@ -166,6 +168,13 @@ class Chooser:
         now_s: float,
     ) -> None:
         need = decision.need
+        if chosen is None and need.here is None:
+            if need.key in self._waits:
+                self._ask_s[need.key] = now_s + self._ask_again_s(need)
+                return
+            self._waits.add(need.key)
+        else:
+            self._waits.discard(need.key)
         with self._store.transaction():
             record = self._store.decisions.add(
                 Decision(

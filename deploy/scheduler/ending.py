@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deploy.billing import usd
 from deploy.model.instances import InstanceState
-from deploy.model.jobs import JobState
+from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.scheduler.giving_up import attempt_id, end, requeue, take_off
 from deploy.scheduler.settings import SchedulerSettings
@@ -25,10 +25,13 @@ class Ending:
         self._settings = settings
         self._drained: set[str] = set()
         """Drains that this process has intended; after a restart they are intended once more."""
+        self._counted: set[tuple[str, str]] = set()
+        """(job, message) of the user's failures of this pass: a server's error fails all clients at once."""
 
     def settle(self, now_s: float) -> None:
         """Everything that follows without a decision, each task in a transaction of its own."""
         jobs = {job.job_id: job for job in self._store.jobs.live()}
+        self._counted.clear()
         for task in self._store.tasks.live():
             with self._store.transaction():
                 self._settle_task(jobs[task.key.job_id], task, now_s)
@@ -82,7 +85,10 @@ class Ending:
             )
 
     def _failed(self, job: Job, task: Task, now_s: float) -> None:
-        failures = self._store.jobs.count_user_failure(job.job_id)
+        failures = job.user_failures
+        if (job.job_id, task.message) not in self._counted:
+            self._counted.add((job.job_id, task.message))
+            failures = self._store.jobs.count_user_failure(job.job_id)
         if failures > job.spec.max_user_failures:
             self._end_job(job, JobState.FAILED, now_s, task.message or "it failed by its own fault")
             return
@@ -97,7 +103,9 @@ class Ending:
 
     def _settle_job(self, job: Job, now_s: float) -> None:
         tasks = self._store.tasks.of_job(job.job_id)
-        if all(task.phase is Phase.SUCCEEDED for task in tasks):
+        # One client of a federated training says it for all: some may have been released in the last round.
+        enough = any if isinstance(job.spec.work, Flower) else all
+        if enough(task.phase is Phase.SUCCEEDED for task in tasks):
             self._end_job(job, JobState.SUCCEEDED, now_s, "")
             return
         budget = job.spec.budget_usd

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.model.jobs import JobState, TaskKey
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
+from deploy.model.tasks import Phase, TaskReport
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
@@ -129,6 +130,30 @@ def test_a_dry_run_decides_and_does_nothing(tmp_path: Path) -> None:
     assert world.state(job) is JobState.PENDING
     latest = world.store.decisions.latest(1)[0]
     assert (latest.chosen, latest.mode) == ("spot", Mode.DRY_RUN)
+
+
+def test_a_task_that_waits_on_and_on_is_written_down_once(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure(available=lambda _: False))
+    world.cloud.offers = world.cloud.offers[:1]
+    world.restart()
+    job = world.submit(batch())
+    world.go(300)
+    assert len(world.store.decisions.latest(100, job_id=job)) == 1
+
+
+def test_one_federated_client_s_success_is_that_of_the_training(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    clients = tuple(FlowerClient(name=name) for name in ("a", "b"))
+    spec = JobSpec(name="fl", work=Flower(app="app", rounds=2, clients=clients, epoch_s=60.0))
+    job = world.submit(spec)
+    world.go(100)
+    with world.store.transaction():
+        task = world.store.tasks.of_job(job)[0]
+        report = TaskReport(task.key, task.attempt, Phase.SUCCEEDED, 1.0, 1.0)
+        assert world.store.tasks.report(report, world.clock.now())
+    world.go(60)
+    assert world.state(job) is JobState.SUCCEEDED
+    world.check_nothing_is_left()
 
 
 def test_an_instance_that_nobody_knows_is_ended(tmp_path: Path) -> None:
