@@ -15,14 +15,15 @@ from agents.networks.base import (
     request_distribution,
 )
 from agents.networks.scaler import FeatureScaler
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS, PairField
+from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_PAIR_FIELDS, JobField, PairField
 
 FEATURES = ("table_5_1", "table_4_1", "all")
 # Columns of a cluster, of a job, and of a job on a cluster (ten request slots, then times).
 _COLUMNS = {
     "table_5_1": (len(CLUSTER_COLUMNS_TABLE_5_1), len(JOB_COLUMNS_TABLE_5_1), 12),
     "table_4_1": (len(CLUSTER_COLUMNS_TABLE_4_1), len(JOB_COLUMNS_TABLE_4_1), 11),
-    "all": (N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS),
+    # The networks of the thesis know no federated tasks: their columns come last and are left out.
+    "all": (N_CLUSTER_FIELDS, int(JobField.IDLE), N_PAIR_FIELDS),
 }
 
 SEGMENT_LENGTH = 15
@@ -36,7 +37,7 @@ class StateColumns(nn.Module):
         features: "table_5_1" gives exactly the 839-dimensional state of Liu 2022, Table 5.1 (for C = 5),
             "table_4_1" that of Table 4.1 (529 with the 100 occupation steps that RL-FC then takes), where a
             job's requests and deadline are the same on all clusters: those on the first one are taken.
-            "all" gives every column of the observation, derived ones included.
+            "all" gives every column of the observation but those of federated tasks, derived ones included.
 
     Attributes:
         described_clusters: of how many clusters the job's own columns (request, times) are part of the state.
@@ -59,7 +60,7 @@ class StateColumns(nn.Module):
 
     def _select(self, batch: NetworkInput) -> tuple[Tensor, Tensor, Tensor]:
         if self.features == "all":
-            return batch.clusters, batch.jobs, batch.pairs
+            return batch.clusters, batch.jobs[..., : JobField.IDLE], batch.pairs
         pairs = batch.pairs[..., : self.described_clusters, :]
         distribution = request_distribution(batch.jobs, pairs)
         if self.features == "table_4_1":

@@ -132,10 +132,10 @@ class TestStateOfTable51:
         assert torch.equal(model(replace(batch, occupation=older)), values)
         assert not torch.equal(model(replace(batch, occupation=newer)), values)
 
-    def test_all_columns_are_used_on_request(self) -> None:
+    def test_all_columns_but_those_of_federated_tasks_are_used_on_request(self) -> None:
         batch = random_input(2, J, C)
         clusters, jobs = StateColumns(C, "all")(batch)
-        n_c, n_j, n_p = batch.clusters.shape[-1], batch.jobs.shape[-1], batch.pairs.shape[-1]
+        n_c, n_j, n_p = batch.clusters.shape[-1], int(JobField.IDLE), batch.pairs.shape[-1]
         assert clusters.shape == (2, C, 2 * n_c)  # each column and its logarithm
         assert jobs.shape == (2, J, 2 * n_j + C * 2 * n_p)
 

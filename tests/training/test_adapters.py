@@ -60,8 +60,8 @@ def flat_env(n_jobs: int = 3, first: int = 0, stride: int = 1) -> FlatWorldEnv:
 
 
 def test_the_length_of_a_flat_vector() -> None:
-    # 5 clusters * 21 columns + 4 jobs * (22 columns + 5 * 13 pair columns + 6 mask entries)
-    assert n_features(4, 5) == 105 + 4 * (22 + 65 + 6) == 477
+    # 5 clusters * 21 columns + 4 jobs * (32 columns + 5 * 13 pair columns + 6 mask entries)
+    assert n_features(4, 5) == 105 + 4 * (32 + 65 + 6) == 517
 
 
 def test_every_number_finds_its_place() -> None:
@@ -74,9 +74,9 @@ def test_every_number_finds_its_place() -> None:
     flat = signed_log_features(observation, 2)[0]
     place = {
         1 * 21 + ClusterField.USED: 1.0,
-        2 * 21 + 22 + JobField.SLACK_S: -2.0,
-        2 * 21 + 2 * 22 + 13 + PairField.FREE: 3.0,
-        2 * 21 + 2 * 22 + 2 * 2 * 13 + 4: math.log(2.0),
+        2 * 21 + 32 + JobField.SLACK_S: -2.0,
+        2 * 21 + 2 * 32 + 13 + PairField.FREE: 3.0,
+        2 * 21 + 2 * 32 + 2 * 2 * 13 + 4: math.log(2.0),
     }
     expected = np.zeros(n_features(2, 2))
     for index, value in place.items():

@@ -1,3 +1,5 @@
+"""A service over a real store, and callers of every role."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

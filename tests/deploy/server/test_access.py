@@ -1,3 +1,5 @@
+"""Who may do what: every role against every route."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,3 +1,5 @@
+"""Decisions over HTTP: ranking, weights of one request, limits."""
+
 from __future__ import annotations
 
 import copy

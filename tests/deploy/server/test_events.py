@@ -1,3 +1,5 @@
+"""Events: pages, and a stream that can be resumed."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Jobs over HTTP: submission, listing, cancelling, explanation."""
+
 from __future__ import annotations
 
 import base64

@@ -1,3 +1,5 @@
+"""The service as a process: ports, TLS, refusals."""
+
 from __future__ import annotations
 
 import ssl
