@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
@@ -30,15 +30,13 @@ class PolicyConfig(_Part):
         market: rule, released policy or path, for Spark jobs.
         federated: the same for federated tasks.
         weights: of the market policy's value components; None: those it was trained with.
-        mode: "act", "shadow" or "dry-run".
-        shadow: with mode "shadow": asked beside `market`, never obeyed.
+        mode: "act" or "dry-run".
     """
 
     market: str = "multicloud"
     federated: str = "round_cost"
     weights: tuple[FiniteFloat, ...] | None = None
-    mode: Mode = Mode.ACT
-    shadow: str | None = None
+    mode: Literal[Mode.ACT, Mode.DRY_RUN] = Mode.ACT
 
 
 class LoopConfig(_Part):

@@ -40,14 +40,12 @@ class Policies:
     Attributes:
         market: for Spark jobs.
         rounds: for federated tasks.
-        mode: ACT; DRY_RUN decides and does nothing; SHADOW acts on `market` and asks `shadow` beside it.
-        shadow: asked beside the market policy, never obeyed.
+        mode: ACT, or DRY_RUN, which decides and does nothing.
     """
 
     market: Decider
     rounds: Decider
     mode: Mode = Mode.ACT
-    shadow: Decider | None = None
 
 
 class Chooser:

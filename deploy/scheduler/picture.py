@@ -26,7 +26,6 @@ PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
 """Numbers of `ClusterField.PROVIDER`; everything else counts as owned."""
 REFERENCE_HETERO = 70.0
 """`HETERO_FACTOR` of speed 1: the released policies were trained with this one for a V100."""
-PEAK_SLOTS = 0.0
 
 
 def snapshot_of(
@@ -102,7 +101,6 @@ def _fill_job(row: FloatArray, need: Need) -> None:
     row[_J.AGE_S] = need.age_s
     row[_J.SLACK_S] = 0.0 if need.slack_s is None else need.slack_s
     row[_J.HAS_DEADLINE] = float(need.slack_s is not None)
-    row[_J.PEAK_SLOTS] = PEAK_SLOTS
     row[_J.PROGRESS] = need.progress
     row[_J.RESTART_S] = need.restart_s
     row[_J.CHECKPOINT_INTERVAL_S] = need.period_s if streaming else need.checkpoint_s

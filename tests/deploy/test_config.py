@@ -1,0 +1,45 @@
+"""Deployment files: what is read, and one line for what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.config import ConfigError, load_deployment
+from deploy.store.decisions import Mode
+
+FILE = "state: state\nlocal: offers.yaml\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "deployment.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    config = load_deployment(written(tmp_path, FILE))
+    assert config.policy.market == "multicloud"
+    assert config.policy.mode is Mode.ACT
+    assert config.store_url.startswith("sqlite:///")
+
+
+def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
+    config = load_deployment(written(tmp_path, FILE + "policy: {mode: dry-run}\n"))
+    assert config.policy.mode is Mode.DRY_RUN
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("policy: {mode: shadow}\n", "policy.mode"),
+        ("polciy: {}\n", "polciy"),
+        ("scheduler: {period_s: 0}\n", "scheduler.period_s"),
+        (": : :\n", "is not YAML"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        load_deployment(written(tmp_path, FILE + more))
+    assert "\n" not in str(refused.value)
