@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy
+from agents.evolved import EvolvedPolicy, VectorWeights
 from agents.rounds.choices import RoundParameters, weigh
 from agents.rounds.features import N_CHOICE, N_TASK, describe
 from envs.simulation.snapshot import Observation, take_rows
@@ -54,43 +53,16 @@ class RoundLayout:
         return scales
 
 
-class RoundScorer:
-    """The weights of one scorer.
+class RoundScorer(VectorWeights):
+    """The weights of one scorer for federated tasks.
 
     Attributes:
         layout: sizes.
-        vector: (layout.size,) float32.
     """
 
     def __init__(self, hidden: int) -> None:
         self.layout = RoundLayout(hidden)
-        self.vector = np.zeros(self.layout.size, np.float32)
-
-    def set_vector(self, vector: NDArray[np.float32]) -> None:
-        """Replace the weights.
-
-        Raises:
-            ValueError: for another length, or a weight that is not finite.
-        """
-        if vector.shape != (self.layout.size,):
-            raise ValueError(
-                f"a scorer of {self.layout.hidden} hidden units has {self.layout.size} weights, "
-                f"got an array of shape {vector.shape}"
-            )
-        if not np.isfinite(vector).all():
-            raise ValueError("a scorer's weights must be finite numbers")
-        self.vector = np.ascontiguousarray(vector, np.float32)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The weights as tensors, for a checkpoint."""
-        return {"vector": torch.from_numpy(self.vector.copy())}
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Restore what `state_dict` gave. Raises RuntimeError if it does not fit, as torch's modules do."""
-        try:
-            self.set_vector(state["vector"].numpy())
-        except (KeyError, ValueError) as error:
-            raise RuntimeError(str(error)) from error
+        super().__init__(self.layout, hidden)
 
 
 class RoundScorerPolicy(EvolvedPolicy):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy
+from agents.evolved import EvolvedPolicy, VectorWeights
 from agents.rules.choice import NO_ACTION
 from agents.rules.tuned import TunedParameters
 from agents.scorer.columns import N_PLACE_COLUMNS, count_jobs, describe_clusters
@@ -15,49 +14,18 @@ from agents.scorer.layout import ScorerLayout
 from envs.simulation.snapshot import Observation
 
 
-class Scorer:
+class Scorer(VectorWeights):
     """The weights: one float32 vector, laid out as `ScorerLayout` says.
 
     Attributes:
         layout: sizes.
-        vector: (layout.size,) float32.
     """
 
     def __init__(self, hidden: int, vector: NDArray[np.float32] | None = None) -> None:
         self.layout = ScorerLayout(hidden)
-        self.vector = np.zeros(self.layout.size, np.float32)
+        super().__init__(self.layout, hidden)
         if vector is not None:
             self.set_vector(vector)
-
-    def set_vector(self, vector: NDArray[np.float32]) -> None:
-        """Replace the weights.
-
-        Raises:
-            ValueError: for another length, or a weight that is not finite.
-        """
-        if vector.shape != (self.layout.size,):
-            raise ValueError(
-                f"a scorer of {self.layout.hidden} hidden units has {self.layout.size} weights, "
-                f"got an array of shape {vector.shape}"
-            )
-        if not np.isfinite(vector).all():
-            raise ValueError("a scorer's weights must be finite numbers")
-        self.vector = np.ascontiguousarray(vector, np.float32)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The weights as tensors, for a checkpoint."""
-        return {"vector": torch.from_numpy(self.vector.copy())}
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            RuntimeError: if it does not fit, as torch's modules do.
-        """
-        try:
-            self.set_vector(state["vector"].numpy())
-        except (KeyError, ValueError) as error:
-            raise RuntimeError(str(error)) from error
 
 
 class ScorerPolicy(EvolvedPolicy):
