@@ -39,6 +39,36 @@ class PolicyConfig(_Part):
     mode: Literal[Mode.ACT, Mode.DRY_RUN] = Mode.ACT
 
 
+class TlsConfig(_Part):
+    """TLS files, relative to the deployment's file.
+
+    Attributes:
+        certificate: PEM; the server's own first, then the chain.
+        key: PEM, permissions 0600.
+    """
+
+    certificate: Path
+    key: Path
+
+
+class HttpConfig(_Part):
+    """Where the service listens, and for whom.
+
+    Attributes:
+        host: address or name; beyond loopback it needs tokens and TLS.
+        port: 0 for any that is free.
+        tokens: whether requests need an access token. Without, everyone on this machine may do everything.
+        tls: None for plain HTTP.
+        insecure: `deploy.security.listen.INSECURE_WORDS`, to listen beyond loopback without protection.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8421
+    tokens: bool = True
+    tls: TlsConfig | None = None
+    insecure: str | None = None
+
+
 class LoopConfig(_Part):
     """The loop; what is left out has the default of `deploy.scheduler.settings.SchedulerSettings`."""
 
@@ -56,6 +86,7 @@ class DeploymentConfig(_Part):
         store: database URL; None: a SQLite file in `state`.
         policy: who decides.
         scheduler: the loop.
+        http: the service.
         local: file of the local provider's configuration, relative to this file.
     """
 
@@ -63,6 +94,7 @@ class DeploymentConfig(_Part):
     store: str | None = None
     policy: PolicyConfig = PolicyConfig()
     scheduler: LoopConfig = LoopConfig()
+    http: HttpConfig = HttpConfig()
     local: Path
     folder: Annotated[Path, Field(exclude=True)] = Path()
 
@@ -75,6 +107,15 @@ class DeploymentConfig(_Part):
     def store_url(self) -> str:
         """Of the database."""
         return self.store if self.store is not None else f"sqlite:///{self.state_folder / 'store.db'}"
+
+    @property
+    def key_file(self) -> Path | None:
+        """Of the deployment's key; None: beside the SQLite database."""
+        return None if self.store_url.startswith("sqlite") else self.state_folder / "deployment.key"
+
+    def dry_run(self) -> DeploymentConfig:
+        """The same, deciding and doing nothing."""
+        return self.model_copy(update={"policy": self.policy.model_copy(update={"mode": Mode.DRY_RUN})})
 
     def local_provider(self) -> LocalConfig:
         """The local provider's configuration, its state inside the deployment's. Raises ConfigError."""
@@ -98,7 +139,7 @@ def load_deployment(path: Path) -> DeploymentConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a mapping with state, policy, scheduler, local")
+        raise ConfigError(f"{path}: expected a mapping with state, policy, scheduler, http, local")
     try:
         return DeploymentConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:

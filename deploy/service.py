@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
+import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 
 import structlog
+from prometheus_client import CollectorRegistry
 
-from deploy.config import DeploymentConfig
-from deploy.jobfile import copy_files, read_job
+from deploy.config import ConfigError, DeploymentConfig
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec, JobState
+from deploy.model.jobs import JobSpec
 from deploy.node.client import NodeClient, NodeError
-from deploy.providers.base import Provider
+from deploy.providers.base import Provider, ProviderError
 from deploy.providers.local.provider import LocalProvider
 from deploy.runners.base import Runner, RunnerError
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
@@ -27,17 +27,42 @@ from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.policies import load_market_policy, load_round_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
-from deploy.store.jobs import Job
 from deploy.store.store import Store
 
 log = structlog.get_logger("service")
 
 
+def open_store(config: DeploymentConfig, now_s: float) -> Store:
+    """The deployment's store, made if there is none.
+
+    Raises:
+        ValueError: one line, if the state folder cannot be written or the database cannot be used.
+    """
+    state = config.state_folder
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Asking for permissions would not tell of a file system that is mounted read-only.
+        with tempfile.TemporaryFile(dir=state):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to the state folder {state}: {error.strerror}; give this user the right to, or set "
+            "another folder as state"
+        ) from error
+    return Store.open(config.store_url, now_s, key_file=config.key_file)
+
+
 class Service:
-    """A deployment on this machine. One process leads it at a time.
+    """A deployment on this machine. One process leads it at a time. Nothing runs before `run`.
 
     Args:
         config: of the deployment.
+
+    Attributes:
+        store: what survives.
+        scheduler: the loop.
+        registry: metrics of everything but HTTP.
+        stopping: set it, and `run` returns after its pass.
 
     Raises:
         ValueError: one line, for a configuration, policy or store that cannot be used, or a deployment that
@@ -45,44 +70,41 @@ class Service:
     """
 
     def __init__(self, config: DeploymentConfig) -> None:
-        state = config.state_folder
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.config = config
         self.clock = SystemClock()
-        local = LocalProvider(config.local_provider())
-        self.providers: dict[str, Provider] = {local.name: local}
-        self.runners: list[Runner] = [
-            SparkRunner(SparkSettings(state=state / "spark")),
-            FlowerRunner(FlowerSettings(state=state / "flower")),
-        ]
-        n_offers = len(local.offers())
-        policy = config.policy
-        market = load_market_policy(policy.market, n_offers, policy.weights)
-        rounds = load_round_policy(policy.federated, n_offers)
-        policies = Policies(
-            market=Decider(market.policy, components=market.components),
-            rounds=Decider(rounds.policy, window=1),
-            mode=policy.mode,
-        )
-        self.store = Store.open(config.store_url, self.clock.now())
-        self._lead = self.store.lead()
-        loop = config.scheduler
-        self.scheduler = Scheduler(
-            self.store,
-            self.providers,
-            self.runners,
-            policies,
-            self.clock,
-            node_answers,
-            SchedulerSettings(
-                period_s=loop.period_s,
-                ask_again_s=loop.ask_again_s,
-                cool_down_s=loop.cool_down_s,
-                ready_within_s=loop.ready_within_s,
-            ),
-        )
+        self.registry = CollectorRegistry()
         self.stopping = threading.Event()
         self._last_pass_s: float | None = None
+        local_config = config.local_provider()
+        with ExitStack() as opened:
+            self.store = open_store(config, self.clock.now())
+            opened.callback(self.store.close)
+            self._lead = self.store.lead()
+            opened.callback(self._lead.release)
+            try:
+                local = LocalProvider(local_config)
+            except ProviderError as error:
+                raise ConfigError(str(error)) from error
+            opened.callback(local.close)
+            self.providers: dict[str, Provider] = {local.name: local}
+            state = config.state_folder
+            self.runners: list[Runner] = [
+                SparkRunner(SparkSettings(state=state / "spark")),
+                FlowerRunner(FlowerSettings(state=state / "flower")),
+            ]
+            offers = local.offers()
+            self.scheduler = Scheduler(
+                self.store,
+                self.providers,
+                self.runners,
+                _policies(config, len(offers)),
+                self.clock,
+                node_answers,
+                SchedulerSettings(**config.scheduler.model_dump()),
+            )
+            # Jobs are judged by them from the first request on, also before the first pass has ended.
+            self.scheduler.observer.offers = list(offers)
+            opened.pop_all()
 
     # What the policy server asks (`deploy.server.context.SchedulerView`).
 
@@ -102,24 +124,6 @@ class Service:
                 return
         raise ValueError(f"nothing here runs jobs of kind {spec.work.kind}")
 
-    def submit(self, path: Path, submitter: str) -> str:
-        """Take a job file: its files are copied, checked, and then it waits for a place. Returns its id.
-
-        Raises:
-            ValueError: one line; nothing is kept then.
-        """
-        spec = read_job(path)
-        job_id = f"{spec.name}-{secrets.token_hex(4)}"
-        workdir = self.config.state_folder / "jobs" / job_id
-        workdir.mkdir(mode=0o700, parents=True)
-        copy_files(spec, path.parent, workdir)
-        self.check(spec, str(workdir))
-        now_s = self.clock.now()
-        with self.store.transaction():
-            self.store.jobs.add(Job(job_id, spec, JobState.PENDING, now_s, str(workdir), submitter))
-            self.store.events.add("job.submitted", now_s, {"by": submitter}, job_id=job_id)
-        return job_id
-
     def run(self) -> None:
         """Passes until `stopping` is set. A pass that fails is logged; the next one goes on."""
         for runner in self.runners:
@@ -136,12 +140,33 @@ class Service:
                 log.exception("a pass failed")
             self.stopping.wait(self.scheduler.settings.period_s)
 
+    def idle(self) -> bool:
+        """Whether there is nothing that a next `run` would have to look after."""
+        store = self.store
+        return not (store.jobs.live() or store.instances.live() or store.intents.pending())
+
+    def shutdown(self) -> None:
+        """End what all jobs share (Spark's master). For a deployment that is idle, or shall be."""
+        for runner in self.runners:
+            runner.shutdown()
+
     def close(self) -> None:
         """Let go of the store and of connections. What runs goes on running."""
         self._lead.release()
         self.store.close()
         for provider in self.providers.values():
             provider.close()
+
+
+def _policies(config: DeploymentConfig, n_offers: int) -> Policies:
+    policy = config.policy
+    market = load_market_policy(policy.market, n_offers, policy.weights)
+    rounds = load_round_policy(policy.federated, n_offers)
+    return Policies(
+        market=Decider(market.policy, components=market.components),
+        rounds=Decider(rounds.policy, window=1),
+        mode=policy.mode,
+    )
 
 
 def node_answers(instance: Instance) -> bool:

@@ -1,4 +1,4 @@
-"""The `spotweave` command: what there is, and the three commands train, evaluate and compare."""
+"""The `spotweave` command: what there is, the commands that train and measure, and the live ones of `deploy`."""
 
 from __future__ import annotations
 
@@ -293,6 +293,10 @@ def measure_fl(
     print(f"merged into {into}")
     for change in report.changes:
         print(f"  {change.text}")
+
+
+# By a string: nothing imports the live side, and it loads nothing before one of its commands runs.
+importlib.import_module("deploy.cli.commands").mount(app)
 
 
 def main() -> None:

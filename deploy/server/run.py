@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from deploy import logs
 from deploy.model.clock import SystemClock
 from deploy.security.keys import SecurityError
 from deploy.security.listen import listen_allowed
@@ -222,14 +222,5 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-    )
+    logs.configure()
     sys.exit(main())

@@ -1,0 +1,1 @@
+"""The live commands of `spotweave`. `commands` loads nothing but typer; the rest comes when a command runs."""

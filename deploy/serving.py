@@ -1,0 +1,116 @@
+"""A deployment that is served: the scheduler's loop in a thread, and the HTTP service beside it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import structlog
+from fastapi import APIRouter, FastAPI
+
+from deploy.config import DeploymentConfig, HttpConfig
+from deploy.security.tls import TlsFiles, load_tls
+from deploy.security.tokens import AccessTokens
+from deploy.server.app import create_app
+from deploy.server.deciding import Deciders
+from deploy.server.run import Service as Listener
+from deploy.server.settings import ServerSettings
+from deploy.service import Service
+
+log = structlog.get_logger("serving")
+
+
+class Serving:
+    """A service and its listener. Nothing runs before `start`; then both do, until `stop`.
+
+    Args:
+        config: of the deployment.
+
+    Attributes:
+        service: the deployment.
+        app: the HTTP application.
+
+    Raises:
+        ValueError: one line, as of `Service`; or if it may not, or cannot, listen there.
+    """
+
+    def __init__(self, config: DeploymentConfig) -> None:
+        http = config.http
+        with ExitStack() as opened:
+            self.service = Service(config)
+            opened.callback(self.service.close)
+            tls = _tls(config, self.service.clock.now())
+            self.app = application(self.service)
+            self._listener = Listener(self.app, http.host, http.port, tls, http.insecure)
+            self._loop = threading.Thread(target=self.service.run, name="scheduler", daemon=True)
+            self.url = _url(http, tls, self._listener.port)
+            opened.pop_all()
+
+    def lacks_tokens(self) -> bool:
+        """Whether requests need an access token, and there is none."""
+        service = self.service
+        now_s = service.clock.now()
+        return service.config.http.tokens and not AccessTokens(service.store).any_valid(now_s)
+
+    def start(self) -> None:
+        """Answer requests, and make passes. Raises ListenError."""
+        self._listener.start()
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End both. What runs goes on; if nothing does, what jobs share ends too."""
+        self.service.stopping.set()
+        self._listener.stop()
+        if self._loop.ident is not None:
+            self._loop.join()
+            if self.service.idle():
+                self.service.shutdown()
+        self.service.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def application(service: Service) -> FastAPI:
+    """The HTTP application of a deployment.
+
+    Raises:
+        ValueError: one line, if its policies cannot answer requests.
+    """
+    config = service.config
+    settings = ServerSettings(jobs=config.state_folder / "jobs", tokens=config.http.tokens)
+    policy = config.policy
+    # Its own objects: the loop's are asked by one thread only.
+    deciders = Deciders.load(
+        policy.market, policy.federated, policy.weights, window=settings.window, margin=settings.margin
+    )
+    return create_app(
+        settings, deciders, service.store, service, service.clock, service.registry, _pages(service)
+    )
+
+
+def _pages(service: Service) -> Sequence[APIRouter]:
+    return ()
+
+
+def _tls(config: DeploymentConfig, now_s: float) -> TlsFiles | None:
+    tls = config.http.tls
+    if tls is None:
+        return None
+    return load_tls(config.folder / tls.certificate, config.folder / tls.key, now_s)
+
+
+def _url(http: HttpConfig, tls: TlsFiles | None, port: int) -> str:
+    host = http.host or "0.0.0.0"
+    return f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
