@@ -34,7 +34,7 @@ _CHATTY = ("uvicorn", "alembic", "httpx", "httpcore", "sqlalchemy")
 
 
 def without_secrets(text: str) -> str:
-    """A text in which access tokens, node tokens and passwords of URLs are hidden; a token's public id stays."""
+    """A text with access tokens (all but their public ids), node tokens and passwords of URLs hidden."""
     text = _TOKEN.sub(rf"spw_\1_{HIDDEN}", text)
     return _URL_PASSWORD.sub(rf"\1{HIDDEN}@", _RANDOM.sub(HIDDEN, text))
 

@@ -1,4 +1,4 @@
-"""The `spotweave` command: what there is, the commands that train and measure, and the live ones of `deploy`."""
+"""The `spotweave` command: what there is, commands that train and measure, and the live ones of `deploy`."""
 
 from __future__ import annotations
 

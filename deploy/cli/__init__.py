@@ -1,1 +1,1 @@
-"""The live commands of `spotweave`. `commands` loads nothing but typer; the rest comes when a command runs."""
+"""The live commands of `spotweave`. `commands` loads nothing but typer; the rest comes when one runs."""

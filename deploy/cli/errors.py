@@ -45,9 +45,7 @@ def told(command: Callable[_P, None]) -> Callable[_P, None]:
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> None:
         missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         if missing:
-            say(
-                f"error: the live side is not installed ({missing[0]} is missing): pip install 'spotweave[deploy]'"
-            )
+            say(f"error: this command needs {missing[0]} and more: pip install 'spotweave[deploy]'")
             raise typer.Exit(EXIT_USER)
         try:
             command(*args, **kwargs)
