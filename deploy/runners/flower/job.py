@@ -11,7 +11,6 @@ from pathlib import Path
 from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment
-from deploy.node import procfs
 from deploy.node.api import ProcessSpec, ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
@@ -159,12 +158,7 @@ class FlowerJob:
 
     def end(self) -> None:
         """End the SuperLink and its run. Raises RunnerError."""
-        try:
-            self.superlink.end()
-        except OSError as error:
-            raise RunnerError(str(error)) from error
-        self.record.pid = 0
-        self.save()
+        self.superlink.end()
 
     def forget(self) -> None:
         """End it for good; logs and results stay, in the job's own folder."""
@@ -181,7 +175,7 @@ class FlowerJob:
     def _superlink_lives(self) -> bool:
         """Whether its process does; starts it where it does not, but not too often."""
         record = self.record
-        if record.pid and procfs.is_alive(record.pid, record.start_ticks):
+        if self.superlink.running():
             return True
         if not any(client.wanted for client in record.clients.values()):
             return False
@@ -191,21 +185,14 @@ class FlowerJob:
                 raise RunnerError(f"the SuperLink does not start: {self.superlink.last_line()}")
             return False
         self._next_start_s = time.monotonic() + (_HOPELESS_S if hopeless else _RESTART_S)
-        if record.pid:
-            _log.warning("the SuperLink of %s is gone: it is started anew", self.job_id)
         # What ran on it is lost with it; the next run resumes from its checkpoint.
         if record.run_id:
+            _log.warning("the SuperLink of %s is gone, and run %d with it", self.job_id, record.run_id)
             record.dead_runs.append(record.run_id)
         self._run_lost()
-        record.pid, record.start_ticks = 0, 0
         record.starts += 1
         self.save()
-        try:
-            started = self.superlink.start(self._workdir, self._setup_file, self._spec.env)
-        except OSError as error:
-            raise RunnerError(f"the SuperLink cannot be started: {error}") from error
-        record.pid, record.start_ticks = started.pid, started.start_ticks
-        self.save()
+        self.superlink.start(self._workdir, self._setup_file, self._spec.env)
         return False
 
     def _register(self) -> None:

@@ -39,8 +39,6 @@ class JobRecord(BaseModel):
 
     Attributes:
         port: of its SuperLink, always the same: nodes know it.
-        pid: of the SuperLink; 0 before it was started, or while it is.
-        start_ticks: of that process.
         starts: how often it was started in a row without having answered.
         run_id: Flower's number of the present run, 0 for none.
         dead_runs: runs whose SuperLink died; Flower takes them for alive for a minute.
@@ -56,8 +54,6 @@ class JobRecord(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     port: int
-    pid: int = 0
-    start_ticks: int = 0
     starts: int = 0
     run_id: int = 0
     dead_runs: list[int] = []

@@ -13,6 +13,7 @@ and the node agents tell a new runner what an earlier one had started.
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.failures import last_exception
 from deploy.runners.flower.job import FlowerJob, process_status
-from deploy.runners.flower.leftovers import end_leftovers
+from deploy.runners.flower.superlink import process_of
 
 _log = logging.getLogger(__name__)
 _STOP_WAIT_S = 3.0
@@ -152,7 +153,8 @@ class FlowerRunner:
             if job is not None:
                 job.forget()
             else:
-                end_leftovers(self._state / job_id, remove=True)
+                process_of(self._state / job_id).end(grace_s=0.0)
+                shutil.rmtree(self._state / job_id, ignore_errors=True)
 
     def shutdown(self) -> None:
         """See Runner. Nodes' processes end with their instances."""
@@ -161,7 +163,7 @@ class FlowerRunner:
                 job.end()
             self._jobs.clear()
             for folder in self._state.glob("*/job.json"):
-                end_leftovers(folder.parent, remove=False)
+                process_of(folder.parent).end(grace_s=0.0)
 
     def close(self) -> None:
         """Let go of connections; whatever runs goes on and is found by the next runner."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,13 +29,11 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from deploy.fl.exchange import SETUP_VARIABLE
-from deploy.node import procfs
+from deploy.runners.detached import Detached
 from deploy.runners.flower.app import Value, build
 from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
 
-JOB_VARIABLE = "SPOTWEAVE_FLOWER_JOB"
-"""In the environment of a SuperLink and of all that it starts: its state folder."""
 _PORTS = range(20000, 30000)
 """Below the ports that systems hand out by themselves, so that one is still free after a restart."""
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -89,6 +85,7 @@ class SuperLink:
         self._folder = folder.resolve()
         self._host, self._port = host, port
         self._identity = identity
+        self._process = process_of(self._folder)
         self._client: ControlHttpClient | None = None
 
     @property
@@ -101,8 +98,16 @@ class SuperLink:
         """What it and its ServerApps print."""
         return self._folder / "superlink.log"
 
-    def start(self, workdir: Path, setup: Path, env: Mapping[str, str]) -> procfs.Process:
-        """Start it, after whatever is left of an earlier one is gone; does not wait until it answers."""
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process.running()
+
+    def start(self, workdir: Path, setup: Path, env: Mapping[str, str]) -> None:
+        """Start it, after whatever is left of an earlier one is gone; does not wait until it answers.
+
+        Raises:
+            RunnerError: if it cannot be started.
+        """
         self.end()
         home = self._folder / "home"
         home.mkdir(mode=0o700, exist_ok=True)
@@ -127,32 +132,15 @@ class SuperLink:
             "PATH": f"{bin_folder}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(home),
             "FLWR_HOME": str(home),
-            JOB_VARIABLE: str(self._folder),
             SETUP_VARIABLE: str(setup),
             TOKEN_FILE_VARIABLE: str(self._identity.control),
         }
-        with self.log.open("ab") as log:
-            os.fchmod(log.fileno(), 0o600)
-            child = subprocess.Popen(
-                argv,
-                env=whole,
-                cwd=workdir,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        # So long as it is not waited for, its PID is its own.
-        found = procfs.read(child.pid)
-        _reap(child)
-        assert found is not None
-        return found
+        self._process.start(argv, whole, workdir, self.log, again=True)
 
     def end(self) -> None:
-        """End it, its ServerApps and everything else it started. Raises OSError if something stays."""
+        """End it, its ServerApps and everything else it started. Raises RunnerError if something stays."""
         self.forget_connection()
-        if not procfs.kill_all(self._mine):
-            raise OSError(f"processes of {self._folder} cannot be killed")
+        self._process.end(grace_s=0.0)
 
     def forget_connection(self) -> None:
         """It may be another process now."""
@@ -276,9 +264,10 @@ class SuperLink:
             )
         return self._client
 
-    def _mine(self, processes: list[procfs.Process]) -> list[procfs.Process]:
-        mine = str(self._folder)
-        return [process for process in processes if procfs.environment(process.pid).get(JOB_VARIABLE) == mine]
+
+def process_of(folder: Path) -> Detached:
+    """The SuperLink's process of the job with this state folder."""
+    return Detached(folder / "superlink")
 
 
 def free_port(host: str) -> int:
@@ -292,8 +281,3 @@ def free_port(host: str) -> int:
         except OSError:
             continue
     raise OSError(f"no free port on {host}")
-
-
-def _reap(child: subprocess.Popen[bytes]) -> None:
-    """Wait for a child in the background: no zombie may stay, and nobody else waits for it."""
-    threading.Thread(target=child.wait, name=f"superlink-{child.pid}", daemon=True).start()

@@ -11,7 +11,7 @@ from typing import Any
 
 from deploy.model.tasks import Assignment, Node, Phase
 from deploy.node.config import write_json
-from deploy.runners.spark.detached import Detached
+from deploy.runners.detached import Detached
 
 
 class Attempt:

@@ -15,7 +15,7 @@ import httpx
 
 from deploy.node.config import write_json, write_private
 from deploy.runners.base import RunnerError
-from deploy.runners.spark.detached import Detached, tail
+from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
 
 _WORKER_TIMEOUT_S = 30

@@ -9,9 +9,9 @@ from typing import Any
 
 from deploy.model.jobs import SparkStreaming
 from deploy.model.tasks import Assignment, Phase
+from deploy.runners.detached import tail
 from deploy.runners.spark import reason
 from deploy.runners.spark.attempts import Attempt, Attempts
-from deploy.runners.spark.detached import tail
 from deploy.runners.spark.driver import spark_work
 from deploy.runners.spark.streaming import Batches, BatchLog
 from deploy.runners.spark.worker import Workers, known_states

@@ -14,7 +14,7 @@ from deploy.fl.exchange import Status
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase
 from deploy.node import procfs
-from deploy.runners.flower.superlink import JOB_VARIABLE
+from deploy.runners.detached import TAG
 from tests.deploy.node.agents import ROOT, tagged
 from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
 
@@ -31,7 +31,7 @@ def left_behind(folder: Path) -> list[procfs.Process]:
     return [
         process
         for process in procfs.scan()
-        if process.alive and procfs.environment(process.pid).get(JOB_VARIABLE, "").startswith(state)
+        if process.alive and procfs.environment(process.pid).get(TAG, "").startswith(state)
     ]
 
 
@@ -94,11 +94,11 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
     with world(tmp_path, spec, MEAN) as here:
         here.place_all()
         here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
-        first = here.job().record.pid
+        (first,) = superlinks(tmp_path)
         os.kill(first, signal.SIGKILL)
         reports = here.wait_for_phase(Phase.SUCCEEDED)
         record = here.job().record
-        assert record.pid != first
+        assert first not in superlinks(tmp_path)
         assert record.runs == 2
         assert reports["client-a"].attempt == 1
         status = Status.load(here.workdir / "flower/status.json")
@@ -108,6 +108,12 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
             AFTER_ROUNDS
         )
         assert not tagged_twice(here.agents["client-a"].instance_id)
+
+
+def superlinks(folder: Path) -> list[int]:
+    """PIDs of the SuperLinks that run."""
+    found = [process.pid for process in left_behind(folder)]
+    return [pid for pid in found if b"flower.guarded" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def tagged_twice(instance_id: str) -> list[str]:

@@ -16,9 +16,9 @@ import pytest
 
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node import procfs
+from deploy.runners.detached import TAG
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.application import Application
-from deploy.runners.spark.detached import TAG
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.spark.worker import known_states
 from tests.deploy.node.agents import agents, loopback_address

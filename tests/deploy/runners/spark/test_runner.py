@@ -14,9 +14,9 @@ import pytest
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.base import RunnerError
+from deploy.runners.detached import TAG
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.application import Application, Applications
-from deploy.runners.spark.detached import TAG
 from deploy.runners.spark.settings import SparkHome
 from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.node import procfs
-from deploy.runners.spark.detached import Detached, tail
+from deploy.runners.detached import Detached, tail
 from tests.deploy.node.agents import wait_until
 
 

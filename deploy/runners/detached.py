@@ -1,4 +1,4 @@
-"""Processes on the scheduler's machine that outlive the scheduler: the master, and the drivers."""
+"""Processes on the scheduler's machine that outlive the scheduler: Spark's master, drivers, SuperLinks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from deploy.node import procfs
 from deploy.node.config import write_private
+from deploy.runners import launcher
 from deploy.runners.base import RunnerError
-from deploy.runners.spark import launcher
 
 TAG = "SPOTWEAVE_DETACHED"
 """In the environment of everything that the command starts: the folder."""
