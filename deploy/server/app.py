@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -39,7 +39,7 @@ def create_app(
     scheduler: SchedulerView | None = None,
     clock: Clock | None = None,
     registry: CollectorRegistry | None = None,
-    more_routes: Sequence[APIRouter] = (),
+    more_routes: Sequence[Callable[[Context], APIRouter]] = (),
 ) -> FastAPI:
     """One service.
 
@@ -50,7 +50,7 @@ def create_app(
         scheduler: None: there is none in this process; offers are not shown and not asked for.
         clock: the time.
         registry: metrics of others that `/metrics` shall show too.
-        more_routes: e.g. the dashboard's.
+        more_routes: made of the context, e.g. the dashboard's.
 
     Returns:
         The ASGI application. Its `state.context` is the `Context`.
@@ -88,8 +88,8 @@ def create_app(
         app.include_router(events.router(context, store))
         if scheduler is not None:
             app.include_router(market.offers(context, store, scheduler))
-    for routes in more_routes:
-        app.include_router(routes)
+    for make in more_routes:
+        app.include_router(make(context))
     errors.install(app)
     app.add_middleware(Observed, metrics=context.metrics)
     _describe_bodies(app, models)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, func, insert, select, update
 
 from deploy.billing import micro_usd_hour
 from deploy.model.instances import InstanceReport, InstanceState, Offer
@@ -19,6 +19,8 @@ from deploy.store.schema import instances
 
 _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value
+LIVE = tuple(state.value for state in InstanceState if state.live)
+"""Asked for one by one, unlike "not terminated", these are found by the index."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,24 @@ class Instances:
         )
         with self._database.read() as connection:
             return [self._instance(row) for row in connection.execute(query)]
+
+    def newest_live(self, limit: int) -> Sequence[Instance]:
+        """At most so many of those that exist, or may, the newest first."""
+        query = (
+            select(instances)
+            .where(instances.c.state.in_(LIVE))
+            .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return [self._instance(row) for row in connection.execute(query)]
+
+    def used(self) -> Mapping[str, int]:
+        """How many of each offer, by its id, exist or may."""
+        query = select(instances.c.offer_id, func.count()).where(instances.c.state.in_(LIVE))
+        with self._database.read() as connection:
+            rows = connection.execute(query.group_by(instances.c.offer_id)).all()
+        return {row.offer_id: int(row[1]) for row in rows}
 
     def of_job(self, job_id: str) -> Sequence[Instance]:
         """All that a job ever had, in the order of their requests."""

@@ -54,7 +54,8 @@ def _spec(text: str) -> JobSpec:
     return JobSpec.model_validate_json(text)
 
 
-def _job(row: Row[Any]) -> Job:
+def job_of(row: Row[Any]) -> Job:
+    """From a row of its table."""
     values = dict(row._mapping)
     return Job(**{**values, "spec": _spec(values["spec"]), "state": JobState(values["state"])})
 
@@ -79,7 +80,7 @@ class Jobs:
             same = (jobs.c.submitter == job.submitter) & (jobs.c.request_id == job.request_id)
             row = connection.execute(select(jobs).where(same)).one_or_none()
             if row is not None:
-                earlier = _job(row)
+                earlier = job_of(row)
                 if earlier.spec != job.spec:
                     raise StoreError(
                         f"request {job.request_id!r} submitted another job before ({earlier.job_id}): "
@@ -130,13 +131,13 @@ class Jobs:
             row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no job {job_id!r}: see spotweave jobs")
-        return _job(row)
+        return job_of(row)
 
     def live(self) -> Sequence[Job]:
         """All that may still change, in the order of their submission."""
         query = select(jobs).where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
         with self._database.read() as connection:
-            return [_job(row) for row in connection.execute(query)]
+            return [job_of(row) for row in connection.execute(query)]
 
     def latest(self, limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
         """The latest `limit` submitted ones (in these states), the newest first."""
@@ -144,7 +145,7 @@ class Jobs:
         if states is not None:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
         with self._database.read() as connection:
-            return [_job(row) for row in connection.execute(query)]
+            return [job_of(row) for row in connection.execute(query)]
 
     def counts(self) -> dict[JobState, int]:
         """How many are in each state."""

@@ -17,6 +17,7 @@ from deploy.store.database import Database, Lock
 from deploy.store.decisions import Decisions
 from deploy.store.errors import StoreDamagedError, StoreError
 from deploy.store.events import Events
+from deploy.store.gantt import Gantt
 from deploy.store.instances import Instances
 from deploy.store.intents import Intents
 from deploy.store.jobs import Jobs
@@ -43,7 +44,7 @@ class Store:
             store.intents.done(intent.intent_id, now_s)
 
     Attributes:
-        jobs, tasks, instances, intents, decisions, events, prices, costs, tokens: the nouns.
+        jobs, tasks, instances, intents, decisions, events, prices, costs, gantt, tokens: the nouns.
         key: seals secrets.
         deployment_id: made with the database; tags everything that this deployment rents.
     """
@@ -60,6 +61,7 @@ class Store:
         self.events = Events(database)
         self.prices = Prices(database)
         self.costs = Costs(database)
+        self.gantt = Gantt(database)
         self.tokens = Tokens(database)
 
     @classmethod

@@ -52,7 +52,8 @@ class Task:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
-def _task(row: Row[Any]) -> Task:
+def task_of(row: Row[Any]) -> Task:
+    """From a row of its table."""
     values = dict(row._mapping)
     key = TaskKey(values.pop("job_id"), values.pop("task"))
     phase = values.pop("phase")
@@ -77,13 +78,13 @@ class Tasks:
             row = connection.execute(select(tasks).where(_is(key))).one_or_none()
         if row is None:
             raise NotFoundError(f"job {key.job_id!r} has no task {key.task!r}: see spotweave jobs")
-        return _task(row)
+        return task_of(row)
 
     def of_job(self, job_id: str) -> Sequence[Task]:
         """All of a job, in the order of its spec."""
         query = select(tasks).where(tasks.c.job_id == job_id).order_by(tasks.c.position)
         with self._database.read() as connection:
-            return [_task(row) for row in connection.execute(query)]
+            return [task_of(row) for row in connection.execute(query)]
 
     def live(self) -> Sequence[Task]:
         """All of live jobs, in the order of the jobs' submission and of the spec."""
@@ -94,7 +95,7 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [_task(row) for row in connection.execute(query)]
+            return [task_of(row) for row in connection.execute(query)]
 
     def begin(self, key: TaskKey, instances: Sequence[str], now_s: float) -> int:
         """An attempt on these instances. Returns its number; that never goes back. Raises NotFoundError."""

@@ -1,0 +1,1 @@
+"""The dashboard at `/`: one page without anything from elsewhere, and the one request that it makes."""

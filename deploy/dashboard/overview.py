@@ -1,0 +1,137 @@
+"""`GET /v1/overview`: one moment of the store, and the offers of the scheduler's latest pass."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from deploy.billing import Bill
+from deploy.dashboard.schemas import MAX_TEXT, DecisionLine, JobBar, LaneView, Overview, SpanView
+from deploy.model.jobs import JobState
+from deploy.server.context import Context, SchedulerView
+from deploy.server.views import CostView, EventView, InstanceView, OfferView
+from deploy.store.decisions import Mode
+from deploy.store.gantt import Sums
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+from deploy.store.tasks import Task
+
+LANES = 50
+"""Tasks of one job."""
+SPANS = 2000
+INSTANCES = 100
+OFFERS = 200
+DECISIONS = 25
+EVENTS = 60
+
+
+def overview(
+    context: Context, store: Store, scheduler: SchedulerView | None, mode: Mode | None, limit: int
+) -> Overview:
+    """What the dashboard shows.
+
+    Args:
+        context: of the service.
+        store: that is shown.
+        scheduler: None: there is none in this process.
+        mode: of that scheduler; None: of the latest decision.
+        limit: jobs of each group (running, waiting, ended).
+    """
+    now_s = context.clock.now()
+    with store.snapshot():
+        jobs = _jobs(store, limit)
+        decisions = store.decisions.latest(DECISIONS)
+        used = store.instances.used()
+        offers = [] if scheduler is None else _offers(scheduler, used)
+        federated = context.deciders.federated
+        return Overview(
+            time_s=now_s,
+            deployment=store.deployment_id,
+            policy=context.deciders.market.policy.name,
+            federated_policy=None if federated is None else federated.policy.name,
+            mode=decisions[0].mode if mode is None and decisions else mode,
+            scheduler=scheduler is not None,
+            last_pass_s=None if scheduler is None else scheduler.last_pass_s(),
+            pass_within_s=context.settings.pass_within_s,
+            counts=store.jobs.counts(),
+            cost=CostView.of(store.costs.total(now_s)),
+            jobs=_bars(store, jobs, now_s),
+            instances_live=sum(used.values()),
+            instances=[InstanceView.of(one) for one in store.instances.newest_live(INSTANCES)],
+            offers_known=len(offers),
+            offers=offers[:OFFERS],
+            decisions=[DecisionLine.of(one) for one in decisions],
+            events=[EventView.of(one) for one in reversed(store.events.latest(EVENTS))],
+        )
+
+
+def _jobs(store: Store, limit: int) -> list[Job]:
+    running = store.gantt.jobs(JobState.RUNNING, limit)
+    waiting = store.gantt.jobs(JobState.PENDING, limit)
+    ended = [job for state in JobState if not state.live for job in store.gantt.jobs(state, limit)]
+    ended.sort(key=lambda job: (job.submitted_s, job.job_id), reverse=True)
+    return [*running, *waiting, *ended[:limit]]
+
+
+def _bars(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobBar]:
+    ids = [job.job_id for job in jobs]
+    sums, costs = store.gantt.sums(ids), store.gantt.costs(ids, now_s)
+    tasks = store.gantt.lanes(ids, LANES)
+    spans: defaultdict[tuple[str, str], list[SpanView]] = defaultdict(list)
+    for span in store.gantt.spans(ids, LANES, SPANS):
+        spans[span.key].append(SpanView.of(span))
+    return [
+        _bar(
+            job,
+            sums[job.job_id],
+            costs.get(job.job_id, Bill()),
+            [_lane(task, spans[task.key], now_s) for task in tasks[job.job_id]],
+        )
+        for job in jobs
+    ]
+
+
+def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView]) -> JobBar:
+    within_s: float | None = getattr(job.spec.work, "deadline_s", None)
+    return JobBar(
+        job_id=job.job_id,
+        name=job.spec.name,
+        kind=job.spec.work.kind,
+        state=job.state,
+        submitter=job.submitter,
+        submitted_s=job.submitted_s,
+        ended_s=job.ended_s,
+        deadline_s=None if within_s is None else job.submitted_s + within_s,
+        progress=1.0 if job.state is JobState.SUCCEEDED else sums.progress,
+        misses=sums.misses,
+        interruptions=sum(len(span.interruptions) for lane in lanes for span in lane.spans),
+        reason=job.reason[:MAX_TEXT],
+        cost=CostView.of(cost),
+        tasks=sums.tasks,
+        lanes=lanes,
+    )
+
+
+def _lane(task: Task, spans: list[SpanView], now_s: float) -> LaneView:
+    return LaneView(
+        task=task.key.task,
+        attempt=task.attempt,
+        phase=task.phase,
+        progress=task.progress,
+        executions_done=task.executions_done,
+        waiting_since_s=task.waiting_since_s,
+        not_before_s=task.not_before_s if task.not_before_s > now_s else None,
+        message=task.message[:MAX_TEXT],
+        spans=spans,
+    )
+
+
+def _offers(scheduler: SchedulerView, used: Mapping[str, int]) -> list[OfferView]:
+    offers = [
+        OfferView(
+            **{name: value for name, value in vars(one).items() if name in OfferView.model_fields},
+            used=used.get(one.offer_id, 0),
+        )
+        for one in scheduler.offers()
+    ]
+    return sorted(offers, key=lambda one: (not one.used, not one.available, one.price_usd_hour, one.offer_id))

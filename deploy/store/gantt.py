@@ -1,0 +1,178 @@
+"""What a Gantt chart of jobs shows: the lanes of their tasks, and the instances these had over time.
+
+All of it reads, with limits, and finds its rows by indices: it is asked for every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, select
+
+from deploy.billing import Bill, bill
+from deploy.model.instances import Market
+from deploy.model.jobs import JobState, TaskKey
+from deploy.store import charging
+from deploy.store.database import Database
+from deploy.store.instances import LIVE
+from deploy.store.jobs import Job, job_of
+from deploy.store.schema import charges, instances, jobs, tasks
+from deploy.store.tasks import Task, task_of
+
+
+@dataclass(frozen=True)
+class Span:
+    """The instances of one attempt at a task, from the request until the last of them ended.
+
+    Attributes:
+        key: the task.
+        offer_id: what they are.
+        market: how they are rented.
+        instances: how many.
+        usd_hour: of all of them, at the prices of the request.
+        requested_s: epoch seconds.
+        launched_s: of the first of them; None if none was.
+        ready_s: when all were; None before.
+        ended_s: None while one of them lives.
+        notice_s: when the provider said it will end the first of them; None without notice.
+        interruptions: when the provider ended any of them, each moment once, rising.
+    """
+
+    key: TaskKey
+    offer_id: str
+    market: Market
+    instances: int
+    usd_hour: float
+    requested_s: float
+    launched_s: float | None
+    ready_s: float | None
+    ended_s: float | None
+    notice_s: float | None
+    interruptions: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of all tasks of a job.
+
+    Attributes:
+        tasks: how many.
+        progress: their mean share that is done.
+        misses: batch deadlines missed.
+    """
+
+    tasks: int
+    progress: float
+    misses: int
+
+
+class Gantt:
+    """The chart of a store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def jobs(self, state: JobState, limit: int) -> Sequence[Job]:
+        """In a state: waiting ones from the oldest on, which is next; others from the newest on."""
+        at = jobs.c.submitted_s
+        order = (at, jobs.c.job_id) if state is JobState.PENDING else (at.desc(), jobs.c.job_id.desc())
+        query = select(jobs).where(jobs.c.state == state.value).order_by(*order).limit(limit)
+        with self._database.read() as connection:
+            return [job_of(row) for row in connection.execute(query)]
+
+    def sums(self, job_ids: Collection[str]) -> Mapping[str, Sums]:
+        """By job."""
+        query = (
+            select(tasks.c.job_id, func.count(), func.avg(tasks.c.progress), func.sum(tasks.c.misses))
+            .where(tasks.c.job_id.in_(job_ids))
+            .group_by(tasks.c.job_id)
+        )
+        with self._database.read() as connection:
+            return {
+                job_id: Sums(count, float(progress), int(misses))
+                for job_id, count, progress, misses in connection.execute(query)
+            }
+
+    def lanes(self, job_ids: Collection[str], each: int) -> Mapping[str, Sequence[Task]]:
+        """The first `each` tasks of every job, in the order of its spec."""
+        query = select(tasks).where(_among(job_ids, each)).order_by(tasks.c.job_id, tasks.c.position)
+        found: defaultdict[str, list[Task]] = defaultdict(list)
+        with self._database.read() as connection:
+            for row in connection.execute(query):
+                found[row.job_id].append(task_of(row))
+        return found
+
+    def spans(self, job_ids: Collection[str], each: int, limit: int) -> Sequence[Span]:
+        """The latest `limit` spans of the first `each` tasks of these jobs, the oldest of them first.
+
+        All instances of an attempt are asked for at one moment and of one offer: so they belong together.
+        """
+        one = (instances.c.job_id, instances.c.task, instances.c.offer_id, instances.c.requested_s)
+        rows = self._of_lanes(
+            select(
+                *one,
+                func.min(instances.c.offer["market"].as_string()).label("market"),
+                func.sum(instances.c.offer["price_usd_hour"].as_float()).label("usd_hour"),
+                func.count().label("instances"),
+                func.min(instances.c.launched_s).label("launched_s"),
+                func.count(instances.c.ready_s).label("ready"),
+                func.max(instances.c.ready_s).label("ready_s"),
+                func.count(instances.c.ended_s).label("ended"),
+                func.max(instances.c.ended_s).label("ended_s"),
+                func.min(instances.c.notice_s).label("notice_s"),
+            ),
+            job_ids,
+            each,
+        ).group_by(*one)
+        taken = self._of_lanes(select(*one, instances.c.ended_s), job_ids, each)
+        taken = taken.where(instances.c.by_provider, instances.c.ended_s.is_not(None)).distinct()
+        interruptions: defaultdict[tuple[Any, ...], list[float]] = defaultdict(list)
+        with self._database.snapshot() as connection:
+            latest = rows.order_by(instances.c.requested_s.desc()).limit(limit)
+            found = connection.execute(latest).all()[::-1]
+            for *which, ended_s in connection.execute(
+                taken.order_by(instances.c.ended_s.desc()).limit(limit)
+            ):
+                interruptions[tuple(which)].append(ended_s)
+        return [
+            Span(
+                key=TaskKey(row.job_id, row.task),
+                offer_id=row.offer_id,
+                market=row.market,
+                instances=row.instances,
+                usd_hour=row.usd_hour,
+                requested_s=row.requested_s,
+                launched_s=row.launched_s,
+                ready_s=row.ready_s if row.ready == row.instances else None,
+                ended_s=row.ended_s if row.ended == row.instances else None,
+                notice_s=row.notice_s,
+                interruptions=tuple(
+                    sorted(interruptions[row.job_id, row.task, row.offer_id, row.requested_s])
+                ),
+            )
+            for row in found
+        ]
+
+    def costs(self, job_ids: Collection[str], now_s: float) -> Mapping[str, Bill]:
+        """What each of these jobs has cost so far."""
+        sums = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
+        ended = select(charges.c.job_id, *sums).where(charges.c.job_id.in_(job_ids))
+        running = select(instances).where(instances.c.job_id.in_(job_ids), instances.c.state.in_(LIVE))
+        found: defaultdict[str, Bill] = defaultdict(Bill)
+        with self._database.snapshot() as connection:
+            for job_id, *amounts in connection.execute(ended.group_by(charges.c.job_id)):
+                found[job_id] = Bill(*(int(amount) for amount in amounts))
+            for one in charging.rented(connection, running):
+                found[one.job_id] += bill(one.usage, now_s)
+        return found
+
+    def _of_lanes(self, query: Select[Any], job_ids: Collection[str], each: int) -> Select[Any]:
+        same = (tasks.c.job_id == instances.c.job_id) & (tasks.c.task == instances.c.task)
+        return query.join(tasks, same).where(instances.c.job_id.in_(job_ids), _among(job_ids, each))
+
+
+def _among(job_ids: Collection[str], each: int) -> ColumnElement[bool]:
+    return tasks.c.job_id.in_(job_ids) & (tasks.c.position < each)
