@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from sqlalchemy import func, select
@@ -13,8 +13,10 @@ from deploy.model.instances import InstanceState
 from deploy.store import charging
 from deploy.store.database import Database
 from deploy.store.schema import charges, instances
+from deploy.store.values import portions
 
 _GONE = InstanceState.TERMINATED.value
+_SUMS = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
 _RUNNING = select(instances).where(instances.c.state != _GONE)
 
 
@@ -41,20 +43,31 @@ class Costs:
 
     def of_job(self, job_id: str, now_s: float) -> Bill:
         """All instances of one job."""
+        return self.of_jobs([job_id], now_s)[job_id]
+
+    def of_jobs(self, job_ids: Collection[str], now_s: float) -> Mapping[str, Bill]:
+        """All instances of each of these jobs."""
+        bills = dict.fromkeys(job_ids, Bill())
         with self._database.snapshot() as connection:
-            query = select(charges.c.seconds, charges.c.cost, charges.c.on_demand)
-            ended = [Bill(*row) for row in connection.execute(query.where(charges.c.job_id == job_id))]
-            running = charging.rented(connection, _RUNNING.where(instances.c.job_id == job_id))
-        return sum((bill(one.usage, now_s) for one in running), sum(ended, Bill()))
+            for some in portions(bills):
+                ended = (
+                    select(charges.c.job_id, *_SUMS)
+                    .where(charges.c.job_id.in_(some))
+                    .group_by(charges.c.job_id)
+                )
+                for job_id, *amounts in connection.execute(ended):
+                    # PostgreSQL adds 64-bit integers up to a NUMERIC.
+                    bills[job_id] += Bill(*(int(amount) for amount in amounts))
+                for one in charging.rented(connection, _RUNNING.where(instances.c.job_id.in_(some))):
+                    bills[one.job_id] += bill(one.usage, now_s)
+        return bills
 
     def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
         """Everything, listed by job, zone, market or day, in the order of its keys."""
         column = charges.c["job_id" if grouping is Grouping.JOB else grouping.value]
-        sums = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
         groups: defaultdict[str, Bill] = defaultdict(Bill)
         with self._database.snapshot() as connection:
-            for name, *amounts in connection.execute(select(column, *sums).group_by(column)):
-                # PostgreSQL adds 64-bit integers up to a NUMERIC.
+            for name, *amounts in connection.execute(select(column, *_SUMS).group_by(column)):
                 groups[name] = Bill(*(int(amount) for amount in amounts))
             running = charging.rented(connection, _RUNNING)
         for one in running:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Row, func, insert, select, update
@@ -16,6 +16,7 @@ from deploy.store import charging
 from deploy.store.database import Database
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import instances
+from deploy.store.values import portions
 
 _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value
@@ -138,13 +139,27 @@ class Instances:
 
     def live(self) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests."""
+        return self.in_states([state for state in InstanceState if state.live])
+
+    def in_states(self, states: Collection[InstanceState]) -> Sequence[Instance]:
+        """All in one of these states, in the order of their requests."""
         query = (
             select(instances)
-            .where(instances.c.state != _GONE)
+            .where(instances.c.state.in_([state.value for state in states]))
             .order_by(instances.c.requested_s, instances.c.instance_id)
         )
         with self._database.read() as connection:
             return [self._instance(row) for row in connection.execute(query)]
+
+    def named(self, names: Collection[str]) -> Mapping[str, Instance]:
+        """These, by their ids; what there is not is left out."""
+        found = {}
+        with self._database.read() as connection:
+            for some in portions(names):
+                query = select(instances).where(instances.c.instance_id.in_(some))
+                for row in connection.execute(query):
+                    found[row.instance_id] = self._instance(row)
+        return found
 
     def newest_live(self, limit: int) -> Sequence[Instance]:
         """At most so many of those that exist, or may, the newest first."""
@@ -196,7 +211,10 @@ class Instances:
         Raises:
             NotFoundError: if there is no such instance.
         """
-        known = self.get(instance_id)
+        return self.told(self.get(instance_id), report, now_s)
+
+    def told(self, known: Instance, report: InstanceReport, now_s: float) -> Instance:
+        """As `report`, of an instance as it was read in this transaction; what is not new is not written."""
         told = report.state
         if told is InstanceState.RUNNING and known.ready_s is None:
             told = InstanceState.LAUNCHING
@@ -205,9 +223,9 @@ class Instances:
         if state is InstanceState.TERMINATED:
             ended = report.ended_s if report.ended_s is not None else known.ended_s
             ended = max(report.launched_s, now_s if ended is None else ended)
-        values: dict[str, object] = {
+        values: dict[str, Any] = {
             "provider_id": report.instance_id,
-            "state": state.value,
+            "state": state,
             "address": report.address or known.address,
             "port": report.node_port or known.port,
             "launched_s": report.launched_s,
@@ -216,17 +234,19 @@ class Instances:
             "notice_s": known.notice_s if report.notice_s is None else report.notice_s,
             "rebalance": report.rebalance or known.rebalance,
         }
-        self._write(instance_id, values)
-        now_known = self.get(instance_id)
+        now_known = replace(known, **values)
+        if now_known == known:
+            return known
+        self._write(known.instance_id, {**values, "state": state.value})
         if known.launched_s != report.launched_s:
-            charging.open_segments(self._database.writing, instance_id, now_known.offer, report.launched_s)
+            charging.open_segments(self._database.writing, known.instance_id, known.offer, report.launched_s)
         bill_changed = (known.launched_s, known.ended_s, known.by_provider) != (
             now_known.launched_s,
             now_known.ended_s,
             now_known.by_provider,
         )
         if ended is not None and bill_changed:
-            charging.write_charges(self._database.writing, instance_id)
+            charging.write_charges(self._database.writing, known.instance_id)
         return now_known
 
     def ready(self, instance_id: str, now_s: float) -> bool:

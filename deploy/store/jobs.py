@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +13,7 @@ from deploy.model.jobs import JobSpec, JobState
 from deploy.store.database import Database
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import jobs, tasks
-from deploy.store.values import plain
+from deploy.store.values import plain, portions
 
 LIVE = tuple(state.value for state in JobState if state.live)
 _ENDED = tuple(state.value for state in JobState if not state.live)
@@ -138,6 +138,15 @@ class Jobs:
         query = select(jobs).where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query)]
+
+    def named(self, names: Collection[str]) -> Mapping[str, Job]:
+        """These, by their ids; what there is not is left out."""
+        found = {}
+        with self._database.read() as connection:
+            for some in portions(names):
+                for row in connection.execute(select(jobs).where(jobs.c.job_id.in_(some))):
+                    found[row.job_id] = job_of(row)
+        return found
 
     def latest(self, limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
         """The latest `limit` submitted ones (in these states), the newest first."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, select, update
+from sqlalchemy import ColumnElement, Row, bindparam, select, update
 
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Phase, TaskReport
@@ -52,6 +52,21 @@ class Task:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
+class Waiting(NamedTuple):
+    """A task that waits for a place: as little as it takes to choose among ten thousand.
+
+    Attributes:
+        job_id, task: its key.
+        saved: share of the work that is done.
+        not_before_s: as in `Task`.
+    """
+
+    job_id: str
+    task: str
+    saved: float
+    not_before_s: float
+
+
 def task_of(row: Row[Any]) -> Task:
     """From a row of its table."""
     values = dict(row._mapping)
@@ -64,6 +79,43 @@ def task_of(row: Row[Any]) -> Task:
 
 def _is(key: TaskKey) -> ColumnElement[bool]:
     return (tasks.c.job_id == key.job_id) & (tasks.c.task == key.task)
+
+
+_REPORTED = (
+    "phase",
+    "progress",
+    "saved",
+    "misses",
+    "executions_done",
+    "last_execution_s",
+    "round_left_s",
+    "message",
+    "details",
+    "reported_s",
+)
+# SQLAlchemy keeps the columns' own names for itself in an UPDATE of many rows.
+_REPORT = (
+    update(tasks)
+    .where(tasks.c.job_id == bindparam("of_job"), tasks.c.task == bindparam("of_task"))
+    .values({name: bindparam(f"to_{name}", type_=tasks.c[name].type) for name in _REPORTED})
+)
+
+
+def _reported(report: TaskReport, now_s: float) -> dict[str, object]:
+    return {
+        "of_job": report.key.job_id,
+        "of_task": report.key.task,
+        "to_phase": report.phase.value,
+        "to_progress": report.progress,
+        "to_saved": report.saved,
+        "to_misses": report.misses,
+        "to_executions_done": report.executions_done,
+        "to_last_execution_s": report.last_execution_s,
+        "to_round_left_s": report.round_left_s,
+        "to_message": plain(report.message),
+        "to_details": {plain(name): plain(value) for name, value in report.details.items()},
+        "to_reported_s": now_s,
+    }
 
 
 class Tasks:
@@ -97,6 +149,28 @@ class Tasks:
         with self._database.read() as connection:
             return [task_of(row) for row in connection.execute(query)]
 
+    def placed(self) -> Sequence[Task]:
+        """Those of `live` that have an attempt, whatever its phase."""
+        query = (
+            select(tasks)
+            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_not(None))
+            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
+        )
+        with self._database.read() as connection:
+            return [task_of(row) for row in connection.execute(query)]
+
+    def waiting(self) -> Sequence[Waiting]:
+        """Those of `live` that wait for a place, in the same order."""
+        query = (
+            select(tasks.c.job_id, tasks.c.task, tasks.c.saved, tasks.c.not_before_s)
+            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_(None))
+            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
+        )
+        with self._database.read() as connection:
+            return [Waiting(*row) for row in connection.execute(query)]
+
     def begin(self, key: TaskKey, instances: Sequence[str], now_s: float) -> int:
         """An attempt on these instances. Returns its number; that never goes back. Raises NotFoundError."""
         attempt = self.get(key).attempt + 1
@@ -124,23 +198,28 @@ class Tasks:
         Raises:
             NotFoundError: if there is no such task.
         """
-        task = self.get(report.key)
-        if report.attempt != task.attempt or task.phase is None or task.phase.ended:
-            return False
-        self._write(
-            report.key,
-            phase=report.phase.value,
-            progress=report.progress,
-            saved=report.saved,
-            misses=report.misses,
-            executions_done=report.executions_done,
-            last_execution_s=report.last_execution_s,
-            round_left_s=report.round_left_s,
-            message=plain(report.message),
-            details={plain(name): plain(value) for name, value in report.details.items()},
-            reported_s=now_s,
-        )
-        return True
+        return bool(self._report([(self.get(report.key), report)], now_s))
+
+    def report_all(self, reports: Iterable[TaskReport], now_s: float) -> Sequence[tuple[Task, TaskReport]]:
+        """Keep what runners say of many tasks at once.
+
+        Returns:
+            Those that were kept (see `report`), each with the task as it was before.
+        """
+        known = {task.key: task for task in self.placed()}
+        return self._report([(known[one.key], one) for one in reports if one.key in known], now_s)
+
+    def _report(
+        self, pairs: Iterable[tuple[Task, TaskReport]], now_s: float
+    ) -> Sequence[tuple[Task, TaskReport]]:
+        kept = [
+            (task, report)
+            for task, report in pairs
+            if report.attempt == task.attempt and task.phase is not None and not task.phase.ended
+        ]
+        if kept:
+            self._database.writing.execute(_REPORT, [_reported(report, now_s) for _, report in kept])
+        return kept
 
     def requeue(self, key: TaskKey, now_s: float, *, lost: bool, not_before_s: float = 0.0) -> int:
         """The attempt is over, or never began: the task waits for a place again, from what was saved.

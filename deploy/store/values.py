@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json] | None"
 """Anything that JSON can hold; NaN and infinity it cannot."""
 
 MAX_TEXT = 4_000
+_PORTION = 10_000
+"""Names in one IN (...); both databases take at least three times as many parameters."""
+
+
+def portions(names: Collection[str]) -> Iterator[list[str]]:
+    """The names in lists that one statement can hold."""
+    rest = iter(names)
+    while some := list(islice(rest, _PORTION)):
+        yield some
 
 
 def plain(text: str) -> str:
