@@ -54,6 +54,7 @@ class SimulatedOffer:
 class _Machine:
     report: InstanceReport
     ready_s: float
+    speed: float
 
 
 @dataclass
@@ -64,10 +65,18 @@ class _Work:
     machines: tuple[str, ...]
     began_s: float
     saved_before: float
+    share_per_s: float
     stopped: bool = False
     lost: bool = False
     failed: bool = False
     done_s: float | None = None
+
+    @property
+    def active(self) -> bool:
+        return not (self.stopped or self.lost or self.failed or self.done_s is not None)
+
+    def progress(self, now_s: float) -> float:
+        return self.saved_before + max(0.0, now_s - self.began_s) * self.share_per_s
 
 
 @dataclass
@@ -89,6 +98,12 @@ class SimulatedCloud:
     works: dict[str, _Work] = field(default_factory=dict)
     saved: dict[TaskKey, float] = field(default_factory=dict)
     launches: int = 0
+    _by_token: dict[str, str] = field(default_factory=dict)
+    _by_own_id: dict[str, str] = field(default_factory=dict)
+    _live: dict[str, _Machine] = field(default_factory=dict)
+    _shown: dict[str, _Machine] = field(default_factory=dict)
+    _active: dict[TaskKey, _Work] = field(default_factory=dict)
+    _settled_s: float | None = None
 
     def offer(self, offer_id: str) -> SimulatedOffer:
         """By id."""
@@ -98,44 +113,57 @@ class SimulatedCloud:
         """Provider ids of machines that run (on an offer)."""
         return [
             name
-            for name, machine in self.machines.items()
-            if machine.report.state is not InstanceState.TERMINATED
-            and (offer_id is None or machine.report.offer_id == offer_id)
+            for name, machine in self._live.items()
+            if offer_id is None or machine.report.offer_id == offer_id
         ]
+
+    def state_of(self, client_token: str) -> InstanceState | None:
+        """What the machine with this token does now; None if there is none."""
+        self.settle()
+        name = self._by_token.get(client_token)
+        return None if name is None else self.machines[name].report.state
 
     def kill(self, name: str, *, by_provider: bool) -> None:
         """A machine ends now."""
-        machine = self.machines[name]
-        if machine.report.state is not InstanceState.TERMINATED:
+        machine = self._live.pop(name, None)
+        if machine is not None:
             machine.report = replace(
                 machine.report,
                 state=InstanceState.TERMINATED,
                 ended_s=self.clock.now(),
                 by_provider=by_provider,
             )
+            self._settled_s = None
+
+    def notice(self, name: str, ends_s: float) -> None:
+        """The provider says that it will end a machine at that time, and does."""
+        machine = self._live[name]
+        machine.report = replace(machine.report, notice_s=ends_s)
 
     def settle(self) -> None:
         """Interrupt what has lost its capacity; end work whose machines are gone, or that is done."""
         now_s = self.clock.now()
-        for name in self.live():
-            machine = self.machines[name]
-            if not self.offer(machine.report.offer_id).available(now_s):
+        if now_s == self._settled_s:
+            return
+        down = {item.offer.offer_id for item in self.offers if not item.available(now_s)}
+        for name, machine in list(self._live.items()):
+            report = machine.report
+            if report.offer_id in down or (report.notice_s is not None and report.notice_s <= now_s):
                 self.kill(name, by_provider=True)
-            elif machine.report.state is InstanceState.LAUNCHING and machine.ready_s <= now_s:
-                machine.report = replace(machine.report, state=InstanceState.RUNNING)
-        for work in self.works.values():
+            elif report.state is InstanceState.LAUNCHING and machine.ready_s <= now_s:
+                machine.report = replace(report, state=InstanceState.RUNNING)
+        for work in list(self._active.values()):
             self._settle_work(work, now_s)
+        self._settled_s = now_s
 
     def _settle_work(self, work: _Work, now_s: float) -> None:
-        if work.stopped or work.lost or work.failed or work.done_s is not None:
-            return
         dead = [
             self.machines[name].report.ended_s
             for name in work.machines
             if self.machines[name].report.state is InstanceState.TERMINATED
         ]
         until_s = min([now_s, *(ended_s for ended_s in dead if ended_s is not None)])
-        progress = self._progress(work, until_s)
+        progress = work.progress(until_s)
         key, name = work.assignment.key, work.assignment.spec.name
         if progress >= 1.0 and self.fails.get(name, 0) > 0:
             self.fails[name] -= 1
@@ -147,15 +175,13 @@ class SimulatedCloud:
         elif dead:
             work.lost = True
             self._save(work, until_s)
-
-    def _progress(self, work: _Work, now_s: float) -> float:
-        speed = self.offer(self.machines[work.machines[0]].report.offer_id).offer.speed
-        return work.saved_before + max(0.0, now_s - work.began_s) * speed / work_s(work.assignment.spec)
+        if not work.active:
+            del self._active[key]
 
     def _save(self, work: _Work, until_s: float) -> None:
         """What the latest periodic checkpoint holds."""
         whole_s = (until_s - work.began_s) // CHECKPOINT_S * CHECKPOINT_S
-        self.saved[work.assignment.key] = min(0.99, self._progress(work, work.began_s + whole_s))
+        self.saved[work.assignment.key] = min(0.99, work.progress(work.began_s + whole_s))
 
 
 def work_s(spec: JobSpec) -> float:
@@ -190,9 +216,9 @@ class SimulatedProvider:
     def launch(self, request: LaunchRequest) -> InstanceReport:
         """Rent a machine, once for each token."""
         self.cloud.settle()
-        for machine in self.cloud.machines.values():
-            if machine.report.client_token == request.client_token:
-                return machine.report
+        earlier = self.cloud._by_token.get(request.client_token)
+        if earlier is not None:
+            return self.cloud.machines[earlier].report
         item, now_s = self.cloud.offer(request.offer_id), self.cloud.clock.now()
         if not item.available(now_s):
             raise CapacityError(f"no capacity on {request.offer_id}")
@@ -210,19 +236,23 @@ class SimulatedProvider:
             launched_s=now_s,
             tags={"deployment": request.deployment, "job_id": request.job_id, "task": request.task},
         )
-        self.cloud.machines[name] = _Machine(report, now_s + item.offer.launch_s)
+        own_id = request.client_token.removeprefix(f"{request.deployment}-")
+        machine = _Machine(report, now_s + item.offer.launch_s, item.offer.speed)
+        for shelf in (self.cloud.machines, self.cloud._live, self.cloud._shown):
+            shelf[name] = machine
+        self.cloud._by_token[request.client_token] = name
+        self.cloud._by_own_id[own_id] = name
         return report
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """All machines of a deployment."""
         self.cloud.settle()
         now_s = self.cloud.clock.now()
-        return [
-            machine.report
-            for machine in self.cloud.machines.values()
-            if machine.report.tags["deployment"] == deployment
-            and (machine.report.ended_s is None or now_s - machine.report.ended_s < KEPT_S)
-        ]
+        shown = self.cloud._shown
+        for name, machine in list(shown.items()):
+            if machine.report.ended_s is not None and now_s - machine.report.ended_s >= KEPT_S:
+                del shown[name]
+        return [one.report for one in shown.values() if one.report.tags["deployment"] == deployment]
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End machines."""
@@ -254,17 +284,20 @@ class SimulatedRunner:
         self.cloud.settle()
         if assignment.attempt_id in self.cloud.works:
             return
-        for work in self.cloud.works.values():
-            if work.assignment.key == assignment.key:
-                work.stopped = True
-        by_token = {machine.report.client_token: name for name, machine in self.cloud.machines.items()}
-        machines = tuple(
-            name
-            for token, name in by_token.items()
-            if any(token.endswith(node.instance_id) for node in assignment.nodes)
+        earlier = self.cloud._active.get(assignment.key)
+        if earlier is not None:
+            earlier.stopped = True
+        machines = tuple(self.cloud._by_own_id[node.instance_id] for node in assignment.nodes)
+        speed = self.cloud.machines[machines[0]].speed
+        work = _Work(
+            assignment,
+            machines,
+            self.cloud.clock.now(),
+            self.cloud.saved.get(assignment.key, 0.0),
+            speed / work_s(assignment.spec),
         )
-        saved = self.cloud.saved.get(assignment.key, 0.0)
-        self.cloud.works[assignment.attempt_id] = _Work(assignment, machines, self.cloud.clock.now(), saved)
+        self.cloud.works[assignment.attempt_id] = self.cloud._active[assignment.key] = work
+        self.cloud._settled_s = None
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """How the attempts are."""
@@ -281,7 +314,7 @@ class SimulatedRunner:
         elif work.done_s is not None:
             phase, message, progress = Phase.SUCCEEDED, "", 1.0
         else:
-            progress = min(0.999, self.cloud._progress(work, self.cloud.clock.now()))
+            progress = min(0.999, work.progress(self.cloud.clock.now()))
             phase, message = Phase.RUNNING, ""
         return TaskReport(assignment.key, assignment.attempt, phase, progress, saved, message)
 
@@ -289,16 +322,17 @@ class SimulatedRunner:
         """Save what has been done."""
         self.cloud.settle()
         work = self.cloud.works.get(assignment.attempt_id)
-        if work is not None and not (work.stopped or work.lost or work.failed or work.done_s is not None):
-            self.cloud.saved[assignment.key] = min(0.99, self.cloud._progress(work, self.cloud.clock.now()))
+        if work is not None and work.active:
+            self.cloud.saved[assignment.key] = min(0.99, work.progress(self.cloud.clock.now()))
 
     def stop(self, assignment: Assignment) -> None:
         """End an attempt; what its latest checkpoint holds is kept."""
         self.cloud.settle()
         work = self.cloud.works.get(assignment.attempt_id)
-        if work is not None and not (work.stopped or work.lost or work.failed or work.done_s is not None):
+        if work is not None and work.active:
             self.cloud._save(work, self.cloud.clock.now())
             work.stopped = True
+            del self.cloud._active[assignment.key]
 
     def forget(self, job_id: str) -> None:
         """Nothing is kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.giving_up import requeue
+from deploy.scheduler.giving_up import attempt_id, requeue
 from deploy.scheduler.observing import assignment_of
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
@@ -57,11 +57,22 @@ class Actions:
 
     def act(self, now_s: float) -> None:
         """Everything that is due; what fails waits longer each time."""
-        for intent in self._store.intents.due(now_s):
-            try:
-                self._handlers[intent.kind](intent, now_s)
-            except (ProviderError, RunnerError) as error:
-                self._later(intent, str(error), now_s)
+        # Starts wait for nodes, however many of them: they come last, so that nothing waits behind them.
+        starts = (IntentKind.START,)
+        others = tuple(kind for kind in IntentKind if kind not in starts)
+        for intent in self._store.intents.due(now_s, kinds=others):
+            self._try(intent, now_s)
+        due = self._store.intents.due(now_s, kinds=starts)
+        waiting = self._await_nodes(due, now_s)
+        for intent in due:
+            if intent.intent_id not in waiting:
+                self._try(intent, now_s)
+
+    def _try(self, intent: Intent, now_s: float) -> None:
+        try:
+            self._handlers[intent.kind](intent, now_s)
+        except (ProviderError, RunnerError) as error:
+            self._later(intent, str(error), now_s)
 
     def _later(self, intent: Intent, error: str, now_s: float) -> None:
         wait_s = self._settings.back_off(intent.attempts + 1)
@@ -153,13 +164,10 @@ class Actions:
         if stale or not job.state.live:
             self._done(intent, now_s)
             return
-        instances = [self._store.instances.get(name) for name in task.instances]
-        if any(instance.state is not InstanceState.RUNNING for instance in instances):
-            self._await_nodes(intent, task, instances, now_s)
-            return
+        instances = self._store.instances.named(task.instances)
         runner = self._runners[job.spec.work.kind]
         try:
-            runner.ensure(assignment_of(self._store, job, task))
+            runner.ensure(assignment_of(job, task, instances))
         except RunnerError as error:
             if intent.attempts + 1 < MAX_STARTS:
                 raise
@@ -170,12 +178,26 @@ class Actions:
             data: dict[str, Json] = {"attempt": task.attempt, "instances": list(task.instances)}
             self._store.events.add("task.started", now_s, data, key=key, decision_id=intent.decision_id)
 
-    def _await_nodes(self, intent: Intent, task: Task, instances: list[Instance], now_s: float) -> None:
-        """Not all nodes are ready: wait, but not for ever."""
-        launched = [one.launched_s for one in instances if one.launched_s is not None]
-        if launched and now_s - min(launched) > self._settings.ready_within_s:
-            waited = now_s - min(launched)
-            self._give_up(intent, task, f"its nodes were not ready {waited:.0f} s after the launch", now_s)
+    def _await_nodes(self, intents: Sequence[Intent], now_s: float) -> set[int]:
+        """Those starts whose nodes are not all ready: they wait, but not for ever."""
+        with self._store.snapshot():
+            tasks = {attempt_id(task): task for task in self._store.tasks.placed()} if intents else {}
+            starting = {one.intent_id: (one, tasks[one.target]) for one in intents if one.target in tasks}
+            instances = self._store.instances.named(
+                {name for _, task in starting.values() for name in task.instances}
+            )
+        waiting = set()
+        for intent, task in starting.values():
+            nodes = [instances[name] for name in task.instances]
+            if task.phase is not Phase.STARTING or all(one.state is InstanceState.RUNNING for one in nodes):
+                continue
+            waiting.add(intent.intent_id)
+            launched_s = min((one.launched_s for one in nodes if one.launched_s is not None), default=now_s)
+            waited_s = now_s - launched_s
+            if waited_s > self._settings.ready_within_s:
+                reason = f"its nodes were not ready {waited_s:.0f} s after the launch"
+                self._give_up(intent, task, reason, now_s)
+        return waiting
 
     def _give_up(self, intent: Intent, task: Task, reason: str, now_s: float) -> None:
         with self._store.transaction():
@@ -209,7 +231,7 @@ class Actions:
         if task.attempt == intent.payload["attempt"] and task.instances:
             names = task.instances
         then = replace(task, attempt=int(intent.payload["attempt"]), instances=names)
-        return assignment_of(self._store, job, then)
+        return assignment_of(job, then, self._store.instances.named(names))
 
 
 def _key(payload: Mapping[str, Any]) -> TaskKey:

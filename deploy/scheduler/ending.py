@@ -10,11 +10,14 @@ from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.scheduler.giving_up import attempt_id, end, requeue, take_off
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task
 from deploy.store.values import Json
+
+_SWEPT = tuple(state for state in InstanceState if state.live and state is not InstanceState.STOPPING)
 
 
 class Ending:
@@ -30,20 +33,27 @@ class Ending:
 
     def settle(self, now_s: float) -> None:
         """Everything that follows without a decision, each task in a transaction of its own."""
-        jobs = {job.job_id: job for job in self._store.jobs.live()}
         self._counted.clear()
-        for task in self._store.tasks.live():
-            with self._store.transaction():
-                self._settle_task(jobs[task.key.job_id], task, now_s)
-        for job in self._store.jobs.live():
-            with self._store.transaction():
-                self._settle_job(job, now_s)
+        with self._store.snapshot():
+            tasks = self._store.tasks.placed()
+            jobs = self._store.jobs.named({task.key.job_id for task in tasks})
+            instances = self._store.instances.named({name for task in tasks for name in task.instances})
+        noticed: set[str] = set()
+        for task in tasks:
+            states = {name: instances[name] for name in task.instances}
+            drains = {_drain_target(task, name) for name, one in states.items() if one.notice_s is not None}
+            noticed |= drains
+            gone = any(one.state is InstanceState.TERMINATED for one in states.values())
+            if gone or drains - self._drained or (task.phase is not None and task.phase.ended):
+                with self._store.transaction():
+                    self._settle_task(jobs[task.key.job_id], task, states, now_s)
+        self._drained &= noticed
+        self._settle_jobs(now_s)
         self._sweep(now_s)
 
-    def _settle_task(self, job: Job, task: Task, now_s: float) -> None:
-        if task.phase is None or task.phase is Phase.SUCCEEDED:
-            if task.phase is Phase.SUCCEEDED:
-                take_off(self._store, task, now_s)
+    def _settle_task(self, job: Job, task: Task, states: Mapping[str, Instance], now_s: float) -> None:
+        if task.phase is Phase.SUCCEEDED:
+            take_off(self._store, task, now_s)
             return
         if task.phase is Phase.FAILED:
             self._failed(job, task, now_s)
@@ -51,7 +61,6 @@ class Ending:
         if task.phase is Phase.LOST:
             self._lost(job, task, now_s, task.message or "the attempt was lost")
             return
-        states = {name: self._store.instances.get(name) for name in task.instances}
         gone = [name for name, instance in states.items() if instance.state is InstanceState.TERMINATED]
         if gone and (task.phase is Phase.STARTING or len(gone) == len(states)):
             by = "the provider" if any(states[name].by_provider for name in gone) else "its end"
@@ -67,7 +76,7 @@ class Ending:
         for name, notice_s in notices.items():
             if notice_s is None:
                 continue
-            target = f"{attempt_id(task)}:{name}"
+            target = _drain_target(task, name)
             if target in self._drained:
                 continue
             self._drained.add(target)
@@ -101,34 +110,50 @@ class Ending:
         if losses > self._settings.losses_most:
             self._end_job(job, JobState.FAILED, now_s, f"{losses} attempts in a row were lost: {reason}")
 
-    def _settle_job(self, job: Job, now_s: float) -> None:
-        tasks = self._store.tasks.of_job(job.job_id)
+    def _settle_jobs(self, now_s: float) -> None:
+        with self._store.snapshot():
+            tasks = self._store.tasks.placed()
+            jobs = self._store.jobs.named({task.key.job_id for task in tasks})
+            # What two more passes would cost must still be paid: ending takes a pass.
+            soon = self._store.costs.of_jobs(
+                [name for name, job in jobs.items() if job.spec.budget_usd is not None],
+                now_s + 2 * self._settings.period_s,
+            )
+        succeeded = {task.key.job_id for task in tasks if task.phase is Phase.SUCCEEDED}
+        for name, job in jobs.items():
+            budget = job.spec.budget_usd
+            if name in succeeded and self._is_done(job):
+                self._end_job(job, JobState.SUCCEEDED, now_s, "")
+            elif budget is not None and float(usd(soon[name].cost)) > budget:
+                self._end_job(job, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent")
+
+    def _is_done(self, job: Job) -> bool:
         # One client of a federated training says it for all: some may have been released in the last round.
         enough = any if isinstance(job.spec.work, Flower) else all
-        if enough(task.phase is Phase.SUCCEEDED for task in tasks):
-            self._end_job(job, JobState.SUCCEEDED, now_s, "")
-            return
-        budget = job.spec.budget_usd
-        if budget is None or not any(task.instances for task in tasks):
-            return
-        # What two more passes would cost must still be paid: ending takes a pass.
-        soon = self._store.costs.of_job(job.job_id, now_s + 2 * self._settings.period_s)
-        if float(usd(soon.cost)) > budget:
-            self._end_job(job, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent")
+        return enough(task.phase is Phase.SUCCEEDED for task in self._store.tasks.of_job(job.job_id))
 
     def _end_job(self, job: Job, state: JobState, now_s: float, reason: str) -> None:
-        if not self._store.jobs.set_state(job.job_id, state, now_s, reason):
-            return
-        for task in self._store.tasks.of_job(job.job_id):
-            take_off(self._store, task, now_s)
-        forget: dict[str, Json] = {"job_id": job.job_id, "forget": True}
-        self._store.intents.add(IntentKind.STOP, f"{job.job_id}:forget", forget, now_s)
-        self._store.events.add(f"job.{state}", now_s, {"reason": reason}, job_id=job.job_id)
+        with self._store.transaction():
+            if not self._store.jobs.set_state(job.job_id, state, now_s, reason):
+                return
+            for task in self._store.tasks.of_job(job.job_id):
+                take_off(self._store, task, now_s)
+            forget: dict[str, Json] = {"job_id": job.job_id, "forget": True}
+            self._store.intents.add(IntentKind.STOP, f"{job.job_id}:forget", forget, now_s)
+            self._store.events.add(f"job.{state}", now_s, {"reason": reason}, job_id=job.job_id)
 
     def _sweep(self, now_s: float) -> None:
         """Instances that no live task needs: of jobs that were cancelled, of attempts that were given up."""
-        needed = {name for task in self._store.tasks.live() for name in task.instances}
-        for instance in self._store.instances.live():
-            if instance.instance_id not in needed and instance.state is not InstanceState.STOPPING:
-                with self._store.transaction():
+        with self._store.snapshot():
+            live = self._store.instances.names(_SWEPT)
+            needed = {name for task in self._store.tasks.placed() for name in task.instances}
+            ending = self._store.intents.pending_targets(IntentKind.TERMINATE)
+        unneeded = live - needed - ending
+        if unneeded:
+            with self._store.transaction():
+                for instance in self._store.instances.named(sorted(unneeded)).values():
                     end(self._store, instance, now_s)
+
+
+def _drain_target(task: Task, name: str) -> str:
+    return f"{attempt_id(task)}:{name}"

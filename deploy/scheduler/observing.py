@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from deploy.model.instances import InstanceReport, InstanceState, Offer
-from deploy.model.tasks import Assignment, Node
+from deploy.model.tasks import Assignment, Node, TaskReport
 from deploy.providers.base import Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
+from deploy.scheduler.giving_up import attempt_id
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
@@ -44,7 +45,8 @@ class Observer:
         self._probe = probe
         self._settings = settings
         self._missing: Counter[str] = Counter()
-        self._orphans: Counter[str] = Counter()
+        self._orphans: dict[str, Counter[str]] = {}
+        """By provider: how often in a row it reported an instance that we do not know."""
         self.offers: list[Offer] = []
 
     def look(self, now_s: float) -> None:
@@ -66,12 +68,6 @@ class Observer:
             self._store.prices.record(found, now_s)
 
     def _look_at_instances(self, now_s: float) -> None:
-        known = {instance.client_token: instance for instance in self._store.instances.live()}
-        pending = {
-            intent.target
-            for intent in self._store.intents.pending()
-            if intent.kind in (IntentKind.LAUNCH, IntentKind.TERMINATE)
-        }
         for name, provider in self._providers.items():
             try:
                 reports = provider.describe(self._store.deployment_id)
@@ -79,103 +75,107 @@ class Observer:
                 log.warning("instances unknown", provider=name, error=str(error))
                 continue
             with self._store.transaction():
-                self._compare(name, provider, reports, known, pending, now_s)
+                strangers = self._compare(name, reports, now_s)
+            self._end_orphans(name, provider, strangers, now_s)
 
-    def _compare(
-        self,
-        name: str,
-        provider: Provider,
-        reports: Sequence[InstanceReport],
-        known: Mapping[str, Instance],
-        pending: set[str],
-        now_s: float,
-    ) -> None:
+    def _compare(self, name: str, reports: Sequence[InstanceReport], now_s: float) -> set[str]:
+        """Bring a provider's instances up to date. Returns its names of those that run and are not known."""
+        known = {
+            instance.client_token: instance
+            for instance in self._store.instances.live()
+            if instance.offer.provider == name
+        }
+        pending = self._store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.TERMINATE)
         seen: set[str] = set()
+        strangers: set[str] = set()
         for report in reports:
-            instance = known.get(report.client_token)
-            if instance is None:
-                self._unknown(name, provider, report, now_s)
+            before = known.get(report.client_token)
+            if before is None:
+                if report.state not in (InstanceState.TERMINATED, InstanceState.STOPPING):
+                    strangers.add(report.instance_id)
                 continue
-            seen.add(instance.instance_id)
-            self._missing.pop(instance.instance_id, None)
-            before = instance
-            after = self._store.instances.report(instance.instance_id, report, now_s)
+            seen.add(before.instance_id)
+            self._missing.pop(before.instance_id, None)
+            after = self._store.instances.told(before, report, now_s)
             if after.notice_s is not None and before.notice_s is None:
                 self._event("instance.noticed", after, now_s, {"ends_s": after.notice_s})
             if after.state is InstanceState.TERMINATED:
                 self._event("instance.ended", after, now_s, {"by_provider": after.by_provider})
         for instance in known.values():
-            if instance.offer.provider != name or instance.instance_id in seen:
+            if instance.instance_id in seen:
                 continue
             if instance.provider_id is None or instance.instance_id in pending:
                 continue  # it has not been launched yet, as far as we know
             self._missing[instance.instance_id] += 1
             if self._missing[instance.instance_id] >= self._settings.vanished_passes:
+                del self._missing[instance.instance_id]
                 self._store.instances.ended(instance.instance_id, now_s, by_provider=True)
                 self._event("instance.vanished", instance, now_s, {})
+        return strangers
 
-    def _unknown(self, name: str, provider: Provider, report: InstanceReport, now_s: float) -> None:
-        """An instance with our tag that the store does not hold as live."""
-        if report.state in (InstanceState.TERMINATED, InstanceState.STOPPING):
-            self._orphans.pop(report.instance_id, None)
-            return
-        self._orphans[report.instance_id] += 1
-        if self._orphans[report.instance_id] < 2:
-            return  # what is being written now may simply not be seen yet
-        try:
-            provider.terminate([report.instance_id])
-        except ProviderError as error:
-            log.warning("orphan not ended", provider=name, instance=report.instance_id, error=str(error))
-            return
-        self._store.events.add(
-            "instance.orphan_ended", now_s, {"provider": name, "provider_id": report.instance_id}
-        )
+    def _end_orphans(self, name: str, provider: Provider, strangers: set[str], now_s: float) -> None:
+        """End what has our tag and is not in the store, once it is seen twice in a row."""
+        before = self._orphans.get(name, Counter())
+        # What is being written now may simply not be seen yet.
+        self._orphans[name] = Counter({one: before[one] + 1 for one in strangers})
+        for provider_id in sorted(one for one in strangers if before[one]):
+            try:
+                provider.terminate([provider_id])
+            except ProviderError as error:
+                log.warning("orphan not ended", provider=name, instance=provider_id, error=str(error))
+                continue
+            with self._store.transaction():
+                data = {"provider": name, "provider_id": provider_id}
+                self._store.events.add("instance.orphan_ended", now_s, data)
 
     def _look_at_nodes(self, now_s: float) -> None:
-        for instance in self._store.instances.live():
-            if instance.state is not InstanceState.LAUNCHING or not instance.port:
-                continue
-            if self._probe(instance):
+        for instance in self._store.instances.in_states([InstanceState.LAUNCHING]):
+            if instance.port and self._probe(instance):
                 with self._store.transaction():
                     if self._store.instances.ready(instance.instance_id, now_s):
                         self._event("instance.ready", instance, now_s, {})
 
     def _look_at_tasks(self, now_s: float) -> None:
-        jobs = {job.job_id: job for job in self._store.jobs.live()}
-        # Of an attempt that no runner was told of yet there is nothing to ask.
-        untold = {
-            intent.target for intent in self._store.intents.pending() if intent.kind is IntentKind.START
-        }
-        by_kind: dict[str, list[Assignment]] = {}
-        for task in self._store.tasks.live():
-            if task.phase is None or task.phase.ended:
-                continue
-            assignment = assignment_of(self._store, jobs[task.key.job_id], task)
-            if assignment.attempt_id not in untold:
-                by_kind.setdefault(assignment.spec.work.kind, []).append(assignment)
-        for kind, assignments in by_kind.items():
+        reports: list[TaskReport] = []
+        for kind, assignments in self._attempts().items():
             try:
-                reports = self._runners[kind].reports(assignments)
+                reports += self._runners[kind].reports(assignments)
             except RunnerError as error:
                 log.warning("tasks unknown", kind=kind, error=str(error))
-                continue
-            with self._store.transaction():
-                for assignment, report in zip(assignments, reports, strict=True):
-                    before = self._store.tasks.get(assignment.key)
-                    kept = self._store.tasks.report(report, now_s)
-                    if kept and before.phase is not report.phase:
-                        data: dict[str, Json] = {"attempt": report.attempt, "message": report.message}
-                        self._store.events.add(f"task.{report.phase}", now_s, data, key=report.key)
+        if not reports:
+            return
+        with self._store.transaction():
+            for before, report in self._store.tasks.report_all(reports, now_s):
+                if before.phase is not report.phase:
+                    data: dict[str, Json] = {"attempt": report.attempt, "message": report.message}
+                    self._store.events.add(f"task.{report.phase}", now_s, data, key=report.key)
+
+    def _attempts(self) -> Mapping[str, Sequence[Assignment]]:
+        """Attempts that runners were told of and that had not ended, by kind of job."""
+        with self._store.snapshot():
+            untold = self._store.intents.pending_targets(IntentKind.START)
+            tasks = [
+                task
+                for task in self._store.tasks.placed()
+                if task.phase is not None and not task.phase.ended and attempt_id(task) not in untold
+            ]
+            jobs = self._store.jobs.named({task.key.job_id for task in tasks})
+            instances = self._store.instances.named({name for task in tasks for name in task.instances})
+        by_kind: dict[str, list[Assignment]] = {}
+        for task in tasks:
+            job = jobs[task.key.job_id]
+            by_kind.setdefault(job.spec.work.kind, []).append(assignment_of(job, task, instances))
+        return by_kind
 
     def _event(self, kind: str, instance: Instance, now_s: float, data: dict[str, float | bool]) -> None:
         self._store.events.add(kind, now_s, data, key=instance.key, instance_id=instance.instance_id)
 
 
-def assignment_of(store: Store, job: Job, task: Task) -> Assignment:
-    """A task's latest attempt, as runners want it."""
+def assignment_of(job: Job, task: Task, instances: Mapping[str, Instance]) -> Assignment:
+    """A task's latest attempt on these instances, as runners want it."""
     nodes = []
     for name in task.instances:
-        instance = store.instances.get(name)
+        instance = instances[name]
         nodes.append(
             Node(
                 instance_id=instance.instance_id,

@@ -151,6 +151,14 @@ class Instances:
         with self._database.read() as connection:
             return [self._instance(row) for row in connection.execute(query)]
 
+    def names(self, states: Collection[InstanceState]) -> set[str]:
+        """Ids of all in one of these states."""
+        query = select(instances.c.instance_id).where(
+            instances.c.state.in_([state.value for state in states])
+        )
+        with self._database.read() as connection:
+            return set(connection.scalars(query))
+
     def named(self, names: Collection[str]) -> Mapping[str, Instance]:
         """These, by their ids; what there is not is left out."""
         found = {}

@@ -6,7 +6,7 @@ each action is idempotent. Payloads name instances by their own ids; secrets are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -129,11 +129,25 @@ class Intents:
         with self._database.read() as connection:
             return [_intent(row) for row in connection.execute(query)]
 
-    def due(self, now_s: float, limit: int = 1000) -> Sequence[Intent]:
-        """Those that may be tried now, the oldest first."""
+    def pending_targets(self, *kinds: IntentKind) -> set[str]:
+        """What those that are not done yet, of these kinds, are done to."""
+        query = select(intents.c.target).where(
+            intents.c.state == "pending", intents.c.kind.in_([kind.value for kind in kinds])
+        )
+        with self._database.read() as connection:
+            return set(connection.scalars(query))
+
+    def due(
+        self, now_s: float, limit: int = 1000, kinds: Collection[IntentKind] = tuple(IntentKind)
+    ) -> Sequence[Intent]:
+        """Those of these kinds that may be tried now, the oldest first."""
         query = (
             select(intents)
-            .where(intents.c.state == "pending", intents.c.not_before_s <= now_s)
+            .where(
+                intents.c.state == "pending",
+                intents.c.not_before_s <= now_s,
+                intents.c.kind.in_([kind.value for kind in kinds]),
+            )
             .order_by(intents.c.intent_id)
             .limit(limit)
         )

@@ -85,11 +85,7 @@ class World:
 
     def ready(self, token: str) -> bool:
         """Whether a machine's node would answer."""
-        self.cloud.settle()
-        return any(
-            machine.report.client_token == token and machine.report.state is InstanceState.RUNNING
-            for machine in self.cloud.machines.values()
-        )
+        return self.cloud.state_of(token) is InstanceState.RUNNING
 
     def submit(self, spec: JobSpec) -> str:
         job_id = f"{spec.name}-1"
