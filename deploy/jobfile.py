@@ -1,8 +1,8 @@
-"""Job files: what `spotweave submit` reads, and how their files get into the job's own folder."""
+"""Job files: what `spotweave submit` reads, and the files that go to the service with them."""
 
 from __future__ import annotations
 
-import shutil
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from deploy.model.jobs import Flower, JobSpec
 
-MAX_BYTES = 256 * 1024 * 1024
-"""Of all files of a job together."""
+MAX_BYTES = 20 << 20
+"""Of all files of a job together: in base64 they must fit into the service's largest request."""
 
 
 class JobFileError(ValueError):
@@ -34,7 +34,10 @@ def read_job(path: Path) -> JobSpec:
     if not isinstance(content, dict):
         raise JobFileError(f"{path}: expected a mapping with name, work, resources")
     try:
-        return JobSpec.model_validate_json(_as_json(content))
+        # Through JSON, so that strict types are judged as in a request.
+        return JobSpec.model_validate_json(json.dumps(content))
+    except TypeError as error:
+        raise JobFileError(f"{path} holds a value that is not plain text or a number: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -42,49 +45,49 @@ def read_job(path: Path) -> JobSpec:
         raise JobFileError(f"{path}: {where}: {first['msg'].lower()}{given}") from error
 
 
-def copy_files(spec: JobSpec, source: Path, workdir: Path) -> None:
-    """Copy what a job names from the folder of its file into its own folder.
+def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
+    """What a job names in the folder of its file: the script or app, and every argument that is a file there.
 
-    The script or app, and every argument that names a file beside it; nothing outside that folder.
+    Returns:
+        Content by path relative to the folder.
 
     Raises:
-        JobFileError: if the script or app is missing, lies outside, or all is too large.
+        JobFileError: if the script or app is missing, something lies outside, or all is too large.
     """
-    root = source.resolve()
+    root = folder.resolve()
     work = spec.work
-    names = [work.app] if isinstance(work, Flower) else [work.script, *work.args]
-    copied = 0
-    for position, name in enumerate(names):
-        path = (root / name).resolve()
-        inside = path.is_relative_to(root) and path != root
-        if not (inside and path.exists()):
-            if position == 0:
-                raise JobFileError(f"{name}: no such file or folder beside the job file in {source}")
+    program, *others = [work.app] if isinstance(work, Flower) else [work.script, *work.args]
+    found: dict[str, bytes] = {}
+    for name in (program, *others):
+        place = root / name
+        if not (place.resolve().is_relative_to(root) and place.resolve() != root and _exists(place)):
+            if name == program:
+                raise JobFileError(f"{name}: no such file or folder beside the job file in {folder}")
             continue
-        copied += _size(path)
-        if copied > MAX_BYTES:
-            raise JobFileError(
-                f"the files of the job have more than {MAX_BYTES >> 20} MiB: read data elsewhere"
-            )
-        target = workdir / path.relative_to(root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-        else:
-            shutil.copy2(path, target)
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                _read(path, root, found)
+    return found
 
 
-def _size(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(item.stat().st_size for item in path.rglob("*") if item.is_file())
-
-
-def _as_json(content: dict[str, Any]) -> str:
-    """Through JSON, so that strict types are judged as in a request."""
-    import json
-
+def _exists(place: Path) -> bool:
     try:
-        return json.dumps(content)
-    except TypeError as error:
-        raise JobFileError(f"a job file holds a value that is not plain text or a number: {error}") from error
+        return place.exists()
+    except OSError:
+        return False  # an argument may be anything, such as a very long text
+
+
+def _read(path: Path, root: Path, found: dict[str, bytes]) -> None:
+    actual = path.resolve()
+    if not actual.is_relative_to(root):
+        raise JobFileError(f"{path} leads to {actual}, outside of the job's folder: copy it there")
+    try:
+        size = path.stat().st_size + sum(map(len, found.values()))
+        if size > MAX_BYTES:
+            raise JobFileError(
+                f"the files of the job have more than {MAX_BYTES >> 20} MiB: let it read its data elsewhere"
+            )
+        # A path such as a/../b.py is a name only people need.
+        found[(path.parent.resolve() / path.name).relative_to(root).as_posix()] = path.read_bytes()
+    except OSError as error:
+        raise JobFileError(f"cannot read {path}: {error.strerror}") from error

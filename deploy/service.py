@@ -46,8 +46,8 @@ def open_store(config: DeploymentConfig, now_s: float) -> Store:
             pass
     except OSError as error:
         raise ConfigError(
-            f"cannot write to the state folder {state}: {error.strerror}; give this user the right, or set another "
-            "folder as state"
+            f"cannot write to the state folder {state}: {error.strerror}; give this user the right, or set "
+            "another folder as state"
         ) from error
     return Store.open(config.store_url, now_s, key_file=config.key_file)
 

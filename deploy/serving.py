@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-import structlog
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from deploy.config import DeploymentConfig, HttpConfig
+from deploy.dashboard import routes as dashboard
 from deploy.security.tls import TlsFiles, load_tls
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
@@ -19,8 +18,6 @@ from deploy.server.deciding import Deciders
 from deploy.server.run import Service as Listener
 from deploy.server.settings import ServerSettings
 from deploy.service import Service
-
-log = structlog.get_logger("serving")
 
 
 class Serving:
@@ -94,12 +91,14 @@ def application(service: Service) -> FastAPI:
         policy.market, policy.federated, policy.weights, window=settings.window, margin=settings.margin
     )
     return create_app(
-        settings, deciders, service.store, service, service.clock, service.registry, _pages(service)
+        settings,
+        deciders,
+        service.store,
+        service,
+        service.clock,
+        service.registry,
+        [lambda context: dashboard.router(context, service.store, service, policy.mode)],
     )
-
-
-def _pages(service: Service) -> Sequence[APIRouter]:
-    return ()
 
 
 def _tls(config: DeploymentConfig, now_s: float) -> TlsFiles | None:

@@ -3,28 +3,148 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deploy.cli import operating
 from deploy.cli.errors import told
 
-Config = Annotated[Path, typer.Option("--config", help="the deployment's YAML file")]
+if TYPE_CHECKING:
+    from deploy.cli.client import Client
+
+Server = Annotated[
+    str | None, typer.Option(help="URL of the service; else SPOTWEAVE_SERVER, or http://127.0.0.1:8421")
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="file with an access token, permissions 0600; else SPOTWEAVE_TOKEN")
+]
+Json = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="at most so many")]
+LIVE = "Live scheduling"
 
 
 def mount(app: typer.Typer) -> None:
     """Add the commands to `spotweave`."""
-    app.command()(serve)
+    operating.mount(app, LIVE)
+    for command in (submit, jobs, clusters, instances, costs, events, explain, cancel):
+        app.command(rich_help_panel=LIVE)(told(command))
 
 
-@told
-def serve(
-    config: Config,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="decide, write it down, do nothing")] = False,
-    log_format: Annotated[str, typer.Option(help="json or console")] = "json",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+def _client(server: str | None, token_file: Path | None) -> Client:
+    from deploy.cli.client import Client
+
+    return Client(server, token_file)
+
+
+def submit(
+    files: Annotated[list[Path], typer.Argument(help="job files (YAML)")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="until they have ended; exit code 1 if one failed")
+    ] = False,
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
 ) -> None:
-    """Serve a deployment: the scheduler and its HTTP service, until SIGINT or SIGTERM."""
-    from deploy.cli import serve as serving
+    """Submit jobs with the files that they name: spotweave submit examples/wordcount.yaml."""
+    from deploy.cli import asking
 
-    serving.run(config, dry_run=dry_run, log_format=log_format, log_level=log_level)
+    with _client(server, token_file) as client:
+        asking.submit(client, files, wait=wait, as_json=as_json)
+
+
+def jobs(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="only these: pending, running, succeeded, failed, cancelled (may be repeated)"),
+    ] = None,
+    limit: Limit = 50,
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the latest jobs."""
+    from deploy.cli import asking
+
+    with _client(server, token_file) as client:
+        asking.jobs(client, state or [], limit, as_json=as_json)
+
+
+def clusters(server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
+    """List what can be rented: prices, quotas, and what is not available and why."""
+    from deploy.cli import asking
+
+    with _client(server, token_file) as client:
+        asking.clusters(client, as_json=as_json)
+
+
+def instances(
+    job: Annotated[str | None, typer.Option(help="only of this job")] = None,
+    ended: Annotated[bool, typer.Option("--ended", help="also those that have ended")] = False,
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """List what is rented, and for which task."""
+    from deploy.cli import asking
+
+    with _client(server, token_file) as client:
+        asking.instances(client, job, ended=ended, as_json=as_json)
+
+
+def costs(
+    by: Annotated[str, typer.Option(help="job, offer, market, zone or day")] = "job",
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show what everything has cost, and would have on demand."""
+    from deploy.cli import asking
+
+    with _client(server, token_file) as client:
+        asking.costs(client, by, as_json=as_json)
+
+
+def events(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with each that comes")] = False,
+    job: Annotated[str | None, typer.Option(help="only of this job")] = None,
+    limit: Limit = 50,
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show what happened, the latest last; with --json a line for each."""
+    from deploy.cli import asking
+
+    with _client(server, token_file) as client:
+        asking.events(client, job, limit, follow=follow, as_json=as_json)
+
+
+def explain(
+    job: Annotated[str, typer.Argument(help="its id, see spotweave jobs")],
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Tell why a job is where it is: every decision with its candidates, values and reasons."""
+    from deploy.cli import asking, explaining
+
+    with _client(server, token_file) as client:
+        found = client.explain(job)
+    if as_json:
+        asking.print_json(found)
+    else:
+        explaining.explain(found)
+
+
+def cancel(
+    job: Annotated[list[str], typer.Argument(help="their ids, see spotweave jobs")],
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """End jobs that wait or run."""
+    from deploy.cli import asking
+
+    with _client(server, token_file) as client:
+        asking.cancel(client, job, as_json=as_json)

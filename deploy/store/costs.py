@@ -24,6 +24,7 @@ class Grouping(StrEnum):
     """What costs are listed by."""
 
     JOB = "job"
+    OFFER = "offer"
     ZONE = "zone"
     """"provider/region/zone"; without a zone, "provider/region"."""
     MARKET = "market"
@@ -63,17 +64,23 @@ class Costs:
         return bills
 
     def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
-        """Everything, listed by job, zone, market or day, in the order of its keys."""
-        column = charges.c["job_id" if grouping is Grouping.JOB else grouping.value]
+        """Everything, listed by job, offer, zone, market or day, in the order of its keys."""
+        if grouping is Grouping.OFFER:
+            ended = select(instances.c.offer_id, *_SUMS).join_from(charges, instances)
+            ended = ended.group_by(instances.c.offer_id)
+        else:
+            column = charges.c["job_id" if grouping is Grouping.JOB else grouping.value]
+            ended = select(column, *_SUMS).group_by(column)
         groups: defaultdict[str, Bill] = defaultdict(Bill)
         with self._database.snapshot() as connection:
-            for name, *amounts in connection.execute(select(column, *_SUMS).group_by(column)):
+            for name, *amounts in connection.execute(ended):
                 groups[name] = Bill(*(int(amount) for amount in amounts))
             running = charging.rented(connection, _RUNNING)
         for one in running:
             for day, part in bill_by_day(one.usage, now_s).items():
                 names = {
                     Grouping.JOB: one.job_id,
+                    Grouping.OFFER: one.offer.offer_id,
                     Grouping.ZONE: one.zone,
                     Grouping.MARKET: one.offer.market,
                     Grouping.DAY: day.isoformat(),

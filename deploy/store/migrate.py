@@ -40,6 +40,21 @@ def newest_version() -> str:
     return head
 
 
+def require_known(version: str | None, where: str) -> None:
+    """Refuse a database of a version that this program does not know. Raises StoreDamagedError."""
+    if version is None:
+        return
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    try:
+        ScriptDirectory.from_config(config).get_revision(version)
+    except CommandError as error:
+        raise StoreDamagedError(
+            f"the database {where} has version {version}, newer than this program's {newest_version()}: "
+            "install the newer Spotweave, or restore a backup from before its upgrade"
+        ) from error
+
+
 def upgrade(connection: Connection, where: str, to: str = "head") -> None:
     """Upgrade inside the connection's transaction: whole or not at all.
 
@@ -58,15 +73,8 @@ def upgrade(connection: Connection, where: str, to: str = "head") -> None:
             f"the database {where} holds tables of something else ({', '.join(sorted(tables)[:3])}): "
             "give an empty database"
         )
+    require_known(version, where)
     config = configuration(connection)
-    if version is not None:
-        try:
-            ScriptDirectory.from_config(config).get_revision(version)
-        except CommandError as error:
-            raise StoreDamagedError(
-                f"the database {where} has version {version}, newer than this program's {newest_version()}: "
-                "install the newer Spotweave, or restore a backup from before its upgrade"
-            ) from error
     if version != newest_version():
         command.upgrade(config, to)
     if to == "head":

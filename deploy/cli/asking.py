@@ -1,0 +1,286 @@
+"""What the commands that ask a service print."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from deploy.cli.client import Client, ServiceError, UnreachableError
+from deploy.cli.errors import EXIT_FAILED, EXIT_USER, say
+from deploy.cli.tables import ago, clock, console, share, show, span, usd
+
+_POLL_S = 1.0
+_GIVE_UP_S = 600.0
+_EVENT_WIDTH = 20
+
+
+def print_json(value: object) -> None:
+    """One document for scripts, in one line."""
+    print(json.dumps(value), flush=True)
+
+
+def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) -> None:
+    """Send jobs, and wait for their ends if that is asked for.
+
+    Raises:
+        ValueError: for the first that cannot be sent; those before it were.
+        typer.Exit: with `EXIT_FAILED` if one that was waited for did not succeed.
+    """
+    sent = []
+    for file in files:
+        job = client.submit(file)
+        sent.append(job["job_id"])
+        if not wait and as_json:
+            print_json(job)
+        elif not as_json:
+            print(job["job_id"], flush=True)
+    if not wait:
+        return
+    ended = [_wait(client, job_id, quiet=as_json) for job_id in sent]
+    if as_json:
+        for job in ended:
+            print_json(job)
+    else:
+        _show_ended(ended)
+    if any(job["state"] != "succeeded" for job in ended):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _wait(client: Client, job_id: str, *, quiet: bool) -> dict[str, Any]:
+    """A job at its end. A service that is away for a while (a restart, say) is waited for too."""
+    told, away_s = "", None
+    while True:
+        try:
+            job = client.job(job_id)
+            away_s = None
+        except UnreachableError as error:
+            now_s = time.monotonic()
+            if away_s is None:
+                away_s = now_s
+                say(f"{error}; trying again")
+            elif now_s - away_s > _GIVE_UP_S:
+                raise
+        else:
+            line = _progress(job)
+            if line != told and not quiet:
+                say(f"{clock(time.time())}  {job_id}  {line}")
+            told = line
+            if job["ended_s"] is not None:
+                return job
+        time.sleep(_POLL_S)
+
+
+def _progress(job: Mapping[str, Any]) -> str:
+    if job["ended_s"] is not None:
+        return _state(job)
+    phases = [task["phase"] or "waiting for a place" for task in job["tasks"]]
+    counted = ", ".join(
+        phase if len(phases) == 1 else f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases)
+    )
+    return f"{job['state']}: {counted}" if phases else str(job["state"])
+
+
+def _state(job: Mapping[str, Any]) -> str:
+    return f"{job['state']}: {job['reason']}" if job["reason"] else str(job["state"])
+
+
+def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
+    rows = []
+    for job in jobs:
+        took_s = job["ended_s"] - job["submitted_s"]
+        cost = job["cost"]
+        rows.append(
+            (
+                job["job_id"],
+                job["state"],
+                span(took_s),
+                _deadline(job),
+                usd(cost["usd"]),
+                usd(cost["on_demand_usd"]),
+                job["reason"],
+            )
+        )
+    show(("JOB", "STATE", "TOOK>", "DEADLINE", "USD>", "ON DEMAND>", "REASON*"), rows, "")
+
+
+def _deadline(job: Mapping[str, Any]) -> str:
+    within_s = job["spec"]["work"].get("deadline_s")
+    if within_s is None:
+        return "-"
+    left_s = job["submitted_s"] + within_s - (job["ended_s"] or time.time())
+    if job["ended_s"] is None:
+        return f"in {span(left_s)}" if left_s >= 0 else f"missed {span(-left_s)} ago"
+    if job["state"] != "succeeded":
+        return "-"
+    return f"met, {span(left_s)} left" if left_s >= 0 else f"missed by {span(-left_s)}"
+
+
+def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) -> None:
+    """The latest jobs."""
+    found = client.get("/v1/jobs", state=list(states) or None, limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            job["job_id"],
+            job["kind"],
+            job["state"],
+            ago(job["submitted_s"]),
+            span((job["ended_s"] or time.time()) - job["submitted_s"]),
+            job["submitter"],
+            job["reason"],
+        )
+        for job in found
+    ]
+    empty = f"no job is {' or '.join(states)}" if states else "no jobs yet: spotweave submit FILE"
+    show(("JOB", "KIND", "STATE", "SUBMITTED", "FOR>", "BY", "REASON*"), rows, empty)
+
+
+def clusters(client: Client, *, as_json: bool) -> None:
+    """The offers."""
+    found = client.get("/v1/offers")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one["offer_id"],
+            usd(one["price_usd_hour"]),
+            usd(one["on_demand_usd_hour"]),
+            f"{one['used']}/{one['quota']}",
+            str(one["vcpus"]),
+            f"{one['memory_gib']:g}",
+            one["gpu"] or "-",
+            "yes" if one["available"] else f"no: {one['reason'] or 'for the market alone to know'}",
+        )
+        for one in sorted(found, key=lambda one: one["offer_id"])
+    ]
+    headings = ("OFFER", "USD/H>", "ON DEMAND>", "USED>", "CPUS>", "GIB>", "GPU", "AVAILABLE*")
+    show(headings, rows, "no provider has answered yet: see the service's log")
+
+
+def instances(client: Client, job_id: str | None, *, ended: bool, as_json: bool) -> None:
+    """What is rented."""
+    found = client.get("/v1/instances", job_id=job_id, ended=ended)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one["instance_id"],
+            one["offer_id"],
+            f"{one['job_id']}/{one['task']}",
+            one["state"],
+            span((one["ended_s"] or time.time()) - (one["launched_s"] or one["requested_s"])),
+            usd(one["price_usd_hour"]),
+            _fate(one),
+        )
+        for one in found
+    ]
+    headings = ("INSTANCE", "OFFER*", "FOR*", "STATE", "UP>", "USD/H>", "NOTE*")
+    show(headings, rows, "no instance is rented" if not ended else "no instance was ever rented")
+
+
+def _fate(one: Mapping[str, Any]) -> str:
+    if one["ended_s"] is not None:
+        return "interrupted by its provider" if one["by_provider"] else ""
+    if one["notice_s"] is not None:
+        return f"will be interrupted in {span(max(0.0, one['notice_s'] - time.time()))}"
+    return "at risk" if one["rebalance"] else ""
+
+
+def costs(client: Client, by: str, *, as_json: bool) -> None:
+    """What everything has cost."""
+    found = client.get("/v1/costs", by=by)
+    if as_json:
+        print_json(found)
+        return
+    groups = {**found["groups"], "total": found["total"]} if found["groups"] else {}
+    rows = [
+        (
+            name,
+            usd(one["usd"]),
+            usd(one["on_demand_usd"]),
+            share(one["usd"], one["on_demand_usd"]),
+            f"{one['instance_seconds'] / 3600:.2f}",
+        )
+        for name, one in groups.items()
+    ]
+    headings = (by.upper(), "USD>", "ON DEMAND>", "SAVED>", "INSTANCE HOURS>")
+    show(headings, rows, "nothing has been rented yet")
+
+
+def events(client: Client, job_id: str | None, limit: int, *, follow: bool, as_json: bool) -> None:
+    """What happened, and with `follow` what happens."""
+    found = client.get("/v1/events", limit=limit, job_id=job_id)
+    for event in found:
+        _show_event(event, as_json)
+    if not follow:
+        if not found and not as_json:
+            print("nothing has happened yet")
+        return
+    last = found[-1]["sequence"] if found else 0
+    for event in client.follow(last, job_id):
+        _show_event(event, as_json)
+
+
+def _show_event(event: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(event)
+    else:
+        console().print(event_line(event), markup=False, soft_wrap=True)
+
+
+def event_line(event: Mapping[str, Any], *, with_job: bool = True) -> str:
+    """One event for people."""
+    job = event["job_id"] if with_job else None
+    what = "/".join(part for part in (job, event["task"]) if part)
+    parts = [
+        f"{clock(event['time_s'])}  {event['kind']:{_EVENT_WIDTH}}",
+        what,
+        event["instance_id"] or "",
+        " ".join(
+            f"{name}={_short(name, value)}"
+            for name, value in event["data"].items()
+            if value not in ("", None)
+        ),
+    ]
+    return "  ".join(part for part in parts if part).rstrip()
+
+
+def _short(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return clock(value) if name.endswith("_s") and value > 1e9 else f"{value:g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def cancel(client: Client, job_ids: Sequence[str], *, as_json: bool) -> None:
+    """End jobs. All are tried.
+
+    Raises:
+        typer.Exit: with `EXIT_USER` if one could not be ended; each has its line.
+    """
+    refused = False
+    for job_id in job_ids:
+        try:
+            job = client.cancel(job_id)
+        except UnreachableError:
+            raise
+        except ServiceError as error:
+            say(f"error: {error}")
+            refused = True
+            continue
+        if as_json:
+            print_json(job)
+        else:
+            print(f"{job_id} is cancelled; what it still runs is being ended")
+    if refused:
+        raise typer.Exit(EXIT_USER)

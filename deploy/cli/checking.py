@@ -1,0 +1,111 @@
+"""`spotweave check`: whether a deployment can be served, without starting or changing anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+from sqlalchemy import inspect
+
+from deploy.cli.errors import EXIT_USER
+from deploy.config import ConfigError, DeploymentConfig, load_deployment
+from deploy.runners.spark.settings import find_spark
+from deploy.security.listen import is_loopback, listen_allowed
+from deploy.security.tls import load_tls
+from deploy.server.deciding import Deciders
+from deploy.store import migrate
+from deploy.store.database import Database
+
+
+def run(path: Path) -> None:
+    """Print a line for each part.
+
+    Raises:
+        ValueError: if the deployment's file itself cannot be used.
+        typer.Exit: with `EXIT_USER` if it could not be served.
+    """
+    config = load_deployment(path)
+    print(f"ok       configuration: {path}")
+    parts: list[tuple[str, Callable[[DeploymentConfig], str], bool]] = [
+        ("state", _state, True),
+        ("offers", _offers, True),
+        ("policies", _policies, True),
+        ("store", _store, True),
+        ("http", _http, True),
+        ("Spark", _spark, False),
+    ]
+    wrong = False
+    for name, look, needed in parts:
+        try:
+            print(f"ok       {name}: {look(config)}")
+        except ValueError as error:
+            wrong = wrong or needed
+            print(f"{'error' if needed else 'warning':7}  {name}: {' '.join(str(error).split())}")
+    if wrong:
+        raise typer.Exit(EXIT_USER)
+
+
+def _state(config: DeploymentConfig) -> str:
+    state = config.state_folder
+    existing = next(folder for folder in (state, *state.parents) if folder.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"{existing} is not a folder: set another folder as state")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"cannot write to {existing}: give this user the right, or set another folder as state"
+        )
+    return f"{state}" if state.exists() else f"{state} (will be made)"
+
+
+def _offers(config: DeploymentConfig) -> str:
+    local = config.local_provider()
+    local.recordings()
+    return f"{len(local.offers)} of the local provider"
+
+
+def _policies(config: DeploymentConfig) -> str:
+    policy = config.policy
+    loaded = Deciders.load(policy.market, policy.federated, policy.weights)
+    assert loaded.federated is not None
+    return f"{loaded.market.source}; federated: {loaded.federated.source}; mode {policy.mode}"
+
+
+def _store(config: DeploymentConfig) -> str:
+    database = Database(config.store_url)
+    try:
+        if database.path is not None and not database.path.exists():
+            return f"{database.where} (will be made)"
+        with database.read() as connection:
+            version = migrate.current_version(connection)
+            if version is None and inspect(connection).get_table_names():
+                raise ConfigError(f"{database.where} holds tables of something else: set another store")
+        newest = migrate.newest_version()
+        migrate.require_known(version, database.where)
+    finally:
+        database.close()
+    if version is None:
+        return f"{database.where} (empty; tables will be made)"
+    return f"{database.where}, " + (
+        f"version {version}" if version == newest else f"version {version}, which serve upgrades to {newest}"
+    )
+
+
+def _http(config: DeploymentConfig) -> str:
+    http = config.http
+    if http.tls is not None:
+        load_tls(config.folder / http.tls.certificate, config.folder / http.tls.key, time.time())
+    listen_allowed(
+        http.host, has_tokens=http.tokens, has_tls=http.tls is not None, insecure_in_words=http.insecure
+    )
+    tokens = "with tokens" if http.tokens else "without tokens"
+    where = "this machine only" if is_loopback(http.host) else "other machines too"
+    return f"port {http.port} on {http.host or 'every address'} ({where}), {tokens}" + (
+        ", TLS" if http.tls is not None else ""
+    )
+
+
+def _spark(config: DeploymentConfig) -> str:
+    return f"{find_spark().path}"

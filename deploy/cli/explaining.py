@@ -1,0 +1,98 @@
+"""`spotweave explain`: why a job is where it is, as a person would tell it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from deploy.cli.asking import _deadline, _state, event_line
+from deploy.cli.tables import ago, clock, console, span, table, usd
+
+_WIDE = 1000
+
+
+def explain(found: Mapping[str, Any]) -> None:
+    """Print an explanation.
+
+    Args:
+        found: of GET /v1/jobs/ID/explain.
+    """
+    on = console()
+    _about(on, found["job"])
+    decisions = list(reversed(found["decisions"]))
+    if not decisions:
+        on.print("\nNo decision yet: it is asked about in the scheduler's next pass.", markup=False)
+    for decision in decisions:
+        _decision(on, decision)
+    on.print("\nWhat happened", style="bold")
+    for event in found["events"]:
+        on.print("  " + event_line(event, with_job=False), markup=False)
+
+
+def _about(on: Console, job: Mapping[str, Any]) -> None:
+    work, cost = job["spec"]["work"], job["cost"]
+    on.print(f"{job['job_id']}  {_state(job)}", markup=False, style="bold")
+    facts = [
+        ("what", f"{job['kind']}, {work.get('script') or work.get('app')}"),
+        ("submitted", f"{ago(job['submitted_s'])} by {job['submitter']}"),
+        ("deadline", _deadline(job)),
+        ("took" if job["ended_s"] else "so far", span((job["ended_s"] or time.time()) - job["submitted_s"])),
+        ("cost", f"{usd(cost['usd'])} USD, on demand {usd(cost['on_demand_usd'])} USD"),
+    ]
+    for task in job["tasks"]:
+        facts.append((task["task"], _task(task)))
+    for name, text in facts:
+        on.print(f"  {name:{max(len(one) for one, _ in facts)}}  {text}", markup=False)
+
+
+def _task(task: Mapping[str, Any]) -> str:
+    if task["attempt"] == 0:
+        since = task["waiting_since_s"]
+        return "waits for a place" + (f" since {clock(since)}" if since else "")
+    parts = [f"attempt {task['attempt']}", task["phase"] or "waits for a place"]
+    if task["progress"]:
+        parts.append(f"{100 * task['progress']:.0f} % done")
+    if task["misses"]:
+        parts.append(f"{task['misses']} batch deadlines missed")
+    if task["message"]:
+        parts.append(task["message"])
+    return ", ".join(parts)
+
+
+def _decision(on: Console, decision: Mapping[str, Any]) -> None:
+    chosen = decision["chosen"]
+    goes = f"goes to {chosen}" if chosen else "waits: none for now"
+    if decision["mode"] == "dry-run":
+        goes += " (a dry run: nothing was done)"
+    on.print(f"\n{clock(decision['time_s'])}  {decision['task']} {goes}", markup=False, style="bold")
+    on.print(
+        f"  decision {decision['decision_id']} of the policy {decision['policy']}, "
+        f"in {1e3 * decision['latency_s']:.0f} ms",
+        markup=False,
+    )
+    if decision["shadow_policy"]:
+        other = decision["shadow_choice"] or "none for now"
+        difference = decision["shadow_difference"]
+        told = "" if difference is None else f", which it holds for {difference:+.4g} different"
+        on.print(f"  {decision['shadow_policy']} would have chosen {other}{told}", markup=False)
+    candidates: Sequence[Mapping[str, Any]] = decision["candidates"]
+    names = list(dict.fromkeys(name for one in candidates for name in one["values"]))
+    rows = [
+        (
+            "  > " if one["offer_id"] == chosen else "    ",
+            one["offer_id"] or "none for now",
+            usd(one["price_usd_hour"]),
+            *(f"{one['values'][name]:.4g}" if name in one["values"] else "-" for name in names),
+            one["reason"] or ("chosen" if one["offer_id"] == chosen else ""),
+        )
+        for one in candidates
+    ]
+    headings = ("", "CANDIDATE", "USD/H>", *(f"{_heading(name)}>" for name in names), "REASON*")
+    on.print(table(headings, rows, wrap=on.width < _WIDE))
+
+
+def _heading(name: str) -> str:
+    return name.replace("_", " ").upper()

@@ -1,0 +1,102 @@
+"""Tables and texts for people; without a terminal as wide as they must be, so that they can be searched."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_WIDE = 1000
+_STYLES = {
+    "succeeded": "green",
+    "running": "cyan",
+    "ready": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "pending": "yellow",
+}
+
+
+def console() -> Console:
+    """Of stdout."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(width=_WIDE, highlight=False)
+
+
+def show(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Print a table.
+
+    Args:
+        headings: those that end in "*" may be broken into lines, those that end in ">" hold numbers.
+        rows: texts, as they are.
+        empty: printed instead if there are no rows.
+    """
+    on = console()
+    if not rows:
+        on.print(empty, markup=False)
+        return
+    on.print(table(headings, rows, wrap=on.width < _WIDE))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool) -> Table:
+    """See `show`."""
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for heading in headings:
+        made.add_column(
+            heading.rstrip("*>"),
+            no_wrap=not (wrap and heading.endswith("*")),
+            justify="right" if heading.endswith(">") else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        made.add_row(*(_styled(cell) for cell in row))
+    return made
+
+
+def _styled(text: str) -> str:
+    style = _STYLES.get(text)
+    return escape(text) if style is None else f"[{style}]{text}[/]"
+
+
+def usd(amount: float | None) -> str:
+    """An amount of money; small ones with the digits that tell them from nothing."""
+    if amount is None:
+        return "-"
+    return f"{amount:.2f}" if abs(amount) >= 1 or amount == 0 else f"{amount:.4f}"
+
+
+def span(seconds: float | None) -> str:
+    """A length of time: 42 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
+    if seconds is None:
+        return "-"
+    sign, whole = ("-" if seconds < 0 else ""), round(abs(seconds))
+    for unit, name, lower, lower_name in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit:
+            rest = whole % unit // lower
+            return f"{sign}{whole // unit} {name}" + (f" {rest} {lower_name}" if rest else "")
+    return f"{sign}{whole} s"
+
+
+def ago(time_s: float | None) -> str:
+    """How long ago a moment was."""
+    return "-" if time_s is None else f"{span(max(0.0, time.time() - time_s))} ago"
+
+
+def clock(time_s: float) -> str:
+    """A moment of today as 17:03:09, an earlier one with its day; local time."""
+    moment = time.localtime(time_s)
+    today = time.localtime()[:3] == moment[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", moment)
+
+
+def share(part: float, whole: float) -> str:
+    """What was saved against the whole, as 70 %."""
+    return "-" if not whole or not math.isfinite(part / whole) else f"{100 * (1 - part / whole):.0f} %"
