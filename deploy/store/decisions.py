@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, case, func, insert, select
 
 from deploy.model.jobs import TaskKey
 from deploy.store.database import Database
@@ -58,7 +58,8 @@ class Decision:
         latency_s: how long the policy took.
         shadow_policy: that was asked beside it; None if none was.
         shadow_choice: what it would have chosen; None for "none for now".
-        shadow_difference: estimated value of the shadow's choice minus the chosen one's, in its own unit.
+        shadow_difference: expected USD of the shadow's choice minus that of the chosen one, both by the one
+            appraisal of `deploy.scheduler.appraising`: below 0 the shadow would have been cheaper.
         decision_id: rising; 0 before it is written.
     """
 
@@ -73,6 +74,25 @@ class Decision:
     shadow_choice: str | None = None
     shadow_difference: float | None = None
     decision_id: int = 0
+
+
+@dataclass(frozen=True)
+class Shadowing:
+    """How a policy that was watched compares with the one that acted.
+
+    Attributes:
+        policy: that acted.
+        shadow_policy: that was watched.
+        decisions: about which both were asked.
+        agreed: of them, those in which they chose the same.
+        difference_usd: sum of `Decision.shadow_difference`: below 0 the shadow would have been cheaper.
+    """
+
+    policy: str
+    shadow_policy: str
+    decisions: int
+    agreed: int
+    difference_usd: float
 
 
 _PLAIN = tuple(
@@ -131,3 +151,21 @@ class Decisions:
             query = query.where(decisions.c.job_id == job_id)
         with self._database.read() as connection:
             return [_decision(row) for row in connection.execute(query)]
+
+    def shadowing(self, since_s: float = 0.0) -> Sequence[Shadowing]:
+        """Each pair of policies that decided side by side since an epoch second, by their names."""
+        pair = (decisions.c.policy, decisions.c.shadow_policy)
+        same = decisions.c.chosen.is_not_distinct_from(decisions.c.shadow_choice)
+        query = (
+            select(
+                *pair,
+                func.count(),
+                func.sum(case((same, 1), else_=0)),
+                func.coalesce(func.sum(decisions.c.shadow_difference), 0.0),
+            )
+            .where(decisions.c.shadow_policy.is_not(None), decisions.c.time_s >= since_s)
+            .group_by(*pair)
+            .order_by(*pair)
+        )
+        with self._database.read() as connection:
+            return [Shadowing(*row) for row in connection.execute(query)]

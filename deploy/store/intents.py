@@ -29,6 +29,8 @@ class IntentKind(StrEnum):
     STOP = "stop"
     """An attempt at a task."""
     DRAIN = "drain"
+    MOVE = "move"
+    """A task that runs, once the instances of another place are ready."""
 
 
 class IntentState(StrEnum):

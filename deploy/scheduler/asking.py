@@ -1,0 +1,73 @@
+"""Which tasks are asked about now, and when again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from deploy.model.jobs import TaskKey
+from deploy.model.tasks import Phase
+from deploy.store.instances import Instance
+from deploy.store.tasks import Task
+
+
+class Asking:
+    """When each task is asked about next. A scheduler that was restarted asks all who wait at once.
+
+    Args:
+        reconsider_s: a task that runs is asked about so often, and at once when its provider advises to leave
+            or announces the end of one of its instances.
+    """
+
+    def __init__(self, reconsider_s: float) -> None:
+        self._reconsider_s = reconsider_s
+        self._next_s: dict[TaskKey, float] = {}
+        self._running_s: dict[TaskKey, float] = {}
+        self._warned: dict[TaskKey, frozenset[str]] = {}
+
+    def waits_due(self, key: TaskKey, not_before_s: float, now_s: float) -> bool:
+        """Whether a task without a place, or that waits for others, is asked about now."""
+        self._running_s.pop(key, None)
+        self._warned.pop(key, None)
+        return not_before_s <= now_s and self._next_s.get(key, -math.inf) <= now_s
+
+    def runs_due(self, task: Task, held: Sequence[Instance], now_s: float) -> bool:
+        """Whether a task that runs is asked about now."""
+        if task.phase is not Phase.RUNNING or not held:
+            return False
+        if doomed(held):
+            return self._next_s.get(task.key, -math.inf) <= now_s
+        warned = _warned(held)
+        if warned - self._warned.get(task.key, frozenset()):
+            self._warned[task.key] = warned
+            return True
+        return self._running_s.setdefault(task.key, now_s + self._reconsider_s) <= now_s
+
+    def again(self, key: TaskKey, now_s: float, wait_s: float) -> None:
+        """It was asked about, and is asked again after this, if it waits then."""
+        self._next_s[key] = now_s + wait_s
+        if key in self._running_s:
+            self._running_s[key] = now_s + self._reconsider_s
+
+    def placed(self, key: TaskKey) -> None:
+        """It has a place: when it loses that it is asked about at once."""
+        self._next_s.pop(key, None)
+
+    def keep_only(self, keys: Collection[TaskKey]) -> None:
+        """Forget all others."""
+        for known in (self._next_s, self._running_s, self._warned):
+            for key in [key for key in known if key not in keys]:
+                del known[key]
+
+
+def doomed(held: Sequence[Instance]) -> bool:
+    """Whether the end of all of them has been announced: the place is as good as lost."""
+    return bool(held) and all(one.notice_s is not None for one in held)
+
+
+def _warned(held: Sequence[Instance]) -> frozenset[str]:
+    return frozenset(
+        f"{one.instance_id}:{one.notice_s is not None}"
+        for one in held
+        if one.rebalance or one.notice_s is not None
+    )

@@ -1,0 +1,139 @@
+"""Giving a task a place, and a running one another: what is written down, and how the switch is made.
+
+A task that runs stays where it is until the instances of the other place are ready; then it is taken off, and
+goes on there from what was saved. If its own place is lost meanwhile it goes to the new one at once. The
+intent to move says which instances are kept for that; if it comes to nothing they are ended.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+from deploy.model.instances import InstanceState, Offer
+from deploy.model.jobs import JobState, TaskKey
+from deploy.scheduler.giving_up import attempt_id, requeue
+from deploy.store.intents import Intent, IntentKind
+from deploy.store.store import Store
+from deploy.store.tasks import Task
+from deploy.store.values import Json
+
+
+def place(
+    store: Store, key: TaskKey, instances: int, offer: Offer, now_s: float, decision_id: int | None
+) -> None:
+    """Intend to rent instances for a task without a place and to start it there. Needs a transaction."""
+    _begin(store, key, _rent(store, key, instances, offer, now_s, decision_id), now_s, decision_id)
+
+
+def intend_move(
+    store: Store,
+    task: Task,
+    instances: int,
+    offer: Offer,
+    now_s: float,
+    decision_id: int | None,
+    about: Mapping[str, Json],
+) -> None:
+    """Intend to move a task that has a place to another offer. Needs a transaction.
+
+    Args:
+        store: of the deployment.
+        task: as it is now.
+        instances: so many.
+        offer: where to.
+        now_s: epoch seconds.
+        decision_id: the decision behind it, if there is one.
+        about: more for the event `task.moved`: "reason", "gain_usd" and "cost_usd".
+    """
+    payload: dict[str, Json] = {
+        **about,
+        "job_id": task.key.job_id,
+        "task": task.key.task,
+        "attempt": task.attempt,
+        "instances": list(_rent(store, task.key, instances, offer, now_s, decision_id)),
+        "offer": offer.offer_id,
+        "market": offer.market,
+    }
+    store.intents.add(IntentKind.MOVE, attempt_id(task), payload, now_s, decision_id=decision_id)
+
+
+def moves(store: Store) -> dict[TaskKey, Intent]:
+    """The moves that are under way, by task."""
+    pending = [one for one in store.intents.pending() if one.kind is IntentKind.MOVE]
+    return {TaskKey(str(one.payload["job_id"]), str(one.payload["task"])): one for one in pending}
+
+
+def kept_for_moves(store: Store) -> set[str]:
+    """Ids of instances that a move under way waits for."""
+    return {str(name) for one in moves(store).values() for name in one.payload["instances"]}
+
+
+def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> None:
+    """Do a move if it can be done now; give it up if it never can.
+
+    Args:
+        store: of the deployment.
+        intent: of kind MOVE.
+        now_s: epoch seconds.
+        ready_within_s: the new instances have so long to get ready.
+    """
+    key = TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))
+    job, task = store.jobs.get(key.job_id), store.tasks.get(key)
+    if not job.state.live or task.attempt != intent.payload["attempt"]:
+        _give_up(store, intent, "the task has ended, or has another place", now_s)
+        return
+    names = [str(name) for name in intent.payload["instances"]]
+    states = [store.instances.get(name).state for name in names]
+    if any(state in (InstanceState.STOPPING, InstanceState.TERMINATED) for state in states):
+        _give_up(store, intent, "the new instances were not to be had", now_s)
+        return
+    homeless = task.phase is None
+    ready = all(state is InstanceState.RUNNING for state in states)
+    if not (homeless and task.not_before_s <= now_s or ready and not homeless):
+        if now_s - intent.created_s > ready_within_s:
+            _give_up(store, intent, f"the new instances were not ready within {ready_within_s:.0f} s", now_s)
+        return
+    left = [store.instances.get(name).offer.offer_id for name in task.instances[:1]]
+    offer_id = str(intent.payload["offer"])
+    with store.transaction():
+        if not homeless:
+            requeue(store, task, now_s, lost=False, reason=f"it moves to {offer_id}")
+        _begin(store, key, names, now_s, intent.decision_id)
+        store.intents.done(intent.intent_id, now_s)
+        data: dict[str, Json] = {"from": left[0] if left else None, "to": offer_id}
+        data |= {name: intent.payload.get(name) for name in ("reason", "gain_usd", "cost_usd")}
+        store.events.add("task.moved", now_s, data, key=key, decision_id=intent.decision_id)
+
+
+def _give_up(store: Store, intent: Intent, reason: str, now_s: float) -> None:
+    key = TaskKey(str(intent.payload["job_id"]), str(intent.payload["task"]))
+    with store.transaction():
+        store.intents.failed(intent.intent_id, reason, now_s)
+        data: dict[str, Json] = {"to": str(intent.payload["offer"]), "reason": reason}
+        store.events.add("task.stayed", now_s, data, key=key, decision_id=intent.decision_id)
+
+
+def _rent(
+    store: Store, key: TaskKey, instances: int, offer: Offer, now_s: float, decision_id: int | None
+) -> Sequence[str]:
+    names = [f"i-{secrets.token_hex(8)}" for _ in range(instances)]
+    for name in names:
+        store.instances.request(
+            name,
+            offer,
+            key,
+            client_token=f"{store.deployment_id}-{name}",
+            node_token=secrets.token_urlsafe(32),
+            now_s=now_s,
+        )
+        store.intents.add(IntentKind.LAUNCH, name, {}, now_s, decision_id=decision_id)
+    return names
+
+
+def _begin(store: Store, key: TaskKey, names: Sequence[str], now_s: float, decision_id: int | None) -> None:
+    attempt = store.tasks.begin(key, names, now_s)
+    store.jobs.set_state(key.job_id, JobState.RUNNING, now_s)
+    payload: dict[str, Json] = {"job_id": key.job_id, "task": key.task, "attempt": attempt}
+    task = store.tasks.get(key)
+    store.intents.add(IntentKind.START, attempt_id(task), payload, now_s, decision_id=decision_id)
