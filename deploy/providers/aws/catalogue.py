@@ -1,0 +1,228 @@
+"""On-demand prices and what instance types have: a dated list, and the command that refreshes it.
+
+    python -m deploy.providers.aws.catalogue show
+    python -m deploy.providers.aws.catalogue refresh --out my_prices.json [--region R ...] [--type T ...]
+
+Refreshing asks pricing:GetProducts and ec2:DescribeInstanceTypes, so it needs an account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
+
+SHIPPED = Path(__file__).with_name("on_demand.json")
+PRICING_REGION = "us-east-1"
+"""The Price List API lives in few regions and knows the prices of all."""
+_Price = Annotated[FiniteFloat, Field(gt=0)]
+
+
+class CatalogueError(ValueError):
+    """The list cannot be used, or does not have it; one line."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Hardware(_Part):
+    """What an instance of a type has.
+
+    Attributes:
+        vcpus: virtual cores.
+        memory_gib: memory.
+        gpu: name, None for none.
+        gpus: how many.
+        architecture: as images call it.
+    """
+
+    vcpus: PositiveInt
+    memory_gib: _Price
+    gpu: str | None = None
+    gpus: Annotated[int, Field(ge=0)] = 0
+    architecture: Literal["x86_64", "arm64"] = "x86_64"
+
+
+class RegionPrices(_Part):
+    """On-demand prices (Linux, shared tenancy) of one region.
+
+    Attributes:
+        date: when the source was published or read.
+        source: where they are from.
+        usd_hour: by instance type.
+    """
+
+    date: date
+    source: str
+    usd_hour: dict[str, _Price]
+
+
+class Catalogue(_Part):
+    """The list.
+
+    Attributes:
+        format: version of this format.
+        types: by name.
+        regions: by name.
+    """
+
+    format: Literal[1]
+    types: dict[str, Hardware]
+    regions: dict[str, RegionPrices]
+
+    def hardware(self, instance_type: str) -> Hardware:
+        """What a type has. Raises CatalogueError."""
+        if instance_type not in self.types:
+            raise CatalogueError(f"the price list has no {instance_type}: {_remedy(self.types)}")
+        return self.types[instance_type]
+
+    def usd_hour(self, region: str, instance_type: str) -> float:
+        """On demand. Raises CatalogueError."""
+        self.hardware(instance_type)
+        if region not in self.regions:
+            raise CatalogueError(f"region {region} is not in the price list: {_remedy(self.regions)}")
+        prices = self.regions[region].usd_hour
+        if instance_type not in prices:
+            raise CatalogueError(f"the price list has no {instance_type} in {region}: {_remedy(prices)}")
+        return prices[instance_type]
+
+
+def _remedy(known: Mapping[str, object]) -> str:
+    return (
+        f"it has {', '.join(sorted(known))}; make one with "
+        "python -m deploy.providers.aws.catalogue refresh --out FILE and set `catalogue`"
+    )
+
+
+def load_catalogue(path: Path | None = None) -> Catalogue:
+    """Read a list, or the one that ships. Raises CatalogueError."""
+    path = SHIPPED if path is None else path
+    try:
+        return Catalogue.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CatalogueError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise CatalogueError(f"{path}: {where}: {first['msg']}") from error
+
+
+def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[str], today: date) -> Catalogue:
+    """A new list from AWS itself.
+
+    Args:
+        pricing: client of the Price List API.
+        ec2: client of EC2, in any region that has all types.
+        regions: names.
+        types: names.
+        today: its date.
+
+    Raises:
+        CatalogueError: if a type has not exactly one price in a region.
+    """
+    hardware: dict[str, Hardware] = {}
+    pages = ec2.get_paginator("describe_instance_types").paginate(InstanceTypes=list(types))
+    for page in pages:
+        for entry in page["InstanceTypes"]:
+            hardware[entry["InstanceType"]] = _hardware(entry)
+    source = "AWS Price List API, pricing:GetProducts, https://api.pricing.us-east-1.amazonaws.com"
+    found: dict[str, RegionPrices] = {}
+    for region in regions:
+        prices: dict[str, float] = {}
+        for name in types:
+            given = sorted(set(_on_demand(pricing, region, name)))
+            if len(given) != 1:
+                raise CatalogueError(
+                    f"AWS lists {len(given)} on-demand prices for {name} in {region}, expected one: "
+                    "the region may not have this type; leave it out with --type"
+                )
+            prices[name] = given[0]
+        found[region] = RegionPrices(date=today, source=source, usd_hour=prices)
+    return Catalogue(format=1, types=hardware, regions=found)
+
+
+def _hardware(entry: Mapping[str, Any]) -> Hardware:
+    gpus = entry.get("GpuInfo", {}).get("Gpus", [])
+    architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
+    return Hardware(
+        vcpus=entry["VCpuInfo"]["DefaultVCpus"],
+        memory_gib=entry["MemoryInfo"]["SizeInMiB"] / 1024,
+        gpu=gpus[0]["Name"] if gpus else None,
+        gpus=sum(gpu["Count"] for gpu in gpus),
+        architecture="x86_64" if "x86_64" in architectures else "arm64",
+    )
+
+
+def _on_demand(pricing: Any, region: str, instance_type: str) -> Iterator[float]:
+    wanted = {
+        "regionCode": region,
+        "instanceType": instance_type,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+    }
+    filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
+    for page in pricing.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2", Filters=filters, FormatVersion="aws_v1"
+    ):
+        for text in page["PriceList"]:
+            for term in json.loads(text)["terms"].get("OnDemand", {}).values():
+                for dimension in term["priceDimensions"].values():
+                    if dimension["unit"] == "Hrs":
+                        yield float(dimension["pricePerUnit"]["USD"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Show or refresh; 1 after a mistake that was named in one line."""
+    # Here, because whoever only reads the list needs no SDK and no network.
+    from deploy.node.config import write_private
+    from deploy.providers.aws.clients import Clients
+    from deploy.providers.aws.errors import asking
+    from deploy.providers.base import ProviderError
+
+    shipped = load_catalogue()
+    parser = argparse.ArgumentParser(prog="python -m deploy.providers.aws.catalogue", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    show = commands.add_parser("show", help="the list as a table")
+    show.add_argument("--catalogue", type=Path, help="default: the one that ships")
+    refresh = commands.add_parser("refresh", help="make a new one from AWS")
+    refresh.add_argument("--out", type=Path, required=True)
+    refresh.add_argument("--region", action="append", help="default: those of the list that ships")
+    refresh.add_argument("--type", action="append", help="default: those of the list that ships")
+    refresh.add_argument("--profile", help="of the SDK's configuration")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "show":
+            for region, prices in load_catalogue(options.catalogue).regions.items():
+                for name, price in sorted(prices.usd_hour.items()):
+                    print(f"{region}\t{name}\t{price}\t{prices.date}\t{prices.source}")
+            return 0
+        regions = options.region or sorted(shipped.regions)
+        clients = Clients(options.profile)
+        with asking("refresh of the price list"):
+            made = refreshed(
+                clients.get("pricing", PRICING_REGION),
+                clients.get("ec2", regions[0]),
+                regions,
+                options.type or sorted(shipped.types),
+                datetime.now(UTC).date(),
+            )
+        write_private(options.out, made.model_dump_json(indent=1))
+    except (CatalogueError, ProviderError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"written: {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

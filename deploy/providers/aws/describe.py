@@ -1,0 +1,145 @@
+"""Instances as EC2 describes them, as the scheduler wants them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from deploy.model.instances import InstanceReport, InstanceState
+from deploy.providers.aws import names
+from deploy.providers.aws.clients import Clients
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.errors import asking
+from deploy.providers.aws.names import Place
+
+PAGE = 1000
+"""The most that EC2 gives: 1,000 instances are one call."""
+_STATES = {
+    "pending": InstanceState.LAUNCHING,
+    "running": InstanceState.RUNNING,
+    "shutting-down": InstanceState.STOPPING,
+    "stopping": InstanceState.STOPPING,
+    "stopped": InstanceState.STOPPING,
+    "terminated": InstanceState.TERMINATED,
+}
+_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+
+
+@dataclass(frozen=True)
+class Described:
+    """A report and what only this provider needs.
+
+    Attributes:
+        report: for the scheduler; of a terminated instance whose end EC2 does not date, `ended_s` is None.
+        region: where it is.
+        deployment: of its tags.
+        spot_request: id, "" for none.
+    """
+
+    report: InstanceReport
+    region: str
+    deployment: str
+    spot_request: str
+
+
+def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Described:
+    """One entry of describe_instances or run_instances."""
+    tags = names.tag_values(entry.get("Tags", ()))
+    market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
+    place = Place(region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
+    state = _STATES[entry["State"]["Name"]]
+    key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
+    address = str(entry.get(key) or "")
+    ended_s = _ended_s(str(entry.get("StateTransitionReason") or ""))
+    report = InstanceReport(
+        instance_id=entry["InstanceId"],
+        client_token=tags.get(names.TOKEN, ""),
+        offer_id=place.offer_id,
+        address=address,
+        node_port=config.node.port if address and state is InstanceState.RUNNING else 0,
+        state=state,
+        launched_s=entry["LaunchTime"].timestamp(),
+        ended_s=ended_s if state is InstanceState.TERMINATED else None,
+        by_provider=_by_provider(entry, state),
+        tags={
+            "deployment": tags.get(names.DEPLOYMENT, ""),
+            "job_id": tags.get(names.JOB, ""),
+            "task": tags.get(names.TASK, ""),
+        },
+    )
+    return Described(report, region, tags.get(names.DEPLOYMENT, ""), entry.get("SpotInstanceRequestId", ""))
+
+
+def of_deployment(clients: Clients, config: AwsConfig, region: str, deployment: str) -> list[Described]:
+    """Every instance of a region with this deployment's tag: one call for each 1,000.
+
+    Raises:
+        ProviderError: if EC2 cannot be asked now.
+    """
+    return _pages(
+        clients, config, region, [{"Name": f"tag:{names.DEPLOYMENT}", "Values": [deployment]}], PAGE
+    )
+
+
+def of_ids(clients: Clients, config: AwsConfig, region: str, ids: Sequence[str]) -> list[Described]:
+    """Those of some ids that a region has. By a filter: ids that never were are no error then."""
+    found = []
+    for batch in names.batches(ids, 200):
+        found += _pages(clients, config, region, [{"Name": "instance-id", "Values": list(batch)}], PAGE)
+    return found
+
+
+def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[str, float]:
+    """When spot requests ended (epoch seconds), by their id; only those that EC2 still knows and dates.
+
+    Raises:
+        ProviderError: if EC2 cannot be asked now.
+    """
+    found: dict[str, float] = {}
+    for batch in names.batches(requests, 200):
+        with asking(f"aws {region}: spot requests"):
+            answer = clients.get("ec2", region).describe_spot_instance_requests(
+                Filters=[{"Name": "spot-instance-request-id", "Values": list(batch)}]
+            )
+        for entry in answer["SpotInstanceRequests"]:
+            status = entry.get("Status", {})
+            if entry["State"] in ("closed", "cancelled", "failed") and "UpdateTime" in status:
+                found[entry["SpotInstanceRequestId"]] = status["UpdateTime"].timestamp()
+    return found
+
+
+def ended_at(one: Described, ended_s: float) -> Described:
+    """The same with the time of its end; never before its launch."""
+    return replace(one, report=replace(one.report, ended_s=max(one.report.launched_s, ended_s)))
+
+
+def _pages(
+    clients: Clients, config: AwsConfig, region: str, filters: list[dict[str, Any]], size: int
+) -> list[Described]:
+    with asking(f"aws {region}: instances"):
+        pages = (
+            clients.get("ec2", region)
+            .get_paginator("describe_instances")
+            .paginate(Filters=filters, PaginationConfig={"PageSize": size})
+        )
+        return [
+            described(entry, region, config)
+            for page in pages
+            for reservation in page["Reservations"]
+            for entry in reservation["Instances"]
+        ]
+
+
+def _ended_s(reason: str) -> float | None:
+    """From "User initiated (2026-01-31 12:00:00 GMT)"."""
+    found = _WHEN.search(reason)
+    return None if found is None else datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+
+
+def _by_provider(entry: Mapping[str, Any], state: InstanceState) -> bool:
+    """Server.SpotInstanceTermination, Server.InternalError and their like; Client.… is our own doing."""
+    code = str(entry.get("StateReason", {}).get("Code", ""))
+    return code.startswith("Server.") and state in (InstanceState.STOPPING, InstanceState.TERMINATED)

@@ -1,0 +1,189 @@
+"""What EC2 answers, in this project's terms: which failure it is, in one line that says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore import exceptions as sdk
+
+from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
+
+CAPACITY = frozenset(
+    {
+        "InsufficientInstanceCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "InsufficientFreeAddressesInSubnet",
+        "SpotMaxPriceTooLow",
+        "UnfulfillableCapacity",
+    }
+)
+QUOTA = frozenset(
+    {
+        "MaxSpotInstanceCountExceeded",
+        "MaxSpotFleetRequestCountExceeded",
+        "VcpuLimitExceeded",
+        "InstanceLimitExceeded",
+        "FleetInstanceLimitExceeded",
+        "VolumeLimitExceeded",
+        "MaxIOPSLimitExceeded",
+    }
+)
+THROTTLED = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestThrottled",
+        "EC2ThrottledException",
+        "SlowDown",
+    }
+)
+DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+CREDENTIALS = frozenset(
+    {
+        "AuthFailure",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "InvalidAccessKeyId",
+        "OptInRequired",
+        "PendingVerification",
+        "Blocked",
+    }
+)
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_SIGNATURE = frozenset(
+    {"SignatureDoesNotMatch", "RequestExpired", "RequestTimeTooSkewed", "InvalidSignatureException"}
+)
+_SKEWED = re.compile(r"signature (expired|not yet current)|has expired|too skewed|is now earlier", re.I)
+_UNCERTAIN = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
+_PERMISSION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)(?: on resource: (\S+))?")
+_ENCODED = re.compile(r"\s*Encoded authorization failure message:.*", re.S)
+
+_REMEDIES = (
+    (
+        "Unsupported",
+        "this zone does not have the type (check says which has): leave one of them out",
+    ),
+    ("InvalidAMIID.", "the image is not there in this region, or not shared with this account: set `image`"),
+    ("InvalidSubnetID.", "set `subnets` to subnets of this region"),
+    ("InvalidGroup.", "set `security_group` to one of the subnets' VPC"),
+    ("InvalidKeyPair.", "create the key pair in this region, or leave `key_name` out"),
+    ("InvalidIamInstanceProfile", "create the instance profile, or leave `instance_profile` out"),
+    ("IdempotentParameterMismatch", "this client token was used for another request: use a new one"),
+)
+
+
+def code_of(error: Exception) -> str:
+    """The provider's own code; "" for failures that came from elsewhere."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, sdk.ClientError) else ""
+
+
+def denied_permission(error: sdk.ClientError) -> str:
+    """Which permission was missing, as in a policy: "ec2:RunInstances"."""
+    found = _PERMISSION.search(str(error.response.get("Error", {}).get("Message", "")))
+    return found[1] if found else f"{_service(error)}:{error.operation_name}"
+
+
+def translated(error: Exception, doing: str) -> ProviderError:
+    """The error of the interface that an error of the SDK is.
+
+    Args:
+        error: of botocore.
+        doing: what was asked for, e.g. "aws us-east-1: launch of g4dn.xlarge".
+    """
+    if isinstance(error, sdk.ClientError):
+        return by_code(code_of(error), _message(error), doing, denied_permission(error))
+    kind, text = _local(error)
+    return kind(f"{doing}: {text}")
+
+
+def by_code(code: str, message: str, doing: str, permission: str = "") -> ProviderError:
+    """The same for a code and a message alone, as fleets report them."""
+    if code in CAPACITY:
+        return CapacityError(f"{doing}: {code}: {message}")
+    if code in QUOTA:
+        return QuotaError(f"{doing}: {code}: {message} Ask for more under Service Quotas, or use less")
+    if code in THROTTLED:
+        return ThrottledError(f"{doing}: {code}: too many requests; they are tried again more slowly")
+    if code in DENIED:
+        return RefusedError(
+            f"{doing}: this identity may not {permission}: attach deploy/aws/scheduler.json, or add it"
+        )
+    if code in _SIGNATURE and (code != "SignatureDoesNotMatch" or _SKEWED.search(message)):
+        return RefusedError(f"{doing}: the clock of this machine is wrong ({code}): synchronise it (NTP)")
+    if code == "SignatureDoesNotMatch":
+        return RefusedError(f"{doing}: the secret access key does not belong to the key id: copy it again")
+    if code in EXPIRED:
+        return RefusedError(f"{doing}: the credentials have expired: sign in again (aws sso login)")
+    if code in CREDENTIALS:
+        return RefusedError(
+            f"{doing}: AWS does not accept these credentials ({code}): see aws sts get-caller-identity"
+        )
+    for start, remedy in _REMEDIES:
+        if code.startswith(start) or (start == "InvalidIamInstanceProfile" and start in message):
+            return RefusedError(f"{doing}: {code}: {message} Remedy: {remedy}")
+    if code in _UNCERTAIN or not code or code.isdigit():
+        return ProviderError(f"{doing}: EC2 failed ({code or 'no code'}): {message}")
+    if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")) or code in ("IncorrectState",):
+        return RefusedError(f"{doing}: {code}: {message}")
+    return ProviderError(f"{doing}: {code}: {message}")
+
+
+def _local(error: Exception) -> tuple[type[ProviderError], str]:
+    """Failures that no service answered with."""
+    text = " ".join(str(error).split())
+    if isinstance(error, sdk.NoCredentialsError):
+        return RefusedError, "no AWS credentials: run aws configure, or set AWS_PROFILE"
+    if isinstance(error, sdk.PartialCredentialsError | sdk.ProfileNotFound | sdk.ConfigParseError):
+        return RefusedError, f"AWS credentials are not complete: {text}"
+    if isinstance(
+        error,
+        sdk.CredentialRetrievalError | sdk.TokenRetrievalError | sdk.SSOError,
+    ):
+        return RefusedError, f"AWS credentials cannot be had: {text} Sign in again (aws sso login)"
+    if isinstance(error, sdk.ParamValidationError):
+        return RefusedError, f"the request is malformed: {text}"
+    if isinstance(error, sdk.NoRegionError | sdk.InvalidRegionError | sdk.UnknownServiceError):
+        return RefusedError, text
+    if isinstance(error, sdk.EndpointConnectionError | sdk.ConnectTimeoutError | sdk.ProxyConnectionError):
+        return ProviderError, f"AWS cannot be reached: {text} See the network, or endpoint_url"
+    if isinstance(error, sdk.SSLError):
+        return ProviderError, f"AWS cannot be reached safely: {text}"
+    return ProviderError, f"no answer from AWS: {text}"
+
+
+@contextmanager
+def asking(doing: str) -> Iterator[None]:
+    """Turns what the SDK raises inside into the interface's errors."""
+    try:
+        yield
+    except (sdk.ClientError, sdk.BotoCoreError, sdk.HTTPClientError) as error:
+        raise translated(error, doing) from error
+
+
+def _message(error: sdk.ClientError) -> str:
+    text = str(error.response.get("Error", {}).get("Message", ""))
+    # The encoded half is a screenful, and decoding it needs a permission of its own.
+    return " ".join(_ENCODED.sub("", text).split())
+
+
+def _service(error: sdk.ClientError) -> str:
+    operation = error.operation_name
+    for service, operations in _OPERATIONS.items():
+        if operation in operations:
+            return service
+    return "ec2"
+
+
+_OPERATIONS = {
+    "sts": ("GetCallerIdentity",),
+    "iam": ("GetInstanceProfile", "SimulatePrincipalPolicy"),
+    "servicequotas": ("GetServiceQuota",),
+    "pricing": ("GetProducts",),
+}

@@ -1,0 +1,90 @@
+"""Renting one instance of one offer: run_instances, idempotent by its client token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from deploy.model.instances import LaunchRequest
+from deploy.providers.aws import names
+from deploy.providers.aws.clients import Clients
+from deploy.providers.aws.config import AwsConfig, InstanceType
+from deploy.providers.aws.describe import Described, described
+from deploy.providers.aws.errors import asking, code_of
+from deploy.providers.aws.names import Place
+from deploy.providers.aws.template import Templates
+from deploy.providers.aws.userdata import user_data
+from deploy.providers.base import ProviderError
+
+
+def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
+    """The lower limit of the request and the configuration, as EC2 takes it; None for none."""
+    limits = [limit for limit in (request.max_price_usd_hour, kind.max_price_usd_hour) if limit is not None]
+    return f"{min(limits):.6f}" if limits else None
+
+
+def with_template(
+    templates: Templates, region: str, deployment: str, call: Callable[[str], dict[str, Any]], doing: str
+) -> dict[str, Any]:
+    """Call EC2 with the name of the launch template; make that again if somebody deleted it.
+
+    Raises:
+        ProviderError: as the call's error says.
+    """
+    for last in (False, True):
+        name = templates.ensure(region, deployment)
+        try:
+            with asking(doing):
+                return call(name)
+        except ProviderError as error:
+            cause = error.__cause__
+            gone = isinstance(cause, Exception) and code_of(cause).startswith("InvalidLaunchTemplate")
+            if last or not gone:
+                raise
+            templates.forget(region, deployment)
+    raise AssertionError("unreachable")
+
+
+def run(
+    clients: Clients,
+    config: AwsConfig,
+    templates: Templates,
+    request: LaunchRequest,
+    place: Place,
+    ca_pem: str | None,
+) -> Described:
+    """Rent one instance, or learn of the one that this client token has rented already.
+
+    Raises:
+        CapacityError, QuotaError, ThrottledError, RefusedError, ProviderError: as in `Provider.launch`.
+    """
+    kind = config.instance_types[place.instance_type]
+    arguments: dict[str, Any] = {
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": names.client_token(request),
+        "InstanceType": place.instance_type,
+        "SubnetId": config.regions[place.region].subnets[place.zone],
+        "UserData": user_data(request, config, ca_pem),
+        "TagSpecifications": [{"ResourceType": "instance", "Tags": names.tags_of(request, config)}],
+    }
+    if place.market == "spot":
+        arguments["InstanceMarketOptions"] = market_options(max_price(request, kind))
+    elif kind.hibernate:
+        arguments["HibernationOptions"] = {"Configured": True}
+    doing = f"aws {place.zone}: launch of {place.instance_type} ({place.market})"
+
+    def call(template: str) -> dict[str, Any]:
+        answer: dict[str, Any] = clients.get("ec2", place.region).run_instances(
+            LaunchTemplate={"LaunchTemplateName": template, "Version": "1"}, **arguments
+        )
+        return answer
+
+    answer = with_template(templates, place.region, request.deployment, call, doing)
+    return described(answer["Instances"][0], place.region, config)
+
+
+def market_options(price: str | None) -> dict[str, Any]:
+    """One-time spot: what is interrupted is terminated, and no request stays behind that rents again."""
+    spot = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    return {"MarketType": "spot", "SpotOptions": {**spot, **({"MaxPrice": price} if price else {})}}

@@ -1,0 +1,92 @@
+"""Names: of offers, and of the tags by which everything rented is found again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.model.instances import LaunchRequest
+from deploy.providers.aws.config import AwsConfig, AwsMarket
+from deploy.providers.base import RefusedError
+
+PROVIDER = "aws"
+DEPLOYMENT = "spotweave:deployment"
+JOB = "spotweave:job"
+TASK = "spotweave:task"
+OWNER = "spotweave:owner"
+TOKEN = "spotweave:client-token"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an offer id says.
+
+    Attributes:
+        region: of EC2.
+        zone: of the region.
+        instance_type: of EC2.
+        market: how it is rented.
+    """
+
+    region: str
+    zone: str
+    instance_type: str
+    market: AwsMarket
+
+    @property
+    def offer_id(self) -> str:
+        """aws/ZONE/TYPE/MARKET."""
+        return f"{PROVIDER}/{self.zone}/{self.instance_type}/{self.market}"
+
+
+def places(config: AwsConfig) -> dict[str, Place]:
+    """Everything that may be rented, by offer id. On-demand capacity is a zone's own too."""
+    found = (
+        Place(region, zone, name, market)
+        for region, part in config.regions.items()
+        for zone in part.subnets
+        for name, kind in config.instance_types.items()
+        for market in kind.markets
+    )
+    return {place.offer_id: place for place in found}
+
+
+def find(known: Mapping[str, Place], offer_id: str) -> Place:
+    """One of them. Raises RefusedError."""
+    if offer_id not in known:
+        raise RefusedError(
+            f"aws: no offer {offer_id!r}: regions, subnets and instance_types say what there is"
+        )
+    return known[offer_id]
+
+
+def tags_of(request: LaunchRequest, config: AwsConfig) -> list[dict[str, str]]:
+    """Tags of an instance, as EC2 takes them."""
+    values = {
+        **config.tags,
+        "Name": f"spotweave {request.job_id} {request.task}"[:256],
+        DEPLOYMENT: request.deployment,
+        JOB: request.job_id,
+        TASK: request.task,
+        TOKEN: request.client_token,
+    }
+    if config.owner:
+        values[OWNER] = config.owner
+    return [{"Key": key, "Value": value} for key, value in values.items()]
+
+
+def tag_values(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Tags as EC2 gives them."""
+    return {str(tag["Key"]): str(tag["Value"]) for tag in tags}
+
+
+def client_token(request: LaunchRequest) -> str:
+    """At most 64 characters for any token and deployment."""
+    return hashlib.sha256(f"{request.deployment}\n{request.client_token}".encode()).hexdigest()
+
+
+def batches(items: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Pieces of at most `size`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -1,0 +1,113 @@
+"""Offers from prices, the price list and our own record."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from deploy.model.instances import Offer
+from deploy.providers.aws import names
+from deploy.providers.aws.availability import Availability
+from deploy.providers.aws.catalogue import Catalogue
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.names import Place
+from deploy.providers.aws.prices import PriceBook
+
+NOTICE_S = 120.0
+FREE_FIRST_S = 3600.0
+"""An instance that EC2 interrupts within its first hour costs nothing."""
+MINIMUM_S = 60.0
+
+
+class OfferBook:
+    """All offers of a configuration. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        config: AwsConfig,
+        catalogue: Catalogue,
+        places: Mapping[str, Place],
+        prices: PriceBook,
+        availability: Availability,
+    ) -> None:
+        self._config = config
+        self._catalogue = catalogue
+        self._places = places
+        self._prices = prices
+        self._availability = availability
+        self._held: dict[str, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    def hold(self, offer_id: str, until_s: float, reason: str) -> None:
+        """Show it as not available until then: the account's quota is full, which says nothing of capacity."""
+        with self._lock:
+            self._held[offer_id] = (until_s, reason)
+
+    def release(self) -> None:
+        """Something was ended: quotas may have room again."""
+        with self._lock:
+            self._held.clear()
+
+    def all(self, now_s: float) -> list[Offer]:
+        """Every offer as it is now, in the order of the configuration."""
+        return [self._offer(place, now_s) for place in self._places.values()]
+
+    def _offer(self, place: Place, now_s: float) -> Offer:
+        kind = self._config.instance_types[place.instance_type]
+        hardware = self._catalogue.hardware(place.instance_type)
+        on_demand = self._catalogue.usd_hour(place.region, place.instance_type)
+        history = self._availability.history(place.offer_id, now_s)
+        spot = place.market == "spot"
+        price = self._prices.latest(place.zone, place.instance_type) if spot else on_demand
+        reason = self._reason(place, price, now_s)
+        return Offer(
+            offer_id=place.offer_id,
+            provider=names.PROVIDER,
+            region=place.region,
+            zone=place.zone,
+            instance_type=place.instance_type,
+            market=place.market,
+            vcpus=hardware.vcpus,
+            memory_gib=hardware.memory_gib,
+            gpu=hardware.gpu,
+            speed=kind.speed,
+            # EC2 never charges more than on demand; what has no price cannot be rented.
+            price_usd_hour=on_demand if price is None else price,
+            on_demand_usd_hour=on_demand,
+            available=not reason,
+            quota=kind.quota,
+            up_ratio=history.up_ratio,
+            spell_s=history.spell_s,
+            mean_up_s=history.mean_up_s if spot else 0.0,
+            launch_s=self._config.launch_s,
+            notice_s=NOTICE_S if spot else 0.0,
+            free_first_s=FREE_FIRST_S if spot else 0.0,
+            billing_minimum_s=MINIMUM_S,
+            reason=reason,
+        )
+
+    def _reason(self, place: Place, price: float | None, now_s: float) -> str:
+        """Why it is not available; "" if it is."""
+        refused = self._availability.reason(place.offer_id, now_s)
+        if refused is not None:
+            return f"left alone until {_clock(refused[1])}: {refused[0]}"
+        with self._lock:
+            held = self._held.get(place.offer_id)
+        if held is not None and held[0] > now_s:
+            return f"left alone until {_clock(held[0])}: {held[1]}"
+        if place.market == "on_demand":
+            return ""
+        trouble = self._prices.trouble(place.region, now_s)
+        if trouble:
+            return trouble
+        if price is None:
+            return f"EC2 names no spot price for {place.instance_type} in {place.zone}"
+        limit = self._config.instance_types[place.instance_type].max_price_usd_hour
+        if limit is not None and price > limit:
+            return f"{price} USD/h now, more than max_price_usd_hour of {limit}"
+        return ""
+
+
+def _clock(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%H:%M:%S UTC")

@@ -1,0 +1,119 @@
+"""Spot prices: asked for page by page, afterwards only what is new."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from deploy.providers.aws.clients import Clients
+from deploy.providers.aws.errors import asking
+from deploy.providers.base import ProviderError
+
+KEPT_S = 86_400.0
+STALE_S = 1800.0
+"""When a region has not answered for so long, its prices are not believed any more."""
+_PRODUCT = "Linux/UNIX"
+_PAGE = 1000
+Key = tuple[str, str]
+"""Zone and instance type."""
+
+
+class PriceBook:
+    """Spot prices of zones and types over the latest 24 h. Safe to use from several threads.
+
+    Args:
+        clients: to ask with.
+        zones: by region.
+        types: instance types.
+        every_s: a region is asked at most so often.
+    """
+
+    def __init__(
+        self, clients: Clients, zones: Mapping[str, Sequence[str]], types: Sequence[str], every_s: float
+    ) -> None:
+        self._clients = clients
+        self._zones = zones
+        self._types = list(types)
+        self._every_s = every_s
+        self._series: dict[Key, list[tuple[float, float]]] = {}
+        self._seen_s: dict[str, float] = {}
+        self._asked_s: dict[str, float] = {}
+        self._answered_s: dict[str, float] = {}
+        self._failed: dict[str, ProviderError] = {}
+        self._lock = threading.Lock()
+
+    def refresh(self, now_s: float) -> None:
+        """Bring every region up to date, where it is time.
+
+        Raises:
+            ProviderError: if no region answers.
+        """
+        with self._lock:
+            for region in self._zones:
+                if now_s - self._asked_s.get(region, -self._every_s) >= self._every_s:
+                    self._refresh(region, now_s)
+            if self._zones and len(self._failed) == len(self._zones):
+                raise next(iter(self._failed.values()))
+
+    def trouble(self, region: str, now_s: float) -> str:
+        """Why a region's prices cannot be believed now; "" if they can."""
+        error = self._failed.get(region)
+        if error is None or now_s - self._answered_s.get(region, -STALE_S) < STALE_S:
+            return ""
+        return f"no current spot prices: {error}"
+
+    def latest(self, zone: str, instance_type: str) -> float | None:
+        """USD per hour now; None: EC2 names no price, so it does not offer this type there."""
+        series = self._series.get((zone, instance_type))
+        return series[-1][1] if series else None
+
+    def mean(self, zone: str, instance_type: str, now_s: float) -> float | None:
+        """Mean over time of the latest 24 h, as far as it is known; None: never seen."""
+        series = self._series.get((zone, instance_type))
+        if not series:
+            return None
+        start_s = max(series[0][0], now_s - KEPT_S)
+        points = [(max(time_s, start_s), price) for time_s, price in series if time_s <= now_s]
+        if not points or now_s <= start_s:
+            return series[-1][1]
+        ends = [time_s for time_s, _ in points[1:]] + [now_s]
+        paid = sum(price * (end_s - time_s) for (time_s, price), end_s in zip(points, ends, strict=True))
+        return paid / (now_s - points[0][0])
+
+    def _refresh(self, region: str, now_s: float) -> None:
+        self._asked_s[region] = now_s
+        # What was in force at the start comes too, so the latest moment seen is where to go on.
+        start_s = self._seen_s.get(region, now_s - KEPT_S)
+        try:
+            ec2 = self._clients.get("ec2", region)
+            with asking(f"aws {region}: spot prices"):
+                pages = ec2.get_paginator("describe_spot_price_history").paginate(
+                    InstanceTypes=self._types,
+                    ProductDescriptions=[_PRODUCT],
+                    Filters=[{"Name": "availability-zone", "Values": list(self._zones[region])}],
+                    StartTime=datetime.fromtimestamp(start_s, UTC),
+                    PaginationConfig={"PageSize": _PAGE},
+                )
+                rows = [row for page in pages for row in page["SpotPriceHistory"]]
+        except ProviderError as error:
+            self._failed[region] = error
+            return
+        self._failed.pop(region, None)
+        self._answered_s[region] = now_s
+        for row in rows:
+            time_s = row["Timestamp"].timestamp()
+            self._keep((row["AvailabilityZone"], row["InstanceType"]), time_s, float(row["SpotPrice"]))
+            self._seen_s[region] = max(time_s, self._seen_s.get(region, start_s))
+        for series in self._series.values():
+            # The last one before the window is still in force at its start.
+            del series[: max(0, bisect_right(series, (now_s - KEPT_S, float("inf"))) - 1)]
+
+    def _keep(self, key: Key, time_s: float, price: float) -> None:
+        series = self._series.setdefault(key, [])
+        at = bisect_right(series, (time_s, float("inf")))
+        if at and series[at - 1][0] == time_s:
+            series[at - 1] = (time_s, price)
+        else:
+            series.insert(at, (time_s, price))

@@ -1,0 +1,294 @@
+"""Amazon EC2 behind the scheduler's interface."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from deploy.providers.aws import describe, fleet, launch, names, stopping
+from deploy.providers.aws.availability import Availability
+from deploy.providers.aws.clients import Clients
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.describe import Described
+from deploy.providers.aws.names import Place
+from deploy.providers.aws.offers import OfferBook
+from deploy.providers.aws.prices import PriceBook
+from deploy.providers.aws.template import Templates
+from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+
+KEPT_S = 3600.0
+"""Ended instances are reported for so long, even where EC2 forgets them sooner."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An instance in memory: what was last seen of it, and when it was first and last seen by describe."""
+
+    one: Described
+    first_s: float
+    seen_s: float | None
+
+
+class AwsProvider:
+    """Implements `Provider` on EC2; see there. EC2 and the tags are the truth; memory only bridges its delays.
+
+    Args:
+        config: what may be rented.
+        session: of boto3; None: a new one.
+        now: epoch seconds.
+
+    Raises (when made):
+        AwsConfigError: if the price list or the certificate cannot be used.
+        ProviderError: if the state folder cannot be used, or there is no such profile.
+    """
+
+    name = names.PROVIDER
+
+    def __init__(self, config: AwsConfig, session: Any = None, now: Callable[[], float] = time.time) -> None:
+        self.config = config
+        self._now = now
+        self._places = names.places(config)
+        self._ca_pem = config.ca_pem()
+        catalogue = config.prices()
+        self.clients = Clients(config.profile, config.endpoint_url, session)
+        zones = {region: list(part.subnets) for region, part in config.regions.items()}
+        self.prices = PriceBook(self.clients, zones, list(config.instance_types), config.prices_every_s)
+        self.availability = Availability(
+            config.state_folder / "availability.json", config.cool_down_s, config.cool_down_most_s
+        )
+        self._offers = OfferBook(config, catalogue, self._places, self.prices, self.availability)
+        self._templates = Templates(self.clients, config)
+        self._known: dict[str, _Known] = {}
+        self._lock = threading.RLock()
+
+    def offers(self) -> Sequence[Offer]:
+        """Everything configured, with the prices of now; see `Provider.offers`."""
+        now_s = self._now()
+        self.prices.refresh(now_s)
+        return self._offers.all(now_s)
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        """Rent one instance of one offer; see `Provider.launch`."""
+        place = names.find(self._places, request.offer_id)
+        return self._rent(
+            request,
+            [place],
+            lambda: launch.run(self.clients, self.config, self._templates, request, place, self._ca_pem),
+        )
+
+    def launch_any(self, request: LaunchRequest, offer_ids: Sequence[str]) -> InstanceReport:
+        """Rent one instance of whichever of these offers EC2 thinks best (price, then depth of the pool).
+
+        Args:
+            request: its own offer is ignored.
+            offer_ids: of one region and one market.
+
+        Raises:
+            CapacityError: if none of them has room.
+            QuotaError, ThrottledError, RefusedError, ProviderError: as for `launch`.
+        """
+        places = [names.find(self._places, offer_id) for offer_id in offer_ids]
+        if not places:
+            raise RefusedError("aws: a fleet needs at least one offer to choose from")
+        return self._rent(
+            request,
+            places,
+            lambda: fleet.run(self.clients, self.config, self._templates, request, places, self._ca_pem),
+        )
+
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        """One call for each region and 1,000 instances; see `Provider.describe`."""
+        found: list[Described] = []
+        for region in self.config.regions:
+            found += describe.of_deployment(self.clients, self.config, region, deployment)
+        now_s = self._now()
+        found = self._dated(found, now_s)
+        with self._lock:
+            for one in found:
+                self._remember(one, now_s, seen=True)
+            return self._bridged(found, deployment, now_s)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End instances; see `Provider.terminate`."""
+        for region, ids in self._by_region(instance_ids).items():
+            stopping.terminate(self.clients, region, ids, self._is_new)
+            with self._lock:
+                for name in ids:
+                    self._stopping(name)
+
+    def stop(self, instance_ids: Sequence[str], *, hibernate: bool = False) -> None:
+        """Stop on-demand instances: their disks stay, and cost. One-time spot instances cannot be stopped.
+
+        Raises:
+            RefusedError: for a spot instance, or a type that was not prepared for hibernation.
+            ProviderError: if EC2 cannot be asked now.
+        """
+        for region, ids in self._by_region(instance_ids).items():
+            stopping.stop(self.clients, region, ids, hibernate=hibernate)
+
+    def resume(self, instance_ids: Sequence[str]) -> None:
+        """Start stopped instances again.
+
+        Raises:
+            CapacityError: if their zone has no room for them now.
+            RefusedError, ProviderError: see there.
+        """
+        for region, ids in self._by_region(instance_ids).items():
+            stopping.resume(self.clients, region, ids)
+
+    def close(self) -> None:
+        """Let go of connections. Instances stay."""
+        self.clients.close()
+
+    # Renting.
+
+    def _rent(
+        self, request: LaunchRequest, places: Sequence[Place], call: Callable[[], Described]
+    ) -> InstanceReport:
+        known = self._by_token(request)
+        if known is not None:
+            self._same(known.report, places)
+            return known.report
+        self._admit(request.deployment, places)
+        try:
+            one = call()
+        except CapacityError as error:
+            for place in places:
+                self.availability.down(place.offer_id, self._now(), str(error))
+            raise
+        except QuotaError as error:
+            for place in places:
+                self._offers.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
+            raise
+        self._same(one.report, places)
+        now_s = self._now()
+        self.availability.up(one.report.offer_id, now_s)
+        # What EC2 answers to a launch has all tags only once it is consistent; we know what we sent.
+        report = replace(
+            one.report,
+            client_token=request.client_token,
+            tags={"deployment": request.deployment, "job_id": request.job_id, "task": request.task},
+        )
+        one = replace(one, report=report, deployment=request.deployment)
+        with self._lock:
+            self._remember(one, now_s, seen=False)
+        return report
+
+    def _same(self, report: InstanceReport, places: Sequence[Place]) -> None:
+        if report.offer_id not in [place.offer_id for place in places]:
+            raise RefusedError(f"aws: this client token was used for {report.offer_id}")
+
+    def _by_token(self, request: LaunchRequest) -> Described | None:
+        with self._lock:
+            for known in self._known.values():
+                mine = known.one.deployment == request.deployment
+                if mine and known.one.report.client_token == request.client_token:
+                    return known.one
+        return None
+
+    def _admit(self, deployment: str, places: Sequence[Place]) -> None:
+        """The configured quota; EC2 checks the account's own."""
+        with self._lock:
+            running = [
+                known.one.report.offer_id
+                for known in self._known.values()
+                if known.one.deployment == deployment
+                and known.one.report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
+            ]
+        for place in places:
+            quota = self.config.instance_types[place.instance_type].quota
+            if running.count(place.offer_id) < quota:
+                return
+        raise QuotaError(f"{places[0].offer_id}: as many instances run as `quota` allows")
+
+    # Memory.
+
+    def _remember(self, one: Described, now_s: float, *, seen: bool) -> None:
+        before = self._known.get(one.report.instance_id)
+        first_s = now_s if before is None else before.first_s
+        seen_s = now_s if seen else None if before is None else before.seen_s
+        self._known[one.report.instance_id] = _Known(one, first_s, seen_s)
+        was_live = before is None or before.one.report.state.live
+        if (
+            one.report.by_provider
+            and not one.report.state.live
+            and was_live
+            and one.report.ended_s is not None
+        ):
+            recent = now_s - one.report.ended_s < self.config.cool_down_s
+            if recent and one.report.offer_id in self._places:
+                self.availability.down(one.report.offer_id, now_s, "an instance was interrupted just now")
+
+    def _bridged(self, found: list[Described], deployment: str, now_s: float) -> list[InstanceReport]:
+        """What EC2 says, and what it does not say yet or no more. Call it locked."""
+        reports = {one.report.instance_id: one.report for one in found}
+        for name, known in list(self._known.items()):
+            if known.one.deployment != deployment or name in reports:
+                continue
+            report = known.one.report
+            new = known.seen_s is None and now_s - known.first_s < self.config.visible_within_s
+            ended = report.ended_s is not None and now_s - report.ended_s < KEPT_S
+            if new or ended:
+                reports[name] = report
+            else:
+                del self._known[name]
+        return list(reports.values())
+
+    def _dated(self, found: list[Described], now_s: float) -> list[Described]:
+        """Terminated instances with the time of their end: EC2's own, its spot request's, or when we saw it."""
+        with self._lock:
+            before = {
+                name: known.one.report.ended_s
+                for name, known in self._known.items()
+                if known.one.report.ended_s is not None
+            }
+        open_requests: dict[str, list[str]] = {}
+        for one in found:
+            if _undated(one) and one.report.instance_id not in before and one.spot_request:
+                open_requests.setdefault(one.region, []).append(one.spot_request)
+        ends: dict[str, float] = {}
+        for region, requests in open_requests.items():
+            ends |= describe.spot_ends(self.clients, region, requests)
+        dated = []
+        for one in found:
+            if _undated(one):
+                name = one.report.instance_id
+                one = describe.ended_at(one, before.get(name) or ends.get(one.spot_request) or now_s)
+            dated.append(one)
+        return dated
+
+    def _stopping(self, name: str) -> None:
+        known = self._known.get(name)
+        if known is not None and known.one.report.state.live:
+            report = replace(known.one.report, state=InstanceState.STOPPING, node_port=0)
+            self._known[name] = replace(known, one=replace(known.one, report=report))
+            self._offers.release()
+
+    def _is_new(self, name: str) -> bool:
+        """Whether we rented it so lately that EC2 may not know it everywhere."""
+        with self._lock:
+            known = self._known.get(name)
+            return known is not None and self._now() - known.first_s < self.config.visible_within_s
+
+    def _by_region(self, instance_ids: Sequence[str]) -> dict[str, list[str]]:
+        """Ids that EC2 has, by region; ended ones and those that never were are left out."""
+        with self._lock:
+            known = {name: self._known[name].one for name in instance_ids if name in self._known}
+        unknown = [name for name in dict.fromkeys(instance_ids) if name not in known]
+        for region in self.config.regions:
+            if unknown:
+                for one in describe.of_ids(self.clients, self.config, region, unknown):
+                    known[one.report.instance_id] = one
+        found: dict[str, list[str]] = {}
+        for name, one in known.items():
+            if one.report.state.live:
+                found.setdefault(one.region, []).append(name)
+        return found
+
+
+def _undated(one: Described) -> bool:
+    return one.report.state is InstanceState.TERMINATED and one.report.ended_s is None
