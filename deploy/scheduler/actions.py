@@ -15,6 +15,7 @@ from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaE
 from deploy.runners.base import Runner, RunnerError
 from deploy.scheduler.giving_up import attempt_id, requeue
 from deploy.scheduler.observing import assignment_of
+from deploy.scheduler.placing import kept_for_moves, move
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent, IntentKind
@@ -53,6 +54,7 @@ class Actions:
             IntentKind.START: self._start,
             IntentKind.STOP: self._stop,
             IntentKind.DRAIN: self._drain,
+            IntentKind.MOVE: self._move,
         }
 
     def act(self, now_s: float) -> None:
@@ -89,7 +91,8 @@ class Actions:
     def _launch(self, intent: Intent, now_s: float) -> None:
         instance = self._store.instances.get(intent.target)
         task = self._store.tasks.get(instance.key)
-        if instance.state is not InstanceState.REQUESTED or instance.instance_id not in task.instances:
+        wanted = instance.instance_id in (*task.instances, *kept_for_moves(self._store))
+        if instance.state is not InstanceState.REQUESTED or not wanted:
             self._done(intent, now_s)
             return
         request = LaunchRequest(
@@ -122,7 +125,7 @@ class Actions:
     def _refused(
         self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
     ) -> None:
-        """The offer has nothing for us: give the attempt up and leave the offer alone for a while."""
+        """The offer has nothing for us: give the attempt (or the move there) up, and leave it alone a while."""
         self._cool_down(instance.offer.offer_id, now_s + self._settings.cool_down_s)
         with self._store.transaction():
             self._store.intents.failed(intent.intent_id, str(error), now_s)
@@ -131,7 +134,8 @@ class Actions:
             self._store.events.add(
                 "instance.refused", now_s, data, key=instance.key, instance_id=instance.instance_id
             )
-            requeue(self._store, task, now_s, lost=False, reason=f"{instance.offer.offer_id}: {error}")
+            if instance.instance_id in task.instances:
+                requeue(self._store, task, now_s, lost=False, reason=f"{instance.offer.offer_id}: {error}")
 
     def _terminate(self, intent: Intent, now_s: float) -> None:
         instance = self._store.instances.get(intent.target)
@@ -221,6 +225,9 @@ class Actions:
             runner = self._runners[assignment.spec.work.kind]
             runner.drain(assignment, list(intent.payload["instances"]), within_s)
         self._done(intent, now_s)
+
+    def _move(self, intent: Intent, now_s: float) -> None:
+        move(self._store, intent, now_s, self._settings.ready_within_s)
 
     def _then(self, intent: Intent) -> Assignment:
         """The attempt that an intent is about, with the instances that it had then."""

@@ -9,6 +9,7 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.scheduler.giving_up import attempt_id, end, requeue, take_off
+from deploy.scheduler.placing import kept_for_moves
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
@@ -147,6 +148,7 @@ class Ending:
         with self._store.snapshot():
             live = self._store.instances.names(_SWEPT)
             needed = {name for task in self._store.tasks.placed() for name in task.instances}
+            needed |= kept_for_moves(self._store)
             ending = self._store.intents.pending_targets(IntentKind.TERMINATE)
         unneeded = live - needed - ending
         if unneeded:

@@ -90,7 +90,7 @@ def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> N
         return
     homeless = task.phase is None
     ready = all(state is InstanceState.RUNNING for state in states)
-    if not (homeless and task.not_before_s <= now_s or ready and not homeless):
+    if not (task.not_before_s <= now_s if homeless else ready):
         if now_s - intent.created_s > ready_within_s:
             _give_up(store, intent, f"the new instances were not ready within {ready_within_s:.0f} s", now_s)
         return
