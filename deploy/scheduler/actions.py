@@ -125,7 +125,7 @@ class Actions:
     def _refused(
         self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
     ) -> None:
-        """The offer has nothing for us: give the attempt (or the move there) up, and leave it alone a while."""
+        """It has nothing for us: give the attempt, or the move there, up and leave it alone for a while."""
         self._cool_down(instance.offer.offer_id, now_s + self._settings.cool_down_s)
         with self._store.transaction():
             self._store.intents.failed(intent.intent_id, str(error), now_s)
