@@ -16,29 +16,30 @@ dialog.addEventListener("close", () => {
   history.replaceState(null, "", location.pathname);
 });
 
-export function explain(jobId) {
+// now: the service's clock.
+export function explain(jobId, now) {
   shown = jobId;
   history.replaceState(null, "", `#job=${encodeURIComponent(jobId)}`);
   title.textContent = jobId;
   fillIfNew(body, null, () => el("p", { class: "quiet" }, "Asking…"));
   if (!dialog.open) dialog.showModal();
-  refresh(null);
+  refresh(now);
 }
 
-export function explainNamed() {
+export function explainNamed(now) {
   const [, name] = /^#job=(.+)$/.exec(location.hash) ?? [];
-  if (name && shown === null) explain(decodeURIComponent(name));
+  if (name && shown === null) explain(decodeURIComponent(name), now);
 }
 
 export const hide = () => dialog.open && dialog.close();
 
-// Asks again while the dialog is open; now: the service's clock, null if it is not known yet.
+// Asks again while the dialog is open.
 export async function refresh(now) {
   if (shown === null) return;
   const asked = shown;
   try {
     const facts = await get(`/v1/jobs/${encodeURIComponent(asked)}/explain`);
-    if (asked === shown) fillIfNew(body, facts, () => content(facts, now ?? Date.now() / 1000));
+    if (asked === shown) fillIfNew(body, facts, () => content(facts, now));
   } catch (error) {
     if (asked === shown) fillIfNew(body, error.message, () => el("p", { class: "error" }, error.message));
   }

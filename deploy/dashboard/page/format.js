@@ -35,8 +35,8 @@ export const percent = (share) => `${Math.round(share * 100)} %`;
 // Values of policies have no fixed unit: three significant digits, without losing whole ones.
 export function value(number) {
   const size = Math.abs(number);
-  if (size !== 0 && (size < 0.001 || size >= 1e6)) return number.toExponential(2);
-  return String(Number(number.toPrecision(size >= 1000 ? 6 : 3)));
+  const text = size !== 0 && (size < 0.001 || size >= 1e6) ? number.toExponential(2) : String(Number(number.toPrecision(size >= 1000 ? 6 : 3)));
+  return text.replaceAll("-", "−");
 }
 
 export const words = (text) => text.replaceAll("_", " ");

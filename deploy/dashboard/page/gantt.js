@@ -15,10 +15,11 @@ export function gantt(facts, chosen, onJob, redraw) {
   if (!jobs.length) return el("p", { class: "empty" }, "No job is in the chosen groups.");
   const scale = range(jobs, facts.time_s, chosen.window);
   scale.now = facts.time_s;
+  const marks = ticks(scale);
   const rows = jobs.map((job) => row(job, scale, onJob, redraw));
   const total = Object.values(facts.counts).reduce((sum, count) => sum + count, 0);
   const more = total - facts.jobs.length;
-  return el("div", { class: "gantt" }, axis(scale), el("ul", { class: "jobs" }, rows),
+  return el("div", { class: "gantt" }, axis(scale, marks), grid(scale, marks), el("ul", { class: "jobs" }, rows),
     more > 0 && el("p", { class: "quiet" }, `${plural(more, "more job")} not shown here: spotweave jobs lists all.`));
 }
 
@@ -30,9 +31,13 @@ function nothing() {
     el("p", {}, "It appears here at once, with every place it was put, and why."));
 }
 
-function axis(scale) {
-  const marks = ticks(scale).map(({ at, text, kind }) => el("span", { class: `tick ${kind}`, at: { left: scale.x(at) } }, text));
-  return el("div", { class: "lane axis", "aria-hidden": "true" }, el("div", { class: "label" }), el("div", { class: "track" }, marks));
+function axis(scale, marks) {
+  const made = marks.map(({ at, text, kind }) => el("span", { class: `tick ${kind}`, at: { left: scale.x(at) } }, text));
+  return el("div", { class: "lane axis", "aria-hidden": "true" }, el("div", { class: "label" }), el("div", { class: "track" }, made));
+}
+
+function grid(scale, marks) {
+  return el("div", { class: "grid", "aria-hidden": "true" }, marks.map(({ at }) => el("span", { at: { left: scale.x(at) } })));
 }
 
 function row(job, scale, onJob, redraw) {
@@ -48,9 +53,11 @@ function row(job, scale, onJob, redraw) {
       el("button", { type: "button", class: "name", title: job.job_id, "data-key": `job ${job.job_id}`, onclick: () => onJob(job.job_id) }, job.name),
       badge(job.state, job.state === "pending" ? "waiting" : job.state)),
     el("div", { class: "second" }, bar(job.progress, `${percent(job.progress)} done`), el("span", {}, percent(job.progress)),
+      job.state === "pending" && el("span", {}, doing(job.lanes[0], scale.now)),
       due(job, scale.now), el("span", { title: `on demand ${usd(job.cost.on_demand_usd)}` }, usd(job.cost.usd)),
       job.interruptions > 0 && el("span", { class: "hit" }, plural(job.interruptions, "interruption")),
-      job.misses > 0 && el("span", { class: "late" }, `${plural(job.misses, "batch", "batches")} late`)));
+      job.misses > 0 && el("span", { class: "late" }, `${plural(job.misses, "batch", "batches")} late`),
+      (job.state === "failed" || job.state === "cancelled") && el("span", { class: "why", title: job.reason }, job.reason)));
   const left = job.tasks - job.lanes.length;
   return el("li", { class: "job", "data-job": job.job_id },
     el("div", { class: "lane" }, label, track(job, job.lanes, scale)),
@@ -89,8 +96,8 @@ function track(job, lanes, scale, detail = false) {
     for (const span of lane.spans) made.push(...bars(span, scale, place, thin));
   });
   for (const lane of lanes) for (const span of lane.spans) made.push(...signs(span, scale));
-  if (job.deadline_s !== null) made.push(deadline(job, scale));
   made.push(el("span", { class: "now", at: { left: scale.x(scale.now) } }));
+  if (job.deadline_s !== null) made.push(deadline(job, scale));
   const spoken = `${detail ? lanes[0].task : job.name}: ${lanes.flatMap((lane) => lane.spans).map((span) => told(span, scale.now)).join("; ") || "no instances yet"}`;
   return el("div", { class: "track", role: "img", "aria-label": spoken }, made);
 }
@@ -140,6 +147,7 @@ function signs(span, scale) {
 function deadline(job, scale) {
   const missed = job.deadline_s < (job.ended_s ?? scale.now);
   const title = `deadline ${clock(job.deadline_s, scale.now)}${missed ? ", missed" : ""}`;
-  if (job.deadline_s > scale.end) return el("span", { class: "beyond", title }, `deadline ${clock(job.deadline_s, scale.now, false)} ▸`);
+  if (job.deadline_s > scale.end && job.ended_s !== null) return null;
+  if (job.deadline_s > scale.end) return el("span", { class: "beyond", title }, el("span", { class: "when" }, `deadline ${clock(job.deadline_s, scale.now, false)} `), "▸");
   return el("span", { class: `deadline ${missed ? "missed" : ""}`, title, at: { left: scale.x(job.deadline_s) } });
 }

@@ -30,7 +30,7 @@ async function poll() {
     byId("token-form").hidden = true;
     byId("content").hidden = false;
     draw();
-    explainNamed();
+    explainNamed(facts.time_s);
     await refresh(facts.time_s);
   } catch (error) {
     if (mine !== asking) return;
@@ -59,7 +59,7 @@ function askForToken(line) {
 }
 
 function draw() {
-  const redraw = () => draw();
+  const onJob = (id) => explain(id, facts.time_s);
   byId("deployment").textContent = `${facts.deployment} · policy ${facts.policy}${facts.federated_policy ? `, federated ${facts.federated_policy}` : ""}`;
   const mode = byId("mode");
   mode.hidden = facts.mode === null;
@@ -67,23 +67,23 @@ function draw() {
   mode.className = `badge ${facts.mode === "act" ? "succeeded" : "warn"}`;
   fillIfNew(byId("summary"), [facts.cost, facts.counts, facts.instances_live], () => summary());
   drawGroups();
-  fill(byId("gantt"), gantt(facts, chosen, explain, redraw));
-  fillIfNew(byId("decisions"), facts.decisions, () => decisions(facts, explain));
+  fill(byId("gantt"), gantt(facts, chosen, onJob, draw));
+  fillIfNew(byId("decisions"), facts.decisions, () => decisions(facts, onJob));
   fillIfNew(byId("offers"), facts.offers, () => offers(facts));
-  fill(byId("instances"), instances(facts, explain));
-  fillIfNew(byId("events"), facts.events, () => events(facts.events, facts.time_s, "Events", explain));
+  fill(byId("instances"), instances(facts, onJob));
+  fillIfNew(byId("events"), facts.events, () => events(facts.events, facts.time_s, "Events", onJob));
 }
 
 function summary() {
   const { cost, counts } = facts;
   const saved = cost.on_demand_usd - cost.usd;
-  const share = cost.on_demand_usd > 0 ? ` (${Math.round((100 * saved) / cost.on_demand_usd)} %)` : "";
+  const share = cost.on_demand_usd > 0 ? `${Math.round((100 * saved) / cost.on_demand_usd)} % less` : null;
   const card = (name, text, quiet, id) => el("div", { class: "card" }, el("div", { class: "quiet" }, name), el("div", { class: "figure", id }, text), quiet && el("div", { class: "quiet" }, quiet));
   const ended = counts.succeeded + counts.failed + counts.cancelled;
   return [
     card("Money so far", usd(cost.usd), `${duration(cost.instance_seconds)} of instances`, "money"),
     card("The same on demand", usd(cost.on_demand_usd), null, "on-demand"),
-    card("Saved", `${usd(saved)}${share}`, null, "saved"),
+    card("Saved", usd(saved), share, "saved"),
     card("Jobs running", counts.running, `${counts.pending} waiting`, "running"),
     card("Jobs ended", ended, `${counts.succeeded} succeeded, ${counts.failed} failed, ${counts.cancelled} cancelled`, "ended"),
     card("Instances", facts.instances_live, null, "live"),
@@ -151,6 +151,6 @@ byId("window").addEventListener("change", (event) => {
   if (facts !== null) draw();
 });
 document.addEventListener("visibilitychange", () => !document.hidden && !paused && byId("token-form").hidden && poll());
-window.addEventListener("hashchange", explainNamed);
+window.addEventListener("hashchange", () => facts !== null && explainNamed(facts.time_s));
 setInterval(status, 1000);
 poll();

@@ -24,7 +24,7 @@ export function decisions(facts, onJob) {
     ["Goes to", (one) => [el("strong", {}, one.chosen ?? "none for now"), one.mode === "act" ? null : [" ", badge("warn", one.mode)]]],
     ["Its values", (one) => [el("span", {}, values(one.values)),
       one.next_best && el("small", { class: "quiet wide" }, `next best ${one.next_best}: ${values(one.next_values)}`)]],
-    ["Policy", (one) => [one.policy, one.shadow_policy && el("small", { class: "quiet" }, `${one.shadow_policy} would: ${one.shadow_choice ?? "none"}`)], "wide"],
+    ["Policy", (one) => [one.policy, one.shadow_policy && el("small", { class: "quiet" }, `${one.shadow_policy} would: ${one.shadow_choice ?? "none"}`)], "wide short"],
     ["Overruled", (one) => (one.reason ? el("span", { class: "late" }, one.reason) : el("span", { class: "quiet" }, "no"))],
     ["Candidates", (one) => candidatesButton(one)],
   ];

@@ -12,8 +12,9 @@ export function range(jobs, now, window) {
   const first = Math.min(...shown.map((job) => job.submitted_s));
   const asked = window > 0 ? window : Math.max(LEAST_S, (now - first) * (window === -1 && live.length < jobs.length ? 1.25 : 1.02));
   const begin = now - asked;
-  // Deadlines are shown as far ahead as half of what is behind.
-  const ahead = live.map((job) => job.deadline_s).filter((at) => at !== null && at > now && at < now + asked / 2);
+  // What is to come is shown as far ahead as most of what is behind.
+  const notices = live.flatMap((job) => job.lanes).flatMap((lane) => lane.spans).filter((span) => span.ended_s === null).map((span) => span.notice_s);
+  const ahead = [...live.map((job) => job.deadline_s), ...notices].filter((at) => at !== null && at > now && at < now + asked * 0.8);
   const end = Math.max(now, ...ahead) + asked * 0.04;
   return {
     begin, end, now,

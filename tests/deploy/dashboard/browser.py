@@ -1,0 +1,108 @@
+"""Debian's Chromium, headless, with what it asked for and what it complained of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+CHROMIUM = Path("/usr/bin/chromium")
+DRIVER = Path("/usr/bin/chromedriver")
+INSTALLED = CHROMIUM.exists() and DRIVER.exists()
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+)
+PATIENCE_S = 60.0
+
+
+class Browser:
+    """One page."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def look(self, width: int, height: int, scheme: str = "light", scale: float = 1.0) -> None:
+        """The size of the page in CSS pixels, and which colours its user prefers."""
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def open(self, url: str) -> None:
+        self.driver.get(url)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str) -> WebElement:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector: str) -> str:
+        return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, script: str, *arguments: Any) -> Any:
+        """Wait until a script returns something true."""
+        wait = WebDriverWait(self.driver, PATIENCE_S, poll_frequency=0.1)
+        return wait.until(lambda _: self.run(script, *arguments), f"never true: {script}")
+
+    def until_filled(self) -> None:
+        self.until("return document.querySelector('#money') !== null")
+
+    def complaints(self) -> list[str]:
+        """Lines of the console since the last call."""
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+
+    def hosts_asked(self) -> set[str]:
+        """Hosts (with ports) of all requests of the page since the last call."""
+        found = set()
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = urlsplit(message["params"]["request"]["url"])
+                if url.scheme in ("http", "https", "ws", "wss"):
+                    found.add(url.netloc)
+        return found
+
+    def picture(self, path: Path, whole: bool = False) -> None:
+        """A PNG of what is seen, or of the whole page."""
+        if whole:
+            height = int(self.run("return document.documentElement.scrollHeight"))
+            width = int(self.run("return window.innerWidth"))
+            scale = float(self.run("return window.devicePixelRatio"))
+            size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.save_screenshot(str(path))
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Browser]:
+    """A browser with a profile of its own."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*_FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(DRIVER)))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
