@@ -37,6 +37,8 @@ class Offer:
         free_first_s: an instance that the provider interrupts earlier costs nothing.
         billing_minimum_s: every instance costs at least so many seconds.
         reason: why it is not available; "" where it is.
+        queues: whether what does not fit now may wait inside it (an owned cluster with a queue of its own).
+        halted: instances that wait inside it now.
     """
 
     offer_id: str
@@ -61,6 +63,8 @@ class Offer:
     free_first_s: float = 0.0
     billing_minimum_s: float = 60.0
     reason: str = ""
+    queues: bool = False
+    halted: int = 0
 
 
 class InstanceState(StrEnum):

@@ -97,6 +97,28 @@ class SparkStreaming(_Part):
     """Expected seconds of one batch."""
 
 
+class Profile(_Part):
+    """What is known of each task of a job beyond its standard time.
+
+    What is left out counts as nothing: no data to move, no checkpoints, a time that goes with the speed.
+    """
+
+    reference_speed: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    """Speed of the instance type that standard times refer to."""
+    sensitivity: Annotated[FiniteFloat, Field(gt=0, le=100)] | None = None
+    """How far speed matters (Liu 2022, section 5.3): a type that is faster or slower than the reference by more
+    than a seventh of this counts as that fast or slow only. None: all of it matters."""
+    data_region: str | None = None
+    """Where the input lies; None: everywhere."""
+    data_gb: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """Input that is read where the task starts."""
+    checkpoint_gb: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    checkpoint_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """What saving a checkpoint takes."""
+    checkpoint_interval_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """Seconds of work between two checkpoints; 0: it takes none by itself."""
+
+
 class FlowerClient(_Part):
     """One participant and what is passed to its node."""
 
@@ -137,6 +159,7 @@ class JobSpec(_Part):
         work: what it does.
         resources: of each task.
         places: where it may run.
+        profile: what is known of its tasks, for better decisions.
         budget_usd: what all its instances may cost together; a hard limit.
         env: environment variables of its processes. No secrets: they are stored as they are.
         max_user_failures: after so many failures that are not the provider's fault, it has failed.
@@ -146,6 +169,7 @@ class JobSpec(_Part):
     work: Annotated[SparkBatch | SparkStreaming | Flower, Field(discriminator="kind")]
     resources: Resources = Resources()
     places: Places = Places()
+    profile: Profile = Profile()
     budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
     env: dict[str, str] = Field(default_factory=dict)
     max_user_failures: Annotated[int, Field(ge=0, le=20)] = 2

@@ -21,11 +21,13 @@ class Phase(StrEnum):
     """By its own fault: it ran, and exited with an error on healthy instances."""
     LOST = "lost"
     """By the fault of an instance, a node agent or a service: it may be tried again at no one's cost."""
+    LEFT = "left"
+    """It takes no part in its job any more (a client whose budget is spent), and is never placed again."""
 
     @property
     def ended(self) -> bool:
         """Whether it is over."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST, Phase.LEFT)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ class TaskReport:
         last_execution_s: how long the latest batch, round or epoch took; None before one.
         round_left_s: Flower: expected seconds until all others have delivered; None where not known.
         details: anything else, for the dashboard.
+        next_due_s: streaming: epoch seconds when the data of the first unfinished batch are complete; None
+            where not known.
+        execution_saved: streaming: share of that batch that a new attempt would not have to do again.
+        saved_region: where what was saved lies; "" where nothing was, or where that is not known.
     """
 
     key: TaskKey
@@ -104,3 +110,6 @@ class TaskReport:
     last_execution_s: float | None = None
     round_left_s: float | None = None
     details: Mapping[str, str] = field(default_factory=dict)
+    next_due_s: float | None = None
+    execution_saved: float = 0.0
+    saved_region: str = ""

@@ -41,7 +41,12 @@ def requeue(
 ) -> int:
     """Take a task off and let it wait for a place again. Needs a transaction. Returns its losses in a row."""
     take_off(store, task, now_s)
-    losses = store.tasks.requeue(task.key, now_s, lost=lost, not_before_s=not_before_s)
+    taken = lost and any(
+        one.by_provider and one.ready_s is not None for one in map(store.instances.get, task.instances)
+    )
+    losses = store.tasks.requeue(
+        task.key, now_s, lost=lost, interrupted=taken, not_before_s=not_before_s
+    )
     data: dict[str, Json] = {"attempt": task.attempt, "lost": lost, "reason": reason}
     store.events.add("task.requeued", now_s, data, key=task.key)
     return losses

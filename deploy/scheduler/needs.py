@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from deploy.model.instances import Offer
 from deploy.model.jobs import Places, Resources, TaskKey
+from deploy.model.transfers import Move
 from envs.simulation.snapshot import Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
@@ -19,6 +22,17 @@ _CATEGORIES = {
 }
 
 
+REFERENCE_HETERO = 70.0
+"""`HETERO_FACTOR` of speed 1: the released policies were trained with this one for a V100."""
+ZETA = 10.0
+"""A sensitivity of 1 lets speeds count that are within so much of a task's reference (Liu 2022, section 5.3)."""
+
+
+def hetero_of(speed: float) -> float:
+    """A speed on the scale of the snapshot, without the noise of the division that made it."""
+    return round(REFERENCE_HETERO * speed, 6)
+
+
 @dataclass(frozen=True)
 class Round:
     """What is particular to a task that trains in rounds; times as measured so far.
@@ -29,6 +43,7 @@ class Round:
         owes: whether its result of the current round is still to come.
         round_left_s: expected seconds until all others of its round have delivered.
         round_s: expected seconds of a whole round.
+        slowest_s: of the slowest client's part of a round, at speed 1.
         cold_s: what its first execution on new instances takes longer.
         budget_left_usd: None without a budget.
         others_usd_hour: price of all instances that its application holds beside its own.
@@ -40,6 +55,7 @@ class Round:
     owes: bool = True
     round_left_s: float = 0.0
     round_s: float = 0.0
+    slowest_s: float = 0.0
     cold_s: float = 0.0
     budget_left_usd: float | None = None
     others_usd_hour: float = 0.0
@@ -55,15 +71,17 @@ class Need:
         kind: of its work.
         resources: of each instance, and how many it needs at once.
         places: where it may run.
-        standard_s: seconds of one execution (batch, epoch), or of all the work, at speed 1.
+        standard_s: seconds of one execution (batch, epoch), or of all the work, at its reference speed.
         age_s: since it was submitted.
         waited_s: since it entered, or re-entered, the buffer; 0 while it runs.
         slack_s: until its next deadline, negative when late; None without one.
         executions_left: batches or rounds left; 1 for others.
         period_s: between two batches; 0 for others.
         progress: share of the work that is done and saved, 0..1.
+        execution_saved: streaming: share of the next batch that is done and saved.
         restart_s: to set up on fresh instances.
         checkpoint_s: between two periodic checkpoints; 0 without.
+        save_s: what saving one takes.
         data_gb: to be read where it starts.
         checkpoint_gb: to be restored where it starts.
         interruptions: so far.
@@ -72,6 +90,9 @@ class Need:
         running: it runs now and may be moved; "none" leaves it.
         here: id of the offer on which it runs or waits, None for none.
         left_here_s: until the end of the current execution there.
+        reference_speed: that `standard_s` refers to.
+        sensitivity: how far other speeds count (see `Profile`); None: all the way.
+        moves: by region: what putting it there takes; none for regions that are left out.
         round: of tasks of kind "federated".
     """
 
@@ -86,8 +107,10 @@ class Need:
     executions_left: int = 1
     period_s: float = 0.0
     progress: float = 0.0
+    execution_saved: float = 0.0
     restart_s: float = 0.0
     checkpoint_s: float = 0.0
+    save_s: float = 0.0
     data_gb: float = 0.0
     checkpoint_gb: float = 0.0
     interruptions: int = 0
@@ -96,12 +119,32 @@ class Need:
     running: bool = False
     here: str | None = None
     left_here_s: float = 0.0
+    reference_speed: float = 1.0
+    sensitivity: float | None = None
+    moves: Mapping[str, Move] = field(default_factory=dict)
     round: Round = field(default_factory=Round)
 
     @property
     def category(self) -> Category:
         """As the snapshot counts it."""
         return _CATEGORIES[self.kind]
+
+    def execution_s(self, speed: float) -> float:
+        """Seconds of one execution (of all the work of a task that has only one) at a speed, in whole ones."""
+        reference, effective = hetero_of(self.reference_speed), hetero_of(speed)
+        if self.sensitivity is not None:
+            width = ZETA * self.sensitivity
+            effective = min(max(effective, reference - width, 1.0), reference + width)
+        # The simulated markets count in whole seconds too; rounding first keeps noise from adding one.
+        return math.ceil(round(self.standard_s * reference / effective, 6))
+
+    def left_s(self, speed: float) -> float:
+        """Expected seconds to the end of its work (streaming: of its next batch) from the start at a speed."""
+        done = self.execution_saved if self.kind == "streaming" else self.progress
+        work_s = max(1, math.ceil((1.0 - done) * self.execution_s(speed)))
+        if self.kind == "streaming" or self.checkpoint_s <= 0:
+            return work_s
+        return work_s + self.save_s * ((work_s - 1) // self.checkpoint_s)
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may never run on such an offer, whatever is free; None if it may."""
@@ -122,4 +165,16 @@ class Need:
             return f"has {offer.gpu or 'no GPU'}, the job needs {wanted.gpu}"
         if offer.quota < wanted.instances:
             return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
-        return None
+        return self._too_dear(offer)
+
+    def _too_dear(self, offer: Offer) -> str | None:
+        """Why its own budget does not pay the next round there."""
+        left_usd = self.round.budget_left_usd
+        if left_usd is None or offer.offer_id == self.here:
+            return None
+        seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
+        seconds = max(seconds, offer.billing_minimum_s)
+        usd = offer.price_usd_hour * self.resources.instances * seconds / 3600.0
+        if usd <= left_usd:
+            return None
+        return f"its budget leaves {max(0.0, left_usd):.4f} USD, a round there costs {usd:.4f}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deploy.model.instances import Offer
-from deploy.scheduler.needs import Need
+from deploy.scheduler.needs import Need, hetero_of
 from deploy.scheduler.occupancy import Occupancy
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
@@ -24,8 +24,8 @@ from envs.simulation.snapshot import (
 _C, _J, _P = ClusterField, JobField, PairField
 PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
 """Numbers of `ClusterField.PROVIDER`; everything else counts as owned."""
-REFERENCE_HETERO = 70.0
-"""`HETERO_FACTOR` of speed 1: the released policies were trained with this one for a V100."""
+FULLY_SENSITIVE = 5.0
+"""Sensitivity of a task whose time goes with the speed: the largest that policies were trained with."""
 
 
 def snapshot_of(
@@ -34,15 +34,19 @@ def snapshot_of(
     used: Mapping[str, int],
     occupancy: Occupancy,
     transfer_s: Mapping[tuple[str, str], float] | None = None,
+    halted: Mapping[str, int] | None = None,
+    missed: Mapping[str, int] | None = None,
 ) -> Snapshot:
     """A snapshot of base columns; the encoder derives the rest.
 
     Args:
         offers: the clusters, in a fixed order.
         needs: the tasks that await a decision, by arrival.
-        used: instances held on each offer, by its id.
+        used: instances that run or boot on each offer, by its id.
         occupancy: their history.
-        transfer_s: (task's job id, offer id) seconds to move data there, where it is known.
+        transfer_s: (task's job id, offer id) seconds to move data there beyond `Need.moves`, where known.
+        halted: instances that wait inside each offer.
+        missed: deadlines missed on each offer so far.
 
     Returns:
         A snapshot with `allow_none`.
@@ -51,8 +55,11 @@ def snapshot_of(
     history = np.zeros((len(offers), HISTORY_STEPS), np.float32)
     regions: dict[str, int] = {}
     for k, offer in enumerate(offers):
-        region = regions.setdefault(f"{offer.provider}/{offer.region}", len(regions))
+        # By name alone: an owned cluster beside a cloud's region is in that region.
+        region = regions.setdefault(offer.region, len(regions))
         _fill_offer(clusters[k], k, offer, used.get(offer.offer_id, 0), region)
+        clusters[k, _C.HALTED] = 0 if halted is None else halted.get(offer.offer_id, 0)
+        clusters[k, _C.MISSED] = 0 if missed is None else missed.get(offer.offer_id, 0)
         clusters[k, _C.MEAN_OCCUPATION] = occupancy.mean(offer.offer_id, offer.quota)
         history[k] = occupancy.ratios(offer.offer_id, offer.quota)
     jobs = np.zeros((len(needs), N_JOB_FIELDS), np.float32)
@@ -70,7 +77,7 @@ def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -
     row[_C.CAPACITY_NORMAL] = offer.quota if offer.market == "owned" else 0
     row[_C.CAPACITY_MAX] = offer.quota
     row[_C.CAPACITY_NOW] = offer.quota if offer.available else 0
-    row[_C.HETERO_FACTOR] = REFERENCE_HETERO * offer.speed
+    row[_C.HETERO_FACTOR] = hetero_of(offer.speed)
     row[_C.USED] = used
     row[_C.PRICE_USD_HOUR] = offer.price_usd_hour
     row[_C.ON_DEMAND_USD_HOUR] = 0.0 if offer.market == "owned" else offer.on_demand_usd_hour
@@ -83,14 +90,15 @@ def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -
     row[_C.NOTICE_S] = offer.notice_s
     row[_C.PROVIDER] = PROVIDERS.get(offer.provider, 0)
     row[_C.REGION] = region
+    row[_C.QUEUES] = float(offer.queues)
 
 
 def _fill_job(row: FloatArray, need: Need) -> None:
     streaming = need.kind == "streaming"
     row[_J.PRESENT] = 1.0
     row[_J.CATEGORY] = float(need.category)
-    row[_J.EXPECTED_HETERO] = REFERENCE_HETERO
-    row[_J.SENSITIVITY] = 1.0
+    row[_J.EXPECTED_HETERO] = hetero_of(need.reference_speed)
+    row[_J.SENSITIVITY] = FULLY_SENSITIVE if need.sensitivity is None else need.sensitivity
     row[_J.STANDARD_S] = need.standard_s
     row[_J.EXECUTIONS] = need.executions_left
     row[_J.PERIOD_S] = need.period_s
@@ -134,14 +142,20 @@ def _fill_round(row: FloatArray, need: Need) -> None:
 def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> None:
     """The task on an offer. Where it may never run its request exceeds what there is."""
     here = need.here == offer.offer_id
-    request = need.resources.instances if need.refusal(offer) is None else 2 * offer.quota + 1
+    request = need.resources.instances
+    if need.refusal(offer) is not None:
+        request = max(request, offer.quota + 1)
     row[_P.REQUEST] = row[_P.PEAK_REQUEST] = request
     row[_P.DEADLINE_S] = 0.0 if need.slack_s is None else need.slack_s
-    row[_P.TRANSFER_S] = need.restart_s + transfer_s
+    move = need.moves.get(offer.region)
+    moved_s, row[_P.EGRESS_USD] = (0.0, 0.0) if move is None else move
+    row[_P.TRANSFER_S] = need.restart_s + transfer_s + moved_s + (need.save_s if need.running else 0.0)
     if here:
         row[_P.HERE] = 1.0
         row[_P.EXECUTION_S] = need.left_here_s
         return
-    left = 1.0 if need.kind == "streaming" else 1.0 - need.progress
-    cold_s = need.round.cold_s if need.kind == "federated" else 0.0
-    row[_P.EXECUTION_S] = (need.standard_s * left + cold_s) / offer.speed
+    if need.kind == "federated":
+        left_s = (need.standard_s * (1.0 - need.progress) + need.round.cold_s) / offer.speed
+    else:
+        left_s = need.left_s(offer.speed)
+    row[_P.EXECUTION_S] = left_s

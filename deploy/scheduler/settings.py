@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from deploy.model.transfers import Transfers
+from deploy.scheduler.moving import MoveRules
 from deploy.scheduler.safety import Margin
 
 
@@ -22,6 +24,11 @@ class SchedulerSettings:
         losses_most: attempts lost in a row after which a job has failed.
         vanished_passes: an instance that its provider does not report so often in a row is gone.
         margin: of the safety net.
+        reconsider_s: a task that runs may be moved by the policy so often; 0: only when its provider advises
+            to leave or announces an end.
+        moves: what a move must bring.
+        set_up_s: expected from ready nodes to work: what runners need to bring a task up.
+        transfers: what moving data between regions takes.
     """
 
     period_s: float = 5.0
@@ -34,6 +41,10 @@ class SchedulerSettings:
     losses_most: int = 50
     vanished_passes: int = 3
     margin: Margin = field(default_factory=Margin)
+    reconsider_s: float = 1800.0
+    moves: MoveRules = field(default_factory=MoveRules)
+    set_up_s: float = 20.0
+    transfers: Transfers = field(default_factory=Transfers)
 
     def back_off(self, tries: int) -> float:
         """Seconds to wait after the `tries`-th failure in a row (from 1)."""

@@ -116,7 +116,10 @@ class Jobs:
             "message": "",
             "details": {},
             "waiting_since_s": job.submitted_s,
+            "execution_saved": 0.0,
+            "saved_region": "",
             "losses": 0,
+            "interruptions": 0,
             "not_before_s": 0.0,
         }
         connection.execute(

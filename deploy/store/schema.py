@@ -84,11 +84,15 @@ tasks = Table(
     Column("executions_done", Integer, nullable=False),
     Column("last_execution_s", Double),
     Column("round_left_s", Double),
+    Column("next_due_s", Double),
+    Column("execution_saved", Double, nullable=False),
+    Column("saved_region", Text, nullable=False),
     Column("message", Text, nullable=False),
     Column("details", JSON, nullable=False),
     Column("reported_s", Double),
     Column("waiting_since_s", Double),
     Column("losses", Integer, nullable=False),
+    Column("interruptions", Integer, nullable=False),
     Column("not_before_s", Double, nullable=False),
 )
 

@@ -25,12 +25,13 @@ class Task:
         key: which.
         attempt: number of the latest try, 0 before the first.
         phase: of that attempt; None while the task waits for a place.
-        progress, saved, misses, executions_done, last_execution_s, round_left_s, message, details: as in the
-            latest `TaskReport`.
+        progress, saved, misses, executions_done, last_execution_s, round_left_s, next_due_s, execution_saved,
+            saved_region, message, details: as in the latest `TaskReport`.
         instances: own ids of the instances that it has.
         reported_s: epoch seconds of the latest report.
         waiting_since_s: since when it waits for a place; None while it has one.
         losses: attempts lost in a row, for the back-off.
+        interruptions: attempts that lost ready instances to their provider so far.
         not_before_s: epoch seconds before which it shall not be placed again.
     """
 
@@ -44,10 +45,14 @@ class Task:
     executions_done: int
     last_execution_s: float | None
     round_left_s: float | None
+    next_due_s: float | None
+    execution_saved: float
+    saved_region: str
     message: str
     reported_s: float | None
     waiting_since_s: float | None
     losses: int
+    interruptions: int
     not_before_s: float
     details: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,6 +70,11 @@ class Waiting(NamedTuple):
     task: str
     saved: float
     not_before_s: float
+
+    @property
+    def key(self) -> TaskKey:
+        """Which task."""
+        return TaskKey(self.job_id, self.task)
 
 
 def task_of(row: Row[Any]) -> Task:
@@ -89,6 +99,9 @@ _REPORTED = (
     "executions_done",
     "last_execution_s",
     "round_left_s",
+    "next_due_s",
+    "execution_saved",
+    "saved_region",
     "message",
     "details",
     "reported_s",
@@ -112,6 +125,9 @@ def _reported(report: TaskReport, now_s: float) -> dict[str, object]:
         "to_executions_done": report.executions_done,
         "to_last_execution_s": report.last_execution_s,
         "to_round_left_s": report.round_left_s,
+        "to_next_due_s": report.next_due_s,
+        "to_execution_saved": report.execution_saved,
+        "to_saved_region": plain(report.saved_region),
         "to_message": plain(report.message),
         "to_details": {plain(name): plain(value) for name, value in report.details.items()},
         "to_reported_s": now_s,
@@ -171,6 +187,27 @@ class Tasks:
         with self._database.read() as connection:
             return [Waiting(*row) for row in connection.execute(query)]
 
+    def released(self) -> Sequence[Task]:
+        """Those of `live` that wait for a place and have had one."""
+        query = (
+            select(tasks)
+            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_(None), tasks.c.attempt > 0)
+            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
+        )
+        with self._database.read() as connection:
+            return [task_of(row) for row in connection.execute(query)]
+
+    def succeed(self, key: TaskKey) -> None:
+        """A task that waits for a place has nothing left to do. Raises NotFoundError."""
+        self._write(key, phase=Phase.SUCCEEDED.value, progress=1.0, saved=1.0, waiting_since_s=None)
+
+    def leave(self, key: TaskKey, reason: str) -> None:
+        """A task takes no part in its job any more; it has been taken off. Raises NotFoundError."""
+        self._write(
+            key, phase=Phase.LEFT.value, instances=[], message=plain(reason), waiting_since_s=None
+        )
+
     def begin(self, key: TaskKey, instances: Sequence[str], now_s: float) -> int:
         """An attempt on these instances. Returns its number; that never goes back. Raises NotFoundError."""
         attempt = self.get(key).attempt + 1
@@ -221,13 +258,16 @@ class Tasks:
             self._database.writing.execute(_REPORT, [_reported(report, now_s) for _, report in kept])
         return kept
 
-    def requeue(self, key: TaskKey, now_s: float, *, lost: bool, not_before_s: float = 0.0) -> int:
+    def requeue(
+        self, key: TaskKey, now_s: float, *, lost: bool, interrupted: bool = False, not_before_s: float = 0.0
+    ) -> int:
         """The attempt is over, or never began: the task waits for a place again, from what was saved.
 
         Args:
             key: which task.
             now_s: since when it waits.
             lost: whether an attempt was lost; else the losses in a row are forgotten.
+            interrupted: whether its provider took instances on which it could run.
             not_before_s: epoch seconds before which it shall not be placed again.
 
         Returns:
@@ -245,6 +285,7 @@ class Tasks:
             progress=task.saved,
             waiting_since_s=now_s,
             losses=losses,
+            interruptions=task.interruptions + interrupted,
             not_before_s=not_before_s,
         )
         return losses

@@ -73,19 +73,24 @@ def test_an_idle_task_may_keep_what_it_holds_even_where_nothing_can_be_rented() 
 
 def test_occupation_is_sampled_like_in_the_simulated_market() -> None:
     occupancy = Occupancy()
-    occupancy.sample(0.0, {"spot": 2})
-    occupancy.sample(SAMPLE_S, {"spot": 2})
-    occupancy.sample(3 * SAMPLE_S, {"spot": 4})
+    occupancy.sample(SAMPLE_S - 1.0)  # the first moment at which something is known
+    occupancy.hold({"spot": 2})
+    occupancy.sample(3 * SAMPLE_S)  # at 1, 2 and 3 times: what was in use until then
+    occupancy.hold({"spot": 4})
+    occupancy.sample(4 * SAMPLE_S)
+    occupancy.hold({"late": 4})
+    occupancy.sample(5 * SAMPLE_S)
     ratios = occupancy.ratios("spot", 4)
-    assert ratios[-3:].tolist() == [0.5, 1.0, 1.0]
-    assert not ratios[:-3].any()
-    assert occupancy.mean("spot", 4) == pytest.approx(2.5 / 3)
+    assert ratios[-5:].tolist() == [0.5, 0.5, 0.5, 1.0, 0.0]
+    assert not ratios[:-5].any()
+    assert occupancy.mean("spot", 4) == pytest.approx(2.5 / 5)
+    assert occupancy.mean("late", 4) == pytest.approx(1 / 5)  # it was free in the four samples before
     assert occupancy.ratios("other", 4).sum() == 0
 
 
 def test_more_used_than_the_quota_still_is_a_ratio() -> None:
     occupancy = Occupancy()
-    occupancy.sample(0.0, {})
-    occupancy.sample(SAMPLE_S, {"spot": 9})
+    occupancy.hold({"spot": 9})
+    occupancy.sample(SAMPLE_S)
     assert occupancy.ratios("spot", 4).max() == 1.0
     assert np.isfinite(snapshot_of([offer("spot")], [], {"spot": 9}, occupancy).clusters).all()
