@@ -1,0 +1,26 @@
+"""One deployment for each test, and nothing of it left afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.chaos.deployment import Deployment
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    made = Deployment(tmp_path)
+    try:
+        yield made
+    finally:
+        made.destroy()
+
+
+@pytest.fixture
+def seed() -> int:
+    """Of the plan; another one by SPOTWEAVE_CHAOS_SEED."""
+    return int(os.environ.get("SPOTWEAVE_CHAOS_SEED", "7"))

@@ -1,0 +1,201 @@
+"""A deployment that is served by a process of its own, which may be killed at any moment."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from deploy.model.instances import InstanceState
+from deploy.model.jobs import JobState
+from deploy.node import procfs
+from deploy.providers.local.config import load_config
+from deploy.providers.local.provider import LocalProvider
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+from tests.deploy.chaos.ledger import OFFERS
+from tests.deploy.node.agents import ROOT
+
+_START_S = 120.0
+
+
+class Deployment:
+    """Serves from `folder`; started again whenever it was killed, as a service manager would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.state = self.folder / "state"
+        self.trap = self.folder / "trap.json"
+        self.log = self.folder / "serve.log"
+        self.starts = 0
+        self._killed = False
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        local = {"state": str(self.state / "local"), "imds_poll_s": 0.5, "offers": OFFERS}
+        (self.folder / "local.yaml").write_text(yaml.safe_dump(local))
+        config = {
+            "state": str(self.state),
+            "scheduler": {"period_s": 1, "ask_again_s": 2, "cool_down_s": 5},
+            "http": {"port": port, "tokens": False},
+            "local": "local.yaml",
+        }
+        (self.folder / "deployment.yaml").write_text(yaml.safe_dump(config))
+        self._popen: subprocess.Popen[bytes]
+        self.start()
+        self.wait_for(self.ready, "the service", _START_S)
+        self.provider = LocalProvider(load_config(self.folder / "local.yaml"))
+        self.store = Store.open(f"sqlite:///{self.state / 'store.db'}", time.time())
+
+    # The service's process.
+
+    def start(self) -> None:
+        """Start it; does not wait."""
+        self._killed = False
+        self.starts += 1
+        call = [sys.executable, "-m", "tests.deploy.chaos.serve", self.trap, self.folder / "deployment.yaml"]
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                call, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, and start it again at once."""
+        self._popen.kill()
+        self._popen.wait()
+        self.start()
+
+    def set_trap(self, point: str, after: int) -> None:
+        """Let it kill itself at a point; see `serve.py`."""
+        self.trap.write_text(json.dumps({"point": point, "after": after}))
+
+    def look(self) -> None:
+        """Start it again if the trap has sprung. Any other end is a failure."""
+        code = self._popen.poll()
+        if code is None:
+            return
+        assert code == -signal.SIGKILL, f"the service ended with {code}: {self.last_words()}"
+        assert not self.trap.exists(), f"the service was killed by something else: {self.last_words()}"
+        self.start()
+
+    def ready(self) -> bool:
+        """Whether it serves and has made a pass since it was started."""
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5.0, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def passes(self) -> float:
+        """Epoch seconds of its latest pass; 0 if it does not answer."""
+        try:
+            answer = httpx.get(f"{self.url}/readyz", timeout=5.0, trust_env=False)
+            return float(answer.raise_for_status().json()["last_pass_s"])
+        except (httpx.HTTPError, KeyError):
+            return 0.0
+
+    def end(self) -> int:
+        """SIGTERM. Returns the exit code."""
+        self._popen.terminate()
+        return self._popen.wait(timeout=_START_S)
+
+    def destroy(self) -> None:
+        """After a failure: leave nothing behind."""
+        self._popen.kill()
+        self._popen.wait()
+        self.store.close()
+        with suppress(Exception):
+            self.provider.terminate([one.instance_id for one in self.provider.describe(self.deployment_id)])
+        procfs.kill_all(lambda seen: [one for one in seen if one.alive and self._is_ours(one.pid)])
+
+    def last_words(self) -> str:
+        """The end of its log, without its requests."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in lines if "request [server]" not in line][-40:])
+
+    # What it does.
+
+    @property
+    def deployment_id(self) -> str:
+        """Tag of its instances."""
+        return self.store.deployment_id
+
+    def wait_for(self, true: Callable[[], object], what: str, within_s: float) -> None:
+        """Wait for something that has to come, and keep the service up meanwhile."""
+        end = time.monotonic() + within_s
+        while True:
+            self.look()
+            if true():
+                return
+            assert time.monotonic() < end, f"{what} did not come in {within_s:.0f} s: {self.last_words()}"
+            time.sleep(0.5)
+
+    def submit(self, spec: dict[str, Any], folder: Path, names: Sequence[str]) -> str:
+        """Submit a job over HTTP, again and again until it is taken. Returns its id."""
+        files = {name: base64.b64encode((folder / name).read_bytes()).decode() for name in names}
+        body = {"spec": spec, "files": files, "request_id": f"chaos-{spec['name']}"}
+        taken: list[str] = []
+
+        def told() -> bool:
+            with suppress(httpx.TransportError):
+                answer = httpx.post(f"{self.url}/v1/jobs", json=body, timeout=30.0, trust_env=False)
+                assert answer.status_code in (200, 201), answer.text
+                taken.append(answer.json()["job_id"])
+            return bool(taken)
+
+        self.wait_for(told, f"an answer to the submission of {spec['name']}", _START_S)
+        return taken[0]
+
+    def jobs(self) -> dict[str, Job]:
+        """All jobs, by id."""
+        return {job.job_id: job for job in self.store.jobs.latest(100)}
+
+    def over(self) -> bool:
+        """Whether every job has ended and nothing is left to do."""
+        idle = not (self.store.jobs.live() or self.store.instances.live() or self.store.intents.pending())
+        failed = [
+            f"{job.job_id}: {job.reason}" for job in self.jobs().values() if job.state == JobState.FAILED
+        ]
+        assert not failed, failed
+        return idle
+
+    def running(self) -> list[str]:
+        """The provider's names of its running instances, in the order in which they were asked for."""
+        reports = self.provider.describe(self.deployment_id)
+        return [one.instance_id for one in reports if one.state is InstanceState.RUNNING]
+
+    def processes(self, program: str) -> list[procfs.Process]:
+        """Processes of this deployment with this text in their command line, the oldest first."""
+        found = [one for one in procfs.scan() if one.alive and self._is_ours(one.pid)]
+        return sorted(
+            (one for one in found if program in _command(one.pid) and "launcher" not in _command(one.pid)),
+            key=lambda one: (one.start_ticks, one.pid),
+        )
+
+    def leftovers(self) -> list[str]:
+        """Command lines of everything that still runs for this deployment."""
+        return [_command(one.pid)[:300] for one in procfs.scan() if one.alive and self._is_ours(one.pid)]
+
+    def _is_ours(self, pid: int) -> bool:
+        if pid == os.getpid():
+            return False
+        mark = str(self.folder)
+        return mark in _command(pid) or any(mark in value for value in procfs.environment(pid).values())
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,82 @@
+"""The provider's own books: what each instance must cost, from its records and the offers alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+OFFERS: list[dict[str, Any]] = [
+    {
+        "instance_type": "small",
+        "market": "spot",
+        "zone": zone,
+        "vcpus": 1,
+        "memory_gib": 1.5,
+        "price_usd_hour": price,
+        "on_demand_usd_hour": 0.0371,
+        "quota": 6,
+        "launch_s": 0.5,
+        "notice_s": 10,
+        "billing_minimum_s": minimum_s,
+    }
+    for zone, price, minimum_s in (("here-a", 0.0123, 7), ("here-b", 0.0157, 60))
+] + [
+    {
+        "instance_type": "small",
+        "market": "on_demand",
+        "region": "here",
+        "vcpus": 1,
+        "memory_gib": 1.5,
+        "price_usd_hour": 0.0371,
+        "quota": 8,
+        "launch_s": 0.5,
+    }
+]
+_MINIMUM_S = 60
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One instance.
+
+    Attributes:
+        client_token: that it was launched with.
+        job_id: for which it was.
+        ended: whether it has.
+        micro_usd: what it has cost; whole seconds at a constant price, so exact.
+    """
+
+    client_token: str
+    job_id: str
+    ended: bool
+    micro_usd: Fraction
+
+
+def read(state: Path) -> list[Entry]:
+    """All instances that were ever born, from the state folder of a local provider."""
+    found = []
+    for folder in sorted((state / "instances").iterdir()):
+        if not (folder / "init.json").exists():
+            continue
+        record = json.loads((folder / "instance.json").read_bytes())
+        launched_s = json.loads((folder / "init.json").read_bytes())["launched_s"]
+        offer = next(one for one in OFFERS if _offer_id(one) == record["offer_id"])
+        ended_s = record["ended_s"]
+        # Microseconds: what epoch seconds resolve.
+        ran_us = round(((ended_s or launched_s) - launched_s) * 1e6)
+        seconds = max(ceil(Fraction(max(ran_us, 0), 10**6)), offer.get("billing_minimum_s", _MINIMUM_S))
+        price = round(offer["price_usd_hour"] * 1e6)
+        found.append(
+            Entry(
+                record["client_token"], record["job_id"], ended_s is not None, Fraction(seconds * price, 3600)
+            )
+        )
+    return found
+
+
+def _offer_id(offer: dict[str, Any]) -> str:
+    return f"local/{offer.get('zone') or offer['region']}/{offer['instance_type']}/{offer['market']}"

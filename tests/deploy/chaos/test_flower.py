@@ -1,0 +1,83 @@
+"""A real federated training to its end, through faults of everything that it runs on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.fl import checkpoints
+from deploy.fl.exchange import Status
+from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
+from tests.deploy.chaos.deployment import Deployment
+from tests.deploy.chaos.faults import plan, strike
+from tests.deploy.node.agents import ROOT
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+JOBS = Path(__file__).parent / "jobs"
+COUNTS = {"scheduler": 3, "writer": 3, "instance": 2, "notice": 2, "agent": 1, "superlink": 3, "supernode": 1}
+ROUNDS = 5
+END_S = 420.0
+
+
+def make_app(folder: Path) -> None:
+    """The example, with a ServerApp that says when it is done."""
+    app = folder / "digits"
+    shutil.copytree(ROOT / "examples/federated_mnist", app, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(JOBS / "marked.py", app / "federated_mnist")
+    project = (app / "pyproject.toml").read_text()
+    assert "federated_mnist.server_app:app" in project
+    (app / "pyproject.toml").write_text(
+        project.replace("federated_mnist.server_app:app", "federated_mnist.marked:app")
+    )
+
+
+def spec(ledger: Path, gate: Path) -> dict[str, Any]:
+    clients = [{"name": name, "config": {"partition": str(k)}} for k, name in enumerate("abc")]
+    work = {
+        "kind": "flower",
+        "app": "digits",
+        "rounds": ROUNDS,
+        "epoch_s": 10.0,
+        "clients": clients,
+        "run_config": {"local-epochs": "2"},
+    }
+    env = {"LEDGER": str(ledger), "GATE": str(gate), "GATED_ROUND": str(ROUNDS - 1)}
+    return {"name": "digits", "work": work, "env": env}
+
+
+def test_flower(deployment: Deployment, seed: int, tmp_path: Path) -> None:
+    faults = plan(seed, COUNTS)
+    ledger, gate = tmp_path / "done.txt", tmp_path / "gate"
+    make_app(tmp_path)
+    names = [str(path.relative_to(tmp_path)) for path in (tmp_path / "digits").rglob("*") if path.is_file()]
+    job_id = deployment.submit(spec(ledger, gate), tmp_path, names)
+    began = time.monotonic()
+    for number, fault in enumerate(faults):
+        hit = strike(deployment, fault)
+        print(f"{time.monotonic() - began:5.0f} s  {number + 1:2} {fault.kind}: {hit}", flush=True)
+    gate.touch()
+    deployment.wait_for(deployment.over, "the end of the training", END_S)
+    print(f"{time.monotonic() - began:5.0f} s  all has ended; {deployment.starts} starts", flush=True)
+    check_jobs(deployment, [job_id])
+    assert deployment.end() == 0
+    check_nothing_runs(deployment)
+    print(f"cost {float(check_bills(deployment)):.6f} USD")
+    check_training(Path(deployment.jobs()[job_id].workdir), ledger)
+
+
+def check_training(workdir: Path, ledger: Path) -> None:
+    """One run came to its end, every round has its metrics, and the network has learned."""
+    assert ledger.read_text() == "done\n"
+    status = Status.load(workdir / "flower/status.json")
+    assert status is not None
+    assert status.finished
+    assert sorted(status.history) == list(range(1, ROUNDS + 1))
+    final = checkpoints.load(workdir / "flower/checkpoints")
+    assert final is not None
+    assert final.round == ROUNDS
+    assert status.history[ROUNDS]["accuracy"] > 0.7

@@ -1,0 +1,102 @@
+"""Real Spark jobs to their end, through faults of everything that they run on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
+from tests.deploy.chaos.deployment import Deployment
+from tests.deploy.chaos.faults import plan, strike
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+JOBS = Path(__file__).parent / "jobs"
+COUNTS = {"scheduler": 3, "writer": 3, "instance": 2, "notice": 3, "agent": 1, "worker": 2, "master": 1}
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = {
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "1",
+}
+TASKS = 24
+BATCHES = 30
+END_S = 420.0
+
+
+def batch_spec(name: str, ledger: Path, *args: str, instances: int = 1) -> dict[str, Any]:
+    work = {"kind": "spark-batch", "script": "batch.py", "args": [str(TASKS), "0.4", *args], "conf": QUICK}
+    return {
+        "name": name,
+        "work": work,
+        "resources": {"instances": instances},
+        "env": {"LEDGER": str(ledger)},
+    }
+
+
+def stream_spec(ledger: Path) -> dict[str, Any]:
+    work = {
+        "kind": "spark-streaming",
+        "script": "stream.py",
+        "conf": QUICK,
+        "period_s": 1.0,
+        "batch_deadline_s": 1.0,
+        "batches": BATCHES,
+    }
+    return {"name": "stream", "work": work, "env": {"LEDGER": str(ledger)}}
+
+
+def test_spark(deployment: Deployment, seed: int, tmp_path: Path) -> None:
+    faults = plan(seed, COUNTS)
+    ledger, rows, gate = tmp_path / "batches.txt", tmp_path / "rows.jsonl", tmp_path / "gate"
+    later = {
+        0: batch_spec("first", ledger),
+        1: batch_spec("wide", ledger, instances=2),
+        # One lasts until all faults are over, so that there is always something to hit.
+        4: batch_spec("last", ledger, str(gate)),
+        8: batch_spec("second", ledger),
+    }
+    submitted = [deployment.submit(stream_spec(rows), JOBS, ["stream.py"])]
+    began = time.monotonic()
+    for number, fault in enumerate(faults):
+        if number in later:
+            submitted.append(deployment.submit(later[number], JOBS, ["batch.py"]))
+        hit = strike(deployment, fault)
+        print(f"{time.monotonic() - began:5.0f} s  {number + 1:2} {fault.kind}: {hit}", flush=True)
+    gate.touch()
+    deployment.wait_for(deployment.over, "the end of all jobs", END_S)
+    print(f"{time.monotonic() - began:5.0f} s  all has ended; {deployment.starts} starts", flush=True)
+    check_jobs(deployment, submitted)
+    assert deployment.end() == 0
+    check_nothing_runs(deployment)
+    print(f"cost {float(check_bills(deployment)):.6f} USD")
+    check_batches(deployment, ledger)
+    check_stream(rows)
+
+
+def check_batches(deployment: Deployment, ledger: Path) -> None:
+    """Every batch job was begun at least once, and done exactly once, with the right result."""
+    lines = [line.split() for line in ledger.read_text().splitlines()]
+    jobs = {job_id: job for job_id, job in deployment.jobs().items() if job.spec.name != "stream"}
+    assert Counter(job_id for job_id, _, what in lines if what == "done") == dict.fromkeys(jobs, 1)
+    sums = [(k, sum(range(k, TASKS, 3))) for k in range(3)]
+    for job in jobs.values():
+        assert (Path(job.workdir) / "sums").read_text() == repr(sums)
+
+
+def check_stream(rows: Path) -> None:
+    """Every row came; a batch that was repeated was the same batch."""
+    kept: dict[int, list[int]] = {}
+    for line in rows.read_text().splitlines():
+        entry = json.loads(line)
+        assert kept.setdefault(entry["batch"], entry["values"]) == entry["values"]
+    assert sorted(kept) == list(range(len(kept)))
+    assert len(kept) >= BATCHES
+    values = [value for batch in sorted(kept) for value in kept[batch]]
+    assert values == list(range(len(values)))
