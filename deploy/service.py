@@ -125,13 +125,20 @@ class Service:
         raise ValueError(f"nothing here runs jobs of kind {spec.work.kind}")
 
     def run(self) -> None:
-        """Passes until `stopping` is set. A pass that fails is logged; the next one goes on."""
+        """Passes until `stopping` is set. A pass that fails is logged; the next one goes on.
+
+        It ends also when the lead is lost: a database server that restarts lets it go, and then another
+        process may act.
+        """
         for runner in self.runners:
             try:
                 runner.start()
             except RunnerError as error:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
         while not self.stopping.is_set():
+            if not self._lead.held():
+                log.error("the lead of the deployment is lost")
+                return
             try:
                 self.scheduler.step()
                 self._last_pass_s = self.clock.now()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from importlib.metadata import version
 from types import TracebackType
 from typing import Self
 
@@ -55,17 +56,31 @@ class Serving:
     def start(self) -> None:
         """Answer requests, and make passes. Raises ListenError."""
         self._listener.start()
+        self._note("service.started")
         self._loop.start()
+
+    def alive(self) -> bool:
+        """Whether both still work: requests are answered, and passes are made."""
+        return self._listener.alive() and self._loop.is_alive()
 
     def stop(self) -> None:
         """End both. What runs goes on; if nothing does, what jobs share ends too."""
         self.service.stopping.set()
         self._listener.stop()
-        if self._loop.ident is not None:
-            self._loop.join()
-            if self.service.idle():
-                self.service.shutdown()
-        self.service.close()
+        try:
+            if self._loop.ident is not None:
+                self._loop.join()
+                if self.service.idle():
+                    self.service.shutdown()
+                self._note("service.ended")
+        finally:
+            self.service.close()
+
+    def _note(self, kind: str) -> None:
+        store, policy = self.service.store, self.service.config.policy
+        with store.transaction():
+            data = {"version": version("spotweave"), "policy": policy.market, "mode": str(policy.mode)}
+            store.events.add(kind, self.service.clock.now(), data)
 
     def __enter__(self) -> Self:
         self.start()

@@ -12,7 +12,7 @@ import typer
 
 from deploy.cli.client import Client, ServiceError, UnreachableError
 from deploy.cli.errors import EXIT_FAILED, EXIT_USER, say
-from deploy.cli.tables import ago, clock, console, share, show, span, usd
+from deploy.cli.tables import clock, console, share, show, span, usd
 
 _POLL_S = 1.0
 _GIVE_UP_S = 600.0
@@ -77,7 +77,7 @@ def _wait(client: Client, job_id: str, *, quiet: bool) -> dict[str, Any]:
 
 def _progress(job: Mapping[str, Any]) -> str:
     if job["ended_s"] is not None:
-        return _state(job)
+        return state(job)
     phases = [task["phase"] or "waiting for a place" for task in job["tasks"]]
     counted = ", ".join(
         phase if len(phases) == 1 else f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases)
@@ -85,7 +85,8 @@ def _progress(job: Mapping[str, Any]) -> str:
     return f"{job['state']}: {counted}" if phases else str(job["state"])
 
 
-def _state(job: Mapping[str, Any]) -> str:
+def state(job: Mapping[str, Any]) -> str:
+    """The state of a job, and why where there is a reason."""
     return f"{job['state']}: {job['reason']}" if job["reason"] else str(job["state"])
 
 
@@ -99,7 +100,7 @@ def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
                 job["job_id"],
                 job["state"],
                 span(took_s),
-                _deadline(job),
+                deadline(job),
                 usd(cost["usd"]),
                 usd(cost["on_demand_usd"]),
                 job["reason"],
@@ -108,7 +109,8 @@ def _show_ended(jobs: Sequence[Mapping[str, Any]]) -> None:
     show(("JOB", "STATE", "TOOK>", "DEADLINE", "USD>", "ON DEMAND>", "REASON*"), rows, "")
 
 
-def _deadline(job: Mapping[str, Any]) -> str:
+def deadline(job: Mapping[str, Any]) -> str:
+    """What has become, or may become, of a job's deadline."""
     within_s = job["spec"]["work"].get("deadline_s")
     if within_s is None:
         return "-"
@@ -131,7 +133,7 @@ def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) ->
             job["job_id"],
             job["kind"],
             job["state"],
-            ago(job["submitted_s"]),
+            clock(job["submitted_s"]),
             span((job["ended_s"] or time.time()) - job["submitted_s"]),
             job["submitter"],
             job["reason"],
@@ -139,7 +141,7 @@ def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) ->
         for job in found
     ]
     empty = f"no job is {' or '.join(states)}" if states else "no jobs yet: spotweave submit FILE"
-    show(("JOB", "KIND", "STATE", "SUBMITTED", "FOR>", "BY", "REASON*"), rows, empty)
+    show(("JOB", "KIND", "STATE", "SUBMITTED", "FOR>", "BY*", "REASON*"), rows, empty)
 
 
 def clusters(client: Client, *, as_json: bool) -> None:
@@ -175,7 +177,7 @@ def instances(client: Client, job_id: str | None, *, ended: bool, as_json: bool)
         (
             one["instance_id"],
             one["offer_id"],
-            f"{one['job_id']}/{one['task']}",
+            f"{one['job_id']} {one['task']}",
             one["state"],
             span((one["ended_s"] or time.time()) - (one["launched_s"] or one["requested_s"])),
             usd(one["price_usd_hour"]),
@@ -237,28 +239,31 @@ def _show_event(event: Mapping[str, Any], as_json: bool) -> None:
         console().print(event_line(event), markup=False, soft_wrap=True)
 
 
-def event_line(event: Mapping[str, Any], *, with_job: bool = True) -> str:
+def event_line(event: Mapping[str, Any]) -> str:
     """One event for people."""
-    job = event["job_id"] if with_job else None
-    what = "/".join(part for part in (job, event["task"]) if part)
+    what = "/".join(part for part in (event["job_id"], event["task"]) if part)
     parts = [
         f"{clock(event['time_s'])}  {event['kind']:{_EVENT_WIDTH}}",
         what,
         event["instance_id"] or "",
-        " ".join(
-            f"{name}={_short(name, value)}"
-            for name, value in event["data"].items()
-            if value not in ("", None)
-        ),
+        particulars(event),
     ]
     return "  ".join(part for part in parts if part).rstrip()
 
 
+def particulars(event: Mapping[str, Any]) -> str:
+    """What an event holds beside its kind, as name=value."""
+    data = event["data"].items()
+    return " ".join(f"{name}={_short(name, value)}" for name, value in data if value not in ("", None, []))
+
+
 def _short(name: str, value: object) -> str:
-    if isinstance(value, float):
-        return clock(value) if name.endswith("_s") and value > 1e9 else f"{value:g}"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return clock(value) if name.endswith("_s") and value > 1e9 else f"{value:g}"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
     return str(value)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from deploy.cli.asking import _deadline, _state, event_line
+from deploy.cli.asking import deadline, particulars, state
 from deploy.cli.tables import ago, clock, console, span, table, usd
 
 _WIDE = 1000
+EXPECTED = "expected_usd"
+"""What candidates are appraised by where the policy is a rule."""
 
 
 def explain(found: Mapping[str, Any]) -> None:
@@ -28,17 +30,20 @@ def explain(found: Mapping[str, Any]) -> None:
     for decision in decisions:
         _decision(on, decision)
     on.print("\nWhat happened", style="bold")
-    for event in found["events"]:
-        on.print("  " + event_line(event, with_job=False), markup=False)
+    rows = [
+        (clock(one["time_s"]), one["kind"], one["instance_id"] or one["task"] or "", particulars(one))
+        for one in found["events"]
+    ]
+    on.print(table(("WHEN", "EVENT", "OF", "PARTICULARS*"), rows, wrap=on.width < _WIDE, indent=2))
 
 
 def _about(on: Console, job: Mapping[str, Any]) -> None:
     work, cost = job["spec"]["work"], job["cost"]
-    on.print(f"{job['job_id']}  {_state(job)}", markup=False, style="bold")
+    on.print(f"{job['job_id']}  {state(job)}", markup=False, style="bold")
     facts = [
         ("what", f"{job['kind']}, {work.get('script') or work.get('app')}"),
         ("submitted", f"{ago(job['submitted_s'])} by {job['submitter']}"),
-        ("deadline", _deadline(job)),
+        ("deadline", deadline(job)),
         ("took" if job["ended_s"] else "so far", span((job["ended_s"] or time.time()) - job["submitted_s"])),
         ("cost", f"{usd(cost['usd'])} USD, on demand {usd(cost['on_demand_usd'])} USD"),
     ]
@@ -82,16 +87,19 @@ def _decision(on: Console, decision: Mapping[str, Any]) -> None:
     names = list(dict.fromkeys(name for one in candidates for name in one["values"]))
     rows = [
         (
-            "  > " if one["offer_id"] == chosen else "    ",
+            ">" if one["offer_id"] == chosen else "",
             one["offer_id"] or "none for now",
             usd(one["price_usd_hour"]),
-            *(f"{one['values'][name]:.4g}" if name in one["values"] else "-" for name in names),
-            one["reason"] or ("chosen" if one["offer_id"] == chosen else ""),
+            *(f"{one['values'][name]:.3g}" if name in one["values"] else "-" for name in names),
+            one["reason"],
         )
         for one in candidates
     ]
     headings = ("", "CANDIDATE", "USD/H>", *(f"{_heading(name)}>" for name in names), "REASON*")
-    on.print(table(headings, rows, wrap=on.width < _WIDE))
+    on.print(table(headings, rows, wrap=on.width < _WIDE, indent=2))
+    if names:
+        better = "less" if names == [EXPECTED] else "more"
+        on.print(f"  of each value of the policy, {better} is better", markup=False, style="dim")
 
 
 def _heading(name: str) -> str:

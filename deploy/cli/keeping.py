@@ -25,8 +25,8 @@ def backup(path: Path, to: Path) -> None:
         database.close()
     print(f"{to} holds the database {database.path}")
     say(
-        f"not in it, so keep them too: the jobs' files in {config.state_folder / 'jobs'}, and (apart from the "
-        f"backup) the key {config.key_file or f'{database.path}.key'}"
+        f"not in it, so keep them too: the jobs' files in {config.state_folder / 'jobs'}, and (apart from "
+        f"this) the key {config.key_file or f'{database.path}.key'}"
     )
 
 

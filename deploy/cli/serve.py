@@ -14,6 +14,12 @@ from deploy.config import load_deployment
 from deploy.runners.spark.settings import find_spark
 from deploy.serving import Serving
 
+_LOOK_S = 1.0
+
+
+class ServingError(ValueError):
+    """The service ended by itself; one line."""
+
 
 def run(path: Path, *, dry_run: bool, log_format: str, log_level: str) -> None:
     """Serve until SIGINT or SIGTERM.
@@ -34,7 +40,9 @@ def run(path: Path, *, dry_run: bool, log_format: str, log_level: str) -> None:
     try:
         serving.start()
         _greet(serving, path)
-        ending.wait()
+        while not ending.wait(_LOOK_S):
+            if not serving.alive():
+                raise ServingError("the service cannot go on: see its log, and start it again")
     finally:
         say("ending: what runs goes on, and the next serve takes it up")
         serving.stop()

@@ -28,32 +28,42 @@ def console() -> Console:
 
 
 def show(headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Print a table.
-
-    Args:
-        headings: those that end in "*" may be broken into lines, those that end in ">" hold numbers.
-        rows: texts, as they are.
-        empty: printed instead if there are no rows.
-    """
+    """Print a table, or `empty` if there are no rows. See `table`."""
     on = console()
     if not rows:
         on.print(empty, markup=False)
-        return
-    on.print(table(headings, rows, wrap=on.width < _WIDE))
+    else:
+        on.print(table(headings, rows, wrap=on.width < _WIDE))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool) -> Table:
-    """See `show`."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool, indent: int = 0) -> Table:
+    """Columns under headings.
+
+    Args:
+        headings: one that ends in ">" is of numbers; one that ends in "*" is of texts that may be broken into
+            lines, and is left out if all of them are empty.
+        rows: texts, as they are.
+        wrap: whether anything is broken into lines.
+        indent: spaces before each line.
+    """
+    kept = [k for k, name in enumerate(headings) if not name.endswith("*") or any(row[k] for row in rows)]
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for heading in headings:
+    if indent:
+        made.add_column(" " * (indent - 2), no_wrap=True)
+    for k in kept:
+        name = headings[k]
+        number, text = name.endswith(">"), name.endswith("*")
+        longest = max((len(row[k]) for row in rows), default=0)
         made.add_column(
-            heading.rstrip("*>"),
-            no_wrap=not (wrap and heading.endswith("*")),
-            justify="right" if heading.endswith(">") else "left",
+            name.rstrip("*>"),
+            # Headings of numbers may be broken; numbers have no place where they could be.
+            no_wrap=not (wrap and (text or number)),
+            justify="right" if number else "left",
             overflow="fold",
+            min_width=longest if number else min(16, longest) if text else None,
         )
     for row in rows:
-        made.add_row(*(_styled(cell) for cell in row))
+        made.add_row(*([" " * (indent - 2)] if indent else []), *(_styled(row[k]) for k in kept))
     return made
 
 
@@ -70,19 +80,18 @@ def usd(amount: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time: 42 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
+    """A length of time: 42s, 3m05s, 2h10m, 3d04h."""
     if seconds is None:
         return "-"
     sign, whole = ("-" if seconds < 0 else ""), round(abs(seconds))
     for unit, name, lower, lower_name in (
         (86_400, "d", 3_600, "h"),
-        (3_600, "h", 60, "min"),
-        (60, "min", 1, "s"),
+        (3_600, "h", 60, "m"),
+        (60, "m", 1, "s"),
     ):
         if whole >= unit:
-            rest = whole % unit // lower
-            return f"{sign}{whole // unit} {name}" + (f" {rest} {lower_name}" if rest else "")
-    return f"{sign}{whole} s"
+            return f"{sign}{whole // unit}{name}{whole % unit // lower:02}{lower_name}"
+    return f"{sign}{whole}s"
 
 
 def ago(time_s: float | None) -> str:

@@ -147,6 +147,10 @@ class Service:
                 raise ListenError("the HTTP service did not start: see its log")
             time.sleep(0.01)
 
+    def alive(self) -> bool:
+        """Whether it serves in a thread of its own, as far as is known."""
+        return self._thread is not None and self._thread.is_alive()
+
     def stop(self) -> None:
         """End it, in a few seconds also if clients hold on."""
         self._server.should_exit = True
