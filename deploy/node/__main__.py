@@ -1,4 +1,4 @@
-"""`python -m deploy.node --config FILE`: the agent of this instance."""
+"""`python -m deploy.node --config FILE` or `--join FILE`: the agent of this instance."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from pathlib import Path
 
 from deploy.node.agent import serve
 from deploy.node.config import ConfigError, load_config
+from deploy.node.join import JoinError, join, load_join
 
 
 def main() -> int:
-    """Run the agent until it is stopped; 2 for a configuration that cannot be used."""
+    """Run the agent until it is stopped; 2 for a configuration that cannot be used, 1 if it may not join."""
     parser = argparse.ArgumentParser(prog="python -m deploy.node", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="JSON file of mode 0600")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--config", type=Path, help="JSON file of mode 0600")
+    given.add_argument("--join", type=Path, help="JSON file of mode 0600: ask the scheduler for the rest")
+    options = parser.parse_args()
     try:
-        serve(load_config(parser.parse_args().config))
+        serve(load_config(options.config) if options.config else join(load_join(options.join)))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
+    except JoinError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

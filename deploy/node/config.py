@@ -44,8 +44,8 @@ class AgentConfig(BaseModel):
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
 
 
-def load_config(path: Path) -> AgentConfig:
-    """Read a configuration file. Raises ConfigError, which never repeats what the file holds."""
+def read_private(path: Path) -> str:
+    """A file that only its owner may read. Raises ConfigError."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         content = path.read_text(encoding="utf-8")
@@ -53,6 +53,12 @@ def load_config(path: Path) -> AgentConfig:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     if mode & 0o077:
         raise ConfigError(f"{path} has mode {mode:04o} and holds a token: chmod 600 it")
+    return content
+
+
+def load_config(path: Path) -> AgentConfig:
+    """Read a configuration file. Raises ConfigError, which never repeats what the file holds."""
+    content = read_private(path)
     try:
         return AgentConfig.model_validate_json(content)
     except ValidationError as error:

@@ -51,6 +51,13 @@ class Metadata:
         """Whether the provider recommends to leave the instance. Raises MetadataError."""
         return self._get("events/recommendations/rebalance") is not None
 
+    def text(self, path: str) -> str:
+        """What is at a path below `meta-data/`, e.g. "instance-id". Raises MetadataError."""
+        answer = self._get(path)
+        if answer is None:
+            raise MetadataError(f"{path}: there is none")
+        return answer.decode("utf-8", "replace").strip()
+
     def _get(self, path: str) -> bytes | None:
         """The answer, None for 404."""
         for fresh in (False, True):

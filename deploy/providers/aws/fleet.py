@@ -1,8 +1,8 @@
 """Renting one instance of whichever offer has room: create_fleet of type instant.
 
-The loop decides about one offer, so it calls `run_instances`. A fleet is for a caller to whom several offers of
-one region and market are equally good (the types that a job allows): EC2 then picks by price and by how deep
-its pools are, which nobody else knows. The report says which offer it became, and so what it costs.
+The loop decides about one offer, so it uses `run_instances`. A fleet is for a caller to whom several offers
+of one region and market are equally good (the types that a job allows): EC2 then picks by price and by how
+deep its pools are, which nobody else knows. The report says which offer it became, and so what it costs.
 """
 
 from __future__ import annotations

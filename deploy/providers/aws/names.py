@@ -16,7 +16,7 @@ DEPLOYMENT = "spotweave:deployment"
 JOB = "spotweave:job"
 TASK = "spotweave:task"
 OWNER = "spotweave:owner"
-TOKEN = "spotweave:client-token"  # noqa: S105
+TOKEN = "spotweave:client-token"
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ def places(config: AwsConfig) -> dict[str, Place]:
 def find(known: Mapping[str, Place], offer_id: str) -> Place:
     """One of them. Raises RefusedError."""
     if offer_id not in known:
-        raise RefusedError(
-            f"aws: no offer {offer_id!r}: regions, subnets and instance_types say what there is"
-        )
+        raise RefusedError(f"aws: no offer {offer_id!r}: see regions, subnets and instance_types")
     return known[offer_id]
 
 

@@ -40,7 +40,7 @@ class OfferBook:
         self._lock = threading.Lock()
 
     def hold(self, offer_id: str, until_s: float, reason: str) -> None:
-        """Show it as not available until then: the account's quota is full, which says nothing of capacity."""
+        """Show it as not available until then: a full quota says nothing of capacity."""
         with self._lock:
             self._held[offer_id] = (until_s, reason)
 

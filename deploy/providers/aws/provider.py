@@ -18,7 +18,7 @@ from deploy.providers.aws.names import Place
 from deploy.providers.aws.offers import OfferBook
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.aws.template import Templates
-from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
+from deploy.providers.base import CapacityError, QuotaError, RefusedError
 
 KEPT_S = 3600.0
 """Ended instances are reported for so long, even where EC2 forgets them sooner."""
@@ -34,7 +34,7 @@ class _Known:
 
 
 class AwsProvider:
-    """Implements `Provider` on EC2; see there. EC2 and the tags are the truth; memory only bridges its delays.
+    """Implements `Provider` on EC2; see there. EC2 and its tags are the truth; memory bridges its delays.
 
     Args:
         config: what may be rented.
@@ -157,8 +157,10 @@ class AwsProvider:
         try:
             one = call()
         except CapacityError as error:
-            for place in places:
-                self.availability.down(place.offer_id, self._now(), str(error))
+            # A limit of this one request says nothing of the offer.
+            if "SpotMaxPriceTooLow" not in str(error):
+                for place in places:
+                    self.availability.down(place.offer_id, self._now(), str(error))
             raise
         except QuotaError as error:
             for place in places:
@@ -213,15 +215,11 @@ class AwsProvider:
         seen_s = now_s if seen else None if before is None else before.seen_s
         self._known[one.report.instance_id] = _Known(one, first_s, seen_s)
         was_live = before is None or before.one.report.state.live
-        if (
-            one.report.by_provider
-            and not one.report.state.live
-            and was_live
-            and one.report.ended_s is not None
-        ):
-            recent = now_s - one.report.ended_s < self.config.cool_down_s
-            if recent and one.report.offer_id in self._places:
-                self.availability.down(one.report.offer_id, now_s, "an instance was interrupted just now")
+        report, ended_s = one.report, one.report.ended_s
+        # Not what was interrupted long ago and is seen only now.
+        fresh = ended_s is not None and now_s - ended_s < self.config.cool_down_s
+        if report.by_provider and was_live and fresh and report.offer_id in self._places:
+            self.availability.down(report.offer_id, now_s, "an instance was interrupted just now")
 
     def _bridged(self, found: list[Described], deployment: str, now_s: float) -> list[InstanceReport]:
         """What EC2 says, and what it does not say yet or no more. Call it locked."""
@@ -239,7 +237,7 @@ class AwsProvider:
         return list(reports.values())
 
     def _dated(self, found: list[Described], now_s: float) -> list[Described]:
-        """Terminated instances with the time of their end: EC2's own, its spot request's, or when we saw it."""
+        """With the time of each end: EC2's own, its spot request's, or when we first saw it."""
         with self._lock:
             before = {
                 name: known.one.report.ended_s

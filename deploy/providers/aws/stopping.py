@@ -43,9 +43,7 @@ def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callabl
                 unknown = set(_ID.findall(str(cause))) & set(left) or set(left[:1])
                 hidden = sorted(name for name in unknown if is_new(name))
                 if hidden:
-                    raise ProviderError(
-                        f"{doing}: {hidden[0]} is not visible yet; it is tried again"
-                    ) from error
+                    raise ProviderError(f"{doing}: {hidden[0]} is not visible yet: try again") from error
                 left = [name for name in left if name not in unknown]
 
 

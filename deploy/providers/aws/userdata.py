@@ -76,6 +76,6 @@ def user_data(request: LaunchRequest, config: AwsConfig, ca_pem: str | None) -> 
     text = "#cloud-config\n" + json.dumps(content, indent=1) + "\n"
     if len(text.encode()) > _MOST_BYTES:
         raise AwsConfigError(
-            f"the user data has {len(text.encode())} bytes, EC2 takes {_MOST_BYTES}: shorten node.setup or ca_file"
+            f"the user data has {len(text.encode())} bytes, EC2 takes {_MOST_BYTES}: shorten node.setup"
         )
     return text

@@ -1,0 +1,158 @@
+"""How the agent of a cloud instance learns its configuration: from its metadata service and its scheduler."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import ssl
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from deploy.node.config import (
+    STATE_FOLDER,
+    AgentConfig,
+    ConfigError,
+    load_config,
+    read_private,
+    write_private,
+)
+from deploy.node.imds import Metadata, MetadataError
+
+IMDS_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+"""As the SDKs know it: where an emulator's instances have their metadata service."""
+IMDS_URL = "http://169.254.169.254"
+PATIENCE_S = 900.0
+_TIMEOUT_S = 10.0
+_MOST_WAIT_S = 30.0
+_MOST_BYTES = 65536
+_AGENT_FILE = "config.json"
+_log = logging.getLogger(__name__)
+
+
+class JoinError(Exception):
+    """The node may not join, or nobody answered; one line."""
+
+
+class JoinConfig(BaseModel):
+    """What an instance's user data says. Nothing in it is of use once the node has answered.
+
+    Attributes:
+        scheduler_url: root of the service.
+        ca_pem: the authority that signed its certificate; None: the image's own trust.
+        client_token: of the instance's launch.
+        join_token: see `deploy.security.joining`.
+        port: of the agent.
+        workdir: of the agent.
+        imds_poll_s: of the agent.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scheduler_url: Annotated[str, Field(pattern=r"^(https://|http://(127\.|localhost))")]
+    ca_pem: str | None = None
+    client_token: Annotated[str, Field(min_length=1, max_length=200)]
+    join_token: Annotated[str, Field(min_length=16, max_length=200, repr=False)]
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    workdir: Annotated[str, Field(pattern="^/")]
+    imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
+
+
+class _Joined(BaseModel):
+    node_token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]
+
+
+def load_join(path: Path) -> JoinConfig:
+    """Read the file. Raises ConfigError, which never repeats what the file holds."""
+    try:
+        return JoinConfig.model_validate_json(read_private(path))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+
+
+def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
+    """The agent's configuration; after a restart the one it had.
+
+    Args:
+        config: from user data.
+        patience_s: how long to wait for the metadata service and the scheduler.
+
+    Raises:
+        JoinError: if the scheduler refuses, or nobody answered in time.
+        ConfigError: if the working folder cannot be used.
+    """
+    # Where neither the files endpoint nor a job's relative path leads.
+    folder = Path(config.workdir) / STATE_FOLDER
+    kept = folder / _AGENT_FILE
+    if kept.exists():
+        return load_config(kept)
+    end_s = time.monotonic() + patience_s
+    wait_s = 1.0
+    while True:
+        try:
+            made = _try(config)
+            break
+        except ValidationError as error:
+            raise JoinError(
+                f"the metadata service says what cannot be: {error.errors()[0]['msg']}"
+            ) from error
+        except (MetadataError, OSError) as error:
+            if time.monotonic() + wait_s > end_s:
+                raise JoinError(f"could not join within {patience_s:.0f} s: {error}") from error
+            _log.warning("cannot join yet: %s", error)
+        # Many nodes may wait for one scheduler.
+        time.sleep(wait_s * random.uniform(0.5, 1.0))
+        wait_s = min(_MOST_WAIT_S, 2 * wait_s)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        content = made.model_dump(mode="json")
+        write_private(kept, json.dumps(content))
+    except OSError as error:
+        raise ConfigError(f"workdir {config.workdir}: {error.strerror}") from error
+    return made
+
+
+def _try(config: JoinConfig) -> AgentConfig:
+    imds_url = os.environ.get(IMDS_VARIABLE, IMDS_URL).rstrip("/")
+    metadata = Metadata(imds_url)
+    fields = {"instance_id": metadata.text("instance-id"), "address": metadata.text("local-ipv4")}
+    return AgentConfig.model_validate(
+        {
+            **fields,
+            "port": config.port,
+            "workdir": config.workdir,
+            "token": _node_token(config),
+            "imds_url": imds_url,
+            "imds_poll_s": config.imds_poll_s,
+        }
+    )
+
+
+def _node_token(config: JoinConfig) -> str:
+    body = json.dumps({"client_token": config.client_token, "join_token": config.join_token}).encode()
+    request = urllib.request.Request(
+        f"{config.scheduler_url.rstrip('/')}/v1/join",
+        data=body,
+        method="POST",
+        headers={"Content-Type": "application/json"},
+    )
+    trust = ssl.create_default_context(cadata=config.ca_pem)
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=trust) as answer:
+            return _Joined.model_validate_json(answer.read(_MOST_BYTES)).node_token
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403, 404, 422):
+            raise JoinError(
+                f"the scheduler refused this node (HTTP {error.code}): it has joined before, or came too late"
+            ) from error
+        raise
+    except ValidationError as error:
+        raise JoinError(f"{config.scheduler_url} is not this scheduler's service") from error

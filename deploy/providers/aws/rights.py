@@ -1,0 +1,54 @@
+"""What the scheduler's identity must be allowed, and whether it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from deploy.providers.aws.errors import asking
+
+POLICIES = Path(__file__).resolve().parents[2] / "aws"
+"""Least-privilege policies: scheduler.json, operator.json, node.json."""
+_ASSUMED = re.compile(r"arn:(aws[a-z-]*):sts::(\d+):assumed-role/([^/]+)/.*")
+
+
+def actions(policy: str) -> tuple[str, ...]:
+    """What a policy of `deploy/aws/` allows, in its order."""
+    content = json.loads((POLICIES / f"{policy}.json").read_text(encoding="utf-8"))
+    allowed = [part["Action"] for part in content["Statement"] if part["Effect"] == "Allow"]
+    return tuple(dict.fromkeys(action for group in allowed for action in group))
+
+
+SCHEDULER_ACTIONS = actions("scheduler")
+
+
+def simulated(iam: Any, identity: str) -> list[str]:
+    """Actions of the scheduler that the identity's policies do not allow.
+
+    Args:
+        iam: client.
+        identity: ARN, as sts:GetCallerIdentity gives it.
+
+    Raises:
+        ProviderError: if it cannot be simulated.
+    """
+    with asking("permissions"):
+        # Only ever on the resource "*": conditions on tags are not met by a request without a resource.
+        pages = iam.get_paginator("simulate_principal_policy").paginate(
+            PolicySourceArn=role_of(identity), ActionNames=list(SCHEDULER_ACTIONS)
+        )
+        return [
+            result["EvalActionName"]
+            for page in pages
+            for result in page["EvaluationResults"]
+            if result["EvalDecision"] == "explicitDeny"
+            or (result["EvalDecision"] == "implicitDeny" and not result.get("MissingContextValues"))
+        ]
+
+
+def role_of(identity: str) -> str:
+    """The role behind the ARN of a session; other ARNs as they are."""
+    found = _ASSUMED.fullmatch(identity)
+    return f"arn:{found[1]}:iam::{found[2]}:role/{found[3]}" if found else identity

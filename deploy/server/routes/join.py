@@ -1,0 +1,80 @@
+"""Where the node of a rented instance gets its token; mount it by `create_app(more_routes=...)`."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from deploy.model.clock import Clock
+from deploy.security.joining import may_join
+from deploy.server import bodies
+from deploy.server.errors import Refusal
+from deploy.server.views import ERRORS
+from deploy.store.store import Store
+
+_MOST_BYTES = 4096
+_WITHIN_S = 10.0
+
+
+class JoinRequest(BaseModel):
+    """What a node shows; from its user data.
+
+    Attributes:
+        client_token: of its launch.
+        join_token: see `deploy.security.joining`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    client_token: Annotated[str, Field(min_length=1, max_length=200)]
+    join_token: Annotated[str, Field(min_length=1, max_length=200, repr=False)]
+
+
+class JoinResponse(BaseModel):
+    """The node's own token."""
+
+    node_token: Annotated[str, Field(repr=False)]
+
+
+def router(store: Store, clock: Clock) -> APIRouter:
+    """`POST /v1/join`: no access token, its body is the proof."""
+    routes = APIRouter(tags=["nodes"], responses=ERRORS)
+
+    def answer(body: bytes) -> bytes:
+        request = bodies.parse(JoinRequest, body)
+        instance = store.instances.by_client_token(request.client_token)
+        allowed = instance is not None and may_join(
+            instance.node_token,
+            instance.client_token,
+            request.join_token,
+            age_s=clock.now() - instance.requested_s,
+            live=instance.state.live,
+            answered=instance.ready_s is not None,
+        )
+        if instance is None or not allowed:
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                "this join token is not valid, or not any more: a node joins once, soon after its launch",
+            )
+        return JoinResponse(node_token=instance.node_token).model_dump_json().encode()
+
+    @routes.post(
+        "/v1/join",
+        response_model=JoinResponse,
+        openapi_extra={
+            "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}
+        },
+        summary="The token of a node that was rented just now",
+    )
+    async def join(request: Request) -> Response:
+        body = await bodies.read_body(request, _MOST_BYTES, _WITHIN_S)
+        return Response(await run_in_threadpool(answer, body), media_type="application/json")
+
+    return routes
+
+
+_SCHEMA = JoinRequest.model_json_schema()
