@@ -40,7 +40,7 @@ class Round:
 
     def __init__(self, number: int, asked: Mapping[str, Message], status: Status, grid: Grid) -> None:
         self._number = number
-        self._asked = asked
+        self._asked = dict(asked)
         self._grid = grid
         self._open: dict[str, _Question] = {}
         self._replies: dict[str, Message] = {}
@@ -63,7 +63,8 @@ class Round:
 
     def step(self, setup: Setup) -> bool:
         """Take in replies, ask who is there and has not been asked. Returns whether the status changed."""
-        changed = self._forget_old_attempts(setup)
+        changed = self._drop_who_left(setup)
+        changed = self._forget_old_attempts(setup) or changed
         if self._open:
             for reply in self._grid.pull_messages(list(self._open)):
                 question = self._open.pop(reply.metadata.reply_to_message_id, None)
@@ -71,6 +72,16 @@ class Round:
                     self._take(question, reply)
                     changed = True
         return self._ask(setup) or changed
+
+    def _drop_who_left(self, setup: Setup) -> bool:
+        """Clients that take no part any more: nobody waits for them."""
+        left = [name for name in self._asked if name not in setup.clients and name not in self._replies]
+        for name in left:
+            del self._asked[name]
+            self._clients[name].owes = False
+        for message_id in [one for one, question in self._open.items() if question.name in left]:
+            del self._open[message_id]
+        return bool(left)
 
     def _forget_old_attempts(self, setup: Setup) -> bool:
         """A client that is another process now knows nothing of what the earlier one was asked."""

@@ -106,8 +106,11 @@ class Training:
 
     def _run(self) -> ArrayRecord:
         start = self._resume()
-        self._status.completed = start.round if start else 0
         arrays = to_record(start.arrays) if start else self._initial
+        known, self._status.completed = self._status.completed, start.round if start else 0
+        if self._status.completed > known:
+            # The last run ended between a round's checkpoint and what it was to tell of it.
+            self._tell(self._status.completed, arrays)
         for number in range(self._status.completed + 1, self._setup.rounds + 1):
             arrays = self._round(number, arrays)
         self._status.finished = True
@@ -117,7 +120,11 @@ class Training:
         return arrays
 
     def _round(self, number: int, arrays: ArrayRecord) -> ArrayRecord:
+        self._setup = self._read_setup()
         names = {client.node_id: name for name, client in self._setup.clients.items()}
+        needed = getattr(self._strategy, "min_available_nodes", 1)
+        if len(names) < needed:
+            raise RuntimeError(f"the strategy needs {needed} clients and {len(names)} are left")
         # The strategy is shown all clients, here or not: who is asked must not depend on who is away.
         everyone = RoundGrid(self._grid, list(names))
         messages = self._strategy.configure_train(number, arrays, ConfigRecord(dict(self._config)), everyone)
@@ -135,15 +142,23 @@ class Training:
         aggregated, metrics = self._strategy.aggregate_train(number, current.replies())
         if aggregated is None:
             raise RuntimeError(f"the strategy made no weights of {len(current.replies())} replies")
-        checkpoints.save(self._setup.checkpoints, Checkpoint(number, from_record(aggregated)))
-        found = {name: value for name, value in (metrics or {}).items() if isinstance(value, int | float)}
-        if self._evaluate is not None:
-            found |= self._evaluate(number, aggregated)
-        self._status.completed = number
-        self._status.metrics = {name: float(value) for name, value in found.items()}
-        self._status.history[number] = self._status.metrics
+        # First: the replies are lost with this process, and nobody repeats a round that has a checkpoint.
+        self._status.history[number] = {
+            name: float(value) for name, value in (metrics or {}).items() if isinstance(value, int | float)
+        }
         self._save_status()
+        checkpoints.save(self._setup.checkpoints, Checkpoint(number, from_record(aggregated)))
+        self._tell(number, aggregated)
         return aggregated
+
+    def _tell(self, number: int, arrays: ArrayRecord) -> None:
+        """Evaluate the weights of a round that is in a checkpoint, and say that it is done."""
+        found = self._status.history.setdefault(number, {})
+        if self._evaluate is not None:
+            found |= {name: float(value) for name, value in self._evaluate(number, arrays).items()}
+        self._status.completed = number
+        self._status.metrics = found
+        self._save_status()
 
     def _resume(self) -> Checkpoint | None:
         """The newest checkpoint of all; clients are asked only if they may have a newer one."""

@@ -334,6 +334,9 @@ class SimulatedRunner:
             work.stopped = True
             del self.cloud._active[assignment.key]
 
+    def leave(self, assignment: Assignment) -> None:
+        """The others do not wait for it."""
+
     def forget(self, job_id: str) -> None:
         """Nothing is kept."""
 

@@ -53,6 +53,9 @@ class Runner(Protocol):
     def stop(self, assignment: Assignment) -> None:
         """End this attempt and everything that it started, on nodes and elsewhere; then it is really gone."""
 
+    def leave(self, assignment: Assignment) -> None:
+        """This task, whose attempt is stopped, takes no part in its job any more: the others go on without it."""
+
     def forget(self, job_id: str) -> None:
         """The job is over: end what it still has (its server, its run), keep logs and results."""
 

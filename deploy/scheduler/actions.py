@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from deploy.model.instances import InstanceState, LaunchRequest
 from deploy.model.jobs import TaskKey
@@ -71,14 +72,18 @@ class Actions:
                 self._try(intent, now_s)
 
     def _try(self, intent: Intent, now_s: float) -> None:
-        try:
-            self._handlers[intent.kind](intent, now_s)
-        except (ProviderError, RunnerError) as error:
-            self._later(intent, str(error), now_s)
+        about = {name: intent.payload[name] for name in ("job_id", "task") if name in intent.payload}
+        with bound_contextvars(
+            **about, intent=intent.kind.value, target=intent.target, decision_id=intent.decision_id
+        ):
+            try:
+                self._handlers[intent.kind](intent, now_s)
+            except (ProviderError, RunnerError) as error:
+                self._later(intent, str(error), now_s)
 
     def _later(self, intent: Intent, error: str, now_s: float) -> None:
         wait_s = self._settings.back_off(intent.attempts + 1)
-        log.warning("tried in vain", kind=intent.kind, target=intent.target, error=error, again_in_s=wait_s)
+        log.warning("tried in vain", error=error, again_in_s=wait_s)
         with self._store.transaction():
             self._store.intents.retry(intent.intent_id, error, now_s + wait_s)
 
@@ -213,6 +218,8 @@ class Actions:
         runner = self._runners[job.spec.work.kind]
         if intent.payload.get("forget"):
             runner.forget(job.job_id)
+        elif intent.payload.get("leave"):
+            runner.leave(self._then(intent))
         else:
             runner.stop(self._then(intent))
         self._done(intent, now_s)

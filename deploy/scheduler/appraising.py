@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from agents.rules.appraisal import Appraiser
 from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.view import View
 from envs.simulation.snapshot import Observation, encode
 
 RULE = "expected_cost"
@@ -25,22 +24,21 @@ class Appraising:
         self._appraiser = Appraiser(RULE)
 
     def expected_usd(
-        self, need: Need, offers: Sequence[Offer], used: Mapping[str, int], occupancy: Occupancy
+        self, need: Need, view: View, offers: Sequence[Offer] | None = None
     ) -> dict[str | None, float]:
         """Expected USD until the task's end (of a federated client: until it has delivered next).
 
         Args:
             need: the task.
-            offers: the places.
-            used: instances held on each offer, by its id.
-            occupancy: their history.
+            view: of the offers.
+            offers: the places; None: all of the view.
 
         Returns:
             By offer id, and for None ("none for now"); within +-10,000. A place that cannot be had now is
             appraised as if it could.
         """
-        observation = encode(snapshot_of(offers, [need], used, occupancy), 1)
+        observation = encode(view.snapshot([need], offers), 1)
         batch = {name: np.asarray(array)[None] for name, array in observation.items()}
         usd = self._appraiser(cast(Observation, batch), 1)[0, 0]
-        places: list[str | None] = [*(offer.offer_id for offer in offers), None]
+        places: list[str | None] = [*(offer.offer_id for offer in offers or view.offers), None]
         return {place: float(usd[k]) for k, place in enumerate(places)}

@@ -15,8 +15,8 @@ class Asking:
     """When each task is asked about next. A scheduler that was restarted asks all who wait at once.
 
     Args:
-        reconsider_s: a task that runs is asked about so often, and at once when its provider advises to leave
-            or announces the end of one of its instances.
+        reconsider_s: a task that runs is asked about so often (0: never), and at once when its provider
+            advises to leave or announces the end of one of its instances.
     """
 
     def __init__(self, reconsider_s: float) -> None:
@@ -41,6 +41,8 @@ class Asking:
         if warned - self._warned.get(task.key, frozenset()):
             self._warned[task.key] = warned
             return True
+        if self._reconsider_s <= 0:
+            return False
         return self._running_s.setdefault(task.key, now_s + self._reconsider_s) <= now_s
 
     def again(self, key: TaskKey, now_s: float, wait_s: float) -> None:
@@ -48,6 +50,10 @@ class Asking:
         self._next_s[key] = now_s + wait_s
         if key in self._running_s:
             self._running_s[key] = now_s + self._reconsider_s
+
+    def last_due_s(self, key: TaskKey) -> float:
+        """Since when it may be asked about; the earliest time for one that never was."""
+        return self._next_s.get(key, -math.inf)
 
     def placed(self, key: TaskKey) -> None:
         """It has a place: when it loses that it is asked about at once."""

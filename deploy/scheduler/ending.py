@@ -9,6 +9,7 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.scheduler.giving_up import attempt_id, end, requeue, take_off
+from deploy.scheduler.leaving import leave_the_spent, too_few
 from deploy.scheduler.placing import kept_for_moves
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
@@ -45,7 +46,8 @@ class Ending:
             drains = {_drain_target(task, name) for name, one in states.items() if one.notice_s is not None}
             noticed |= drains
             gone = any(one.state is InstanceState.TERMINATED for one in states.values())
-            if gone or drains - self._drained or (task.phase is not None and task.phase.ended):
+            over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+            if gone or drains - self._drained or over:
                 with self._store.transaction():
                     self._settle_task(jobs[task.key.job_id], task, states, now_s)
         self._drained &= noticed
@@ -120,11 +122,18 @@ class Ending:
                 [name for name, job in jobs.items() if job.spec.budget_usd is not None],
                 now_s + 2 * self._settings.period_s,
             )
+        left = {task.key.job_id for task in tasks if task.phase is Phase.LEFT}
         succeeded = {task.key.job_id for task in tasks if task.phase is Phase.SUCCEEDED}
+        for job in jobs.values():
+            if isinstance(job.spec.work, Flower):
+                leave_the_spent(self._store, job, now_s, now_s + 2 * self._settings.period_s)
         for name, job in jobs.items():
+            lacking = too_few(job, self._store.tasks.of_job(name)) if name in left else ""
             budget = job.spec.budget_usd
             if name in succeeded and self._is_done(job):
                 self._end_job(job, JobState.SUCCEEDED, now_s, "")
+            elif lacking:
+                self._end_job(job, JobState.FAILED, now_s, lacking)
             elif budget is not None and float(usd(soon[name].cost)) > budget:
                 self._end_job(job, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent")
 

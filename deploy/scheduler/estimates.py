@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, SparkStreaming
+from deploy.model.jobs import Flower, Profile, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
 from deploy.scheduler.needs import Kind, Need, Round
+from deploy.scheduler.rounds import Membership, client_of
+from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.tasks import Task
 
 DEFAULT_STANDARD_S = 600.0
 """Of a job that says nothing and of which nothing was seen."""
-DEFAULT_EPOCH_S = 60.0
-SETUP_S = 20.0
-"""From ready nodes to work: what runners need to bring a task up."""
 
 
 def need_of(
-    job: Job, task: Task, held: list[Instance], now_s: float, interruptions: int, peers_usd_hour: float
+    job: Job,
+    task: Task,
+    held: Sequence[Instance],
+    now_s: float,
+    settings: SchedulerSettings,
+    member: Membership | None = None,
 ) -> Need:
     """The need of a task, in physical units.
 
@@ -27,10 +33,10 @@ def need_of(
         task: as the store knows it.
         held: its live instances.
         now_s: epoch seconds.
-        interruptions: so far.
-        peers_usd_hour: price of what the job's other tasks hold.
+        settings: with what set-up and transfers take.
+        member: of a federated client: its place in its application.
     """
-    work = job.spec.work
+    work, profile = job.spec.work, job.spec.profile
     running = task.phase in (Phase.STARTING, Phase.RUNNING)
     here: Offer | None = held[0].offer if held else None
     common = {
@@ -39,16 +45,28 @@ def need_of(
         "places": job.spec.places,
         "age_s": max(0.0, now_s - job.submitted_s),
         "waited_s": 0.0 if task.waiting_since_s is None else max(0.0, now_s - task.waiting_since_s),
-        "restart_s": SETUP_S,
-        "interruptions": interruptions,
-        "misses": task.misses,
+        "restart_s": settings.set_up_s,
+        "interruptions": task.interruptions,
+        "misses": missed(job, task, now_s),
         "running": running,
         "here": None if here is None else here.offer_id,
     }
     if isinstance(work, Flower):
-        return Need(**common, **_federated(work, task, peers_usd_hour))  # type: ignore[arg-type]
+        assert member is not None
+        common |= _federated(job, work, task, here, member, settings.set_up_s)
+        return Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
+    saved_in = here.region if running and here is not None else task.saved_region
+    common |= {
+        "reference_speed": profile.reference_speed,
+        "sensitivity": profile.sensitivity,
+        "checkpoint_s": profile.checkpoint_interval_s,
+        "save_s": profile.checkpoint_s,
+        "data_gb": profile.data_gb,
+        "checkpoint_gb": profile.checkpoint_gb,
+        "moves": settings.transfers.moves(_loads(profile, saved_in)),
+    }
     if isinstance(work, SparkStreaming):
-        return Need(**common, **_streaming(work, task))  # type: ignore[arg-type]
+        return Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]
     standard_s = work.standard_s or DEFAULT_STANDARD_S
     kind: Kind = "general" if work.deadline_s is None else "deadline"
     left_s = standard_s * (1 - task.progress) / (here.speed if here is not None else 1.0)
@@ -56,42 +74,94 @@ def need_of(
         **common,  # type: ignore[arg-type]
         kind=kind,
         standard_s=standard_s,
-        slack_s=None if work.deadline_s is None else job.submitted_s + work.deadline_s - now_s,
+        slack_s=_until_end_s(job, work, now_s),
         progress=task.progress if running else task.saved,
         left_here_s=max(0.0, left_s),
     )
 
 
-def _streaming(work: SparkStreaming, task: Task) -> dict[str, object]:
+def missed(job: Job, task: Task, now_s: float) -> int:
+    """Deadlines that a task has missed so far, those of work that is not finished yet among them."""
+    work = job.spec.work
+    if isinstance(work, SparkStreaming):
+        due_s = _next_due_s(job, work, task)
+        late = 0 if due_s is None else _passed(work, task, now_s - due_s - work.batch_deadline_s)
+        return task.misses + late
+    if work.deadline_s is None:
+        return task.misses
+    return max(task.misses, int(now_s >= job.submitted_s + work.deadline_s))
+
+
+def _loads(profile: Profile, saved_in: str) -> tuple[tuple[str, float], ...]:
+    """(region, GB) of what must be where a task starts."""
+    loads = []
+    if profile.data_region is not None and profile.data_gb > 0:
+        loads.append((profile.data_region, profile.data_gb))
+    if saved_in and profile.checkpoint_gb > 0:
+        loads.append((saved_in, profile.checkpoint_gb))
+    return tuple(loads)
+
+
+def _next_due_s(job: Job, work: SparkStreaming, task: Task) -> float | None:
+    """When the data of the first unfinished batch are complete; None where its runner does not say."""
+    if task.next_due_s is None and task.executions_done == 0:
+        return job.submitted_s + work.period_s
+    return task.next_due_s
+
+
+def _passed(work: SparkStreaming, task: Task, since_s: float) -> int:
+    """How many unfinished batches had a moment that, of the first of them, was `since_s` ago."""
+    if since_s < 0:
+        return 0
+    return min(_left(work, task), int(since_s // work.period_s) + 1)
+
+
+def _left(work: SparkStreaming, task: Task) -> int:
+    """Batches left; a job without an end is taken for a long one."""
+    return 1000 if work.batches is None else max(1, work.batches - task.executions_done)
+
+
+def _streaming(job: Job, work: SparkStreaming, task: Task, now_s: float) -> dict[str, object]:
     standard_s = task.last_execution_s or work.standard_s or work.batch_deadline_s / 2
-    left = 1000 if work.batches is None else max(1, work.batches - task.executions_done)
+    due_s = _next_due_s(job, work, task)
     return {
         "kind": "streaming",
         "standard_s": standard_s,
-        "executions_left": left,
+        "executions_left": _left(work, task),
         "period_s": work.period_s,
-        "slack_s": work.batch_deadline_s,
+        "slack_s": work.batch_deadline_s + (0.0 if due_s is None else due_s - now_s),
         "progress": 0.0 if work.batches is None else min(1.0, task.executions_done / work.batches),
+        "execution_saved": task.execution_saved,
+        "backlog": 0 if due_s is None else _passed(work, task, now_s - due_s),
         "left_here_s": standard_s,
     }
 
 
-def _federated(work: Flower, task: Task, peers_usd_hour: float) -> dict[str, object]:
-    epoch_s = task.last_execution_s or work.epoch_s or DEFAULT_EPOCH_S
-    waiting = task.phase is Phase.WAITING
-    left_s = task.round_left_s or 0.0
+def _until_end_s(job: Job, work: SparkBatch | Flower, now_s: float) -> float | None:
+    return None if work.deadline_s is None else job.submitted_s + work.deadline_s - now_s
+
+
+def _federated(
+    job: Job, work: Flower, task: Task, here: Offer | None, member: Membership, set_up_s: float
+) -> dict[str, object]:
+    region = client_of(job, task.key).region
+    # Data stay where they are: a client with a region trains there or nowhere.
+    places = job.spec.places if region is None else job.spec.places.model_copy(update={"regions": (region,)})
     return {
         "kind": "federated",
-        "standard_s": epoch_s,
-        "executions_left": max(0, work.rounds - task.executions_done),
+        "places": places,
+        "standard_s": member.epoch_s,
+        "executions_left": member.rounds_left,
         "progress": 0.0,
-        "left_here_s": epoch_s,
+        "left_here_s": member.epoch_s / (here.speed if here is not None else 1.0),
         "round": Round(
-            idle=waiting,
-            owes=not waiting,
-            round_left_s=left_s,
-            round_s=max(epoch_s, left_s),
-            cold_s=SETUP_S,
-            others_usd_hour=peers_usd_hour,
+            idle=task.phase is Phase.WAITING,
+            owes=member.owes,
+            round_left_s=member.round_left_s,
+            round_s=member.round_s,
+            slowest_s=member.slowest_s,
+            cold_s=set_up_s,
+            others_usd_hour=member.others_usd_hour,
+            budget_left_usd=member.budget_left_usd,
         ),
     }

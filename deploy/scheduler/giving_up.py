@@ -44,9 +44,7 @@ def requeue(
     taken = lost and any(
         one.by_provider and one.ready_s is not None for one in map(store.instances.get, task.instances)
     )
-    losses = store.tasks.requeue(
-        task.key, now_s, lost=lost, interrupted=taken, not_before_s=not_before_s
-    )
+    losses = store.tasks.requeue(task.key, now_s, lost=lost, interrupted=taken, not_before_s=not_before_s)
     data: dict[str, Json] = {"attempt": task.attempt, "lost": lost, "reason": reason}
     store.events.add("task.requeued", now_s, data, key=task.key)
     return losses

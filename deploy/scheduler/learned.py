@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import replace
 from statistics import median
 
-from deploy.model.jobs import JobState, SparkBatch, TaskKey
+from deploy.model.jobs import Flower, JobState, SparkBatch, TaskKey
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -48,6 +49,17 @@ class Learned:
                 took_s = reference_s(job, task, held.get(task.key.task, []))
                 if took_s is not None:
                     self._runs[_name(job, task.key)].append(took_s)
+
+    def told(self, job: Job, key: TaskKey) -> Job:
+        """The job as it would be if it said what earlier runs of its name took, where it does not."""
+        work = job.spec.work
+        said = work.epoch_s if isinstance(work, Flower) else work.standard_s
+        learned_s = None if said is not None else self.standard_s(job, key)
+        if learned_s is None:
+            return job
+        name = "epoch_s" if isinstance(work, Flower) else "standard_s"
+        changed = job.spec.model_copy(update={"work": work.model_copy(update={name: learned_s})})
+        return replace(job, spec=changed)
 
     def standard_s(self, job: Job, key: TaskKey) -> float | None:
         """Median of the earlier runs, in seconds at speed 1; None where there is none."""

@@ -58,7 +58,7 @@ class Scheduler:
         now_s = self.clock.now()
         self.observer.look(now_s)
         self.ending.settle(now_s)
-        self.chooser.choose(self.observer.offers, now_s)
+        self.chooser.choose(self.observer.offers, now_s, self.observer.released)
         self.actions.act(now_s)
         self.passes += 1
 

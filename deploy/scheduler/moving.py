@@ -12,7 +12,7 @@ The switch costs, before any of that is gained,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deploy.billing import micro_usd_hour
@@ -20,7 +20,7 @@ from deploy.model.instances import Offer
 from deploy.model.tasks import Phase
 from deploy.scheduler.appraising import Appraising
 from deploy.scheduler.needs import Need
-from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.view import View
 from deploy.store.instances import Instance
 from deploy.store.prices import Prices, Quote
 from deploy.store.tasks import Task
@@ -96,8 +96,7 @@ def appraise(
     standing: Standing,
     there: Offer,
     appraising: Appraising,
-    used: Mapping[str, int],
-    occupancy: Occupancy,
+    view: View,
     rules: MoveRules,
 ) -> Move:
     """The move of a running task to another offer.
@@ -107,12 +106,11 @@ def appraise(
         standing: what it has; its offer's price as it may be counted on (see `lasting`).
         there: where to; its price likewise.
         appraising: by the common rule.
-        used: instances held on each offer.
-        occupancy: their history.
+        view: of the offers.
         rules: of moves.
     """
     here = standing.offer
-    usd = appraising.expected_usd(need, [here, there], used, occupancy)
+    usd = appraising.expected_usd(need, view, [here, there])
     old_usd_s, new_usd_s = (
         offer.price_usd_hour * need.resources.instances / 3600.0 for offer in (here, there)
     )

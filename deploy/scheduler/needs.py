@@ -147,7 +147,11 @@ class Need:
         return work_s + self.save_s * ((work_s - 1) // self.checkpoint_s)
 
     def refusal(self, offer: Offer) -> str | None:
-        """Why this task may never run on such an offer, whatever is free; None if it may."""
+        """Why this task may not run on such an offer, whatever is free; None if it may."""
+        return self.ban(offer) or self._too_dear(offer)
+
+    def ban(self, offer: Offer) -> str | None:
+        """Why this task may never run on such an offer, whatever it costs; None if it may."""
         for what, allowed, value in (
             ("market", self.places.markets, offer.market),
             ("provider", self.places.providers, offer.provider),
@@ -165,7 +169,7 @@ class Need:
             return f"has {offer.gpu or 'no GPU'}, the job needs {wanted.gpu}"
         if offer.quota < wanted.instances:
             return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
-        return self._too_dear(offer)
+        return None
 
     def _too_dear(self, offer: Offer) -> str | None:
         """Why its own budget does not pay the next round there."""

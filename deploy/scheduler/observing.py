@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from deploy.model.instances import InstanceReport, InstanceState, Offer
-from deploy.model.tasks import Assignment, Node, TaskReport
+from deploy.model.jobs import Flower, TaskKey
+from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.providers.base import Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
 from deploy.scheduler.giving_up import attempt_id
@@ -29,6 +30,7 @@ class Observer:
 
     Attributes:
         offers: of all providers that answered, as they are now.
+        released: what runners say of federated clients that have no place now.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Observer:
         self._orphans: dict[str, Counter[str]] = {}
         """By provider: how often in a row it reported an instance that we do not know."""
         self.offers: list[Offer] = []
+        self.released: Mapping[TaskKey, TaskReport] = {}
 
     def look(self, now_s: float) -> None:
         """One look at everything."""
@@ -137,21 +140,33 @@ class Observer:
 
     def _look_at_tasks(self, now_s: float) -> None:
         reports: list[TaskReport] = []
-        for kind, assignments in self._attempts().items():
+        by_kind, released = self._attempts()
+        for kind, assignments in by_kind.items():
             try:
                 reports += self._runners[kind].reports(assignments)
             except RunnerError as error:
                 log.warning("tasks unknown", kind=kind, error=str(error))
+        homeless = {task.key for task in released}
+        self.released = {report.key: report for report in reports if report.key in homeless}
         if not reports:
             return
         with self._store.transaction():
-            for before, report in self._store.tasks.report_all(reports, now_s):
+            for report in self.released.values():
+                if report.phase is Phase.SUCCEEDED:
+                    self._store.tasks.succeed(report.key)
+                    self._store.events.add("task.succeeded", now_s, {}, key=report.key)
+            rest = [report for report in reports if report.key not in homeless]
+            for before, report in self._store.tasks.report_all(rest, now_s):
                 if before.phase is not report.phase:
                     data: dict[str, Json] = {"attempt": report.attempt, "message": report.message}
                     self._store.events.add(f"task.{report.phase}", now_s, data, key=report.key)
 
-    def _attempts(self) -> Mapping[str, Sequence[Assignment]]:
-        """Attempts that runners were told of and that had not ended, by kind of job."""
+    def _attempts(self) -> tuple[Mapping[str, Sequence[Assignment]], Sequence[Task]]:
+        """Attempts that runners were told of and that had not ended, by kind of job.
+
+        Clients of federated trainings are asked for without nodes too, while they have no place: runners know
+        how far the others are. They are returned again.
+        """
         with self._store.snapshot():
             untold = self._store.intents.pending_targets(IntentKind.START)
             tasks = [
@@ -159,13 +174,15 @@ class Observer:
                 for task in self._store.tasks.placed()
                 if task.phase is not None and not task.phase.ended and attempt_id(task) not in untold
             ]
-            jobs = self._store.jobs.named({task.key.job_id for task in tasks})
+            released = self._store.tasks.released()
+            jobs = self._store.jobs.named({task.key.job_id for task in (*tasks, *released)})
             instances = self._store.instances.named({name for task in tasks for name in task.instances})
+        released = [task for task in released if isinstance(jobs[task.key.job_id].spec.work, Flower)]
         by_kind: dict[str, list[Assignment]] = {}
-        for task in tasks:
+        for task in (*tasks, *released):
             job = jobs[task.key.job_id]
             by_kind.setdefault(job.spec.work.kind, []).append(assignment_of(job, task, instances))
-        return by_kind
+        return by_kind, released
 
     def _event(self, kind: str, instance: Instance, now_s: float, data: dict[str, float | bool]) -> None:
         self._store.events.add(kind, now_s, data, key=instance.key, instance_id=instance.instance_id)

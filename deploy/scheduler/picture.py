@@ -23,7 +23,9 @@ from envs.simulation.snapshot import (
 
 _C, _J, _P = ClusterField, JobField, PairField
 PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
-"""Numbers of `ClusterField.PROVIDER`; everything else counts as owned."""
+"""Numbers of `ClusterField.PROVIDER` of what is rented; 0 is what is owned."""
+OTHER_PROVIDER = 1
+"""What is rented elsewhere counts as the provider that most of the policies' training was about."""
 FULLY_SENSITIVE = 5.0
 """Sensitivity of a task whose time goes with the speed: the largest that policies were trained with."""
 
@@ -88,7 +90,7 @@ def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -
     row[_C.MEAN_UP_S] = offer.mean_up_s if offer.market == "spot" else 0.0
     row[_C.LAUNCH_S] = offer.launch_s
     row[_C.NOTICE_S] = offer.notice_s
-    row[_C.PROVIDER] = PROVIDERS.get(offer.provider, 0)
+    row[_C.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, OTHER_PROVIDER)
     row[_C.REGION] = region
     row[_C.QUEUES] = float(offer.queues)
 

@@ -58,6 +58,13 @@ def intend_move(
     store.intents.add(IntentKind.MOVE, attempt_id(task), payload, now_s, decision_id=decision_id)
 
 
+def cancel_move(store: Store, task: Task, reason: str, now_s: float) -> None:
+    """Give up a move of the task that is under way, if there is one. Needs a transaction."""
+    intent = moves(store).get(task.key)
+    if intent is not None:
+        store.intents.failed(intent.intent_id, reason, now_s)
+
+
 def moves(store: Store) -> dict[TaskKey, Intent]:
     """The moves that are under way, by task."""
     pending = [one for one in store.intents.pending() if one.kind is IntentKind.MOVE]

@@ -63,6 +63,24 @@ class Costs:
                     bills[one.job_id] += bill(one.usage, now_s)
         return bills
 
+    def of_tasks(self, job_id: str, now_s: float) -> Mapping[str, Bill]:
+        """All instances of each task of a job, by its name; nothing for tasks that never had any."""
+        bills: defaultdict[str, Bill] = defaultdict(Bill)
+        ended = (
+            select(instances.c.task, *_SUMS)
+            .join(charges, charges.c.instance_id == instances.c.instance_id)
+            .where(instances.c.job_id == job_id, instances.c.state == _GONE)
+            .group_by(instances.c.task)
+        )
+        names = select(instances.c.instance_id, instances.c.task).where(instances.c.job_id == job_id)
+        with self._database.snapshot() as connection:
+            for task, *amounts in connection.execute(ended):
+                bills[task] += Bill(*(int(amount) for amount in amounts))
+            task_of = dict(connection.execute(names).tuples().all())
+            for one in charging.rented(connection, _RUNNING.where(instances.c.job_id == job_id)):
+                bills[task_of[one.instance_id]] += bill(one.usage, now_s)
+        return bills
+
     def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
         """Everything, listed by job, offer, zone, market or day, in the order of its keys."""
         if grouping is Grouping.OFFER:

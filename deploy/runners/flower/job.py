@@ -114,7 +114,7 @@ class FlowerJob:
             record.run_id, record.fruitless = 0, 0
         self.save()
         if client.node_id:
-            self._write_setup()
+            self.write_setup()
 
     def client(self, assignment: Assignment) -> tuple[str, ClientRecord]:
         """The name and record of a task's client."""
@@ -189,7 +189,7 @@ class FlowerJob:
         if record.run_id:
             _log.warning("the SuperLink of %s is gone, and run %d with it", self.job_id, record.run_id)
             record.dead_runs.append(record.run_id)
-        self._run_lost()
+            self._run_lost(blame=False)
         record.starts += 1
         self.save()
         self.superlink.start(self._workdir, self._setup_file, self._spec.env)
@@ -283,14 +283,15 @@ class FlowerJob:
                 self._fail(failure)
                 return
             _log.warning("run %d of %s was lost: %s", record.run_id, self.job_id, present.details)
-            self._run_lost()
+            self._run_lost(blame=True)
         if not self.over and self._may_start():
             self._start_run()
 
     def _may_start(self) -> bool:
         """A first run waits for its clients; a later one has a state to save and waits for them itself."""
-        here = sum(client.node_id in self.online for client in self.record.clients.values())
-        return here >= (self._quorum() or len(self.record.clients)) or (self.record.runs > 0 and here > 0)
+        members = [client for client in self.record.clients.values() if not client.left]
+        here = sum(client.node_id in self.online for client in members)
+        return here >= (self._quorum() or len(members)) or (self.record.runs > 0 and here > 0)
 
     def _start_run(self) -> None:
         record = self.record
@@ -298,7 +299,7 @@ class FlowerJob:
         record.completed_before = status.completed if status else 0
         record.runs += 1
         self.save()
-        self._write_setup()
+        self.write_setup()
         folder = self._workdir / self.work.app
         try:
             record.run_id = self.superlink.start_run(folder, app.overrides(self.work, folder))
@@ -308,14 +309,18 @@ class FlowerJob:
         self.save()
         _log.info("run %d of %s started, number %d", record.run_id, self.job_id, record.runs)
 
-    def _run_lost(self) -> None:
-        """The present run is over by no fault of the app, unless that happens all the time."""
+    def _run_lost(self, *, blame: bool) -> None:
+        """The present run is over by no fault of the app, unless that happens all the time.
+
+        Args:
+            blame: whether that may count against the app: not where the SuperLink died.
+        """
         record = self.record
-        if not record.run_id:
-            return
         status = self.status()
-        progressed = status is not None and status.completed > record.completed_before
-        record.fruitless = 0 if progressed else record.fruitless + 1
+        if status is not None and status.completed > record.completed_before:
+            record.fruitless = 0
+        elif blame:
+            record.fruitless += 1
         record.run_id = 0
         if record.fruitless >= MAX_FRUITLESS:
             self._fail(f"the ServerApp ended {record.fruitless} times before a round did: out of memory?")
@@ -332,10 +337,12 @@ class FlowerJob:
     def _setup_file(self) -> Path:
         return self._folder / "setup.json"
 
-    def _write_setup(self) -> None:
+    def write_setup(self) -> None:
+        """Tell the ServerApp who takes part."""
         clients = {
             name: Expected(node_id=client.node_id, attempt=client.attempt)
             for name, client in self.record.clients.items()
+            if not client.left
         }
         Setup(
             rounds=self.work.rounds,

@@ -20,7 +20,8 @@ class ClientRecord(BaseModel):
         wanted: whether it should run; False after `stop`.
         seen: whether this attempt was online at the SuperLink.
         set_offline: whether an earlier attempt's presence must still be ended at the SuperLink.
-        drained: whether it was told to leave.
+        drained: whether it was told to leave its node.
+        left: whether it takes no part any more.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -32,6 +33,7 @@ class ClientRecord(BaseModel):
     seen: bool = False
     set_offline: bool = False
     drained: bool = False
+    left: bool = False
 
 
 class JobRecord(BaseModel):

@@ -90,8 +90,8 @@ class FlowerRunner:
             job.step([assignment])
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
-        """See Runner. An assignment without nodes (a released client) is told of its job only: WAITING with
-        `round_left_s`, or how the job ended.
+        """See Runner. An assignment without nodes (a released client) is told of its job only: WAITING, or
+        STARTING where its result is owed, with `round_left_s`; or how the job ended.
         """
         with self._lock:
             jobs: dict[str, list[Assignment]] = {}
@@ -145,6 +145,15 @@ class FlowerRunner:
             if assignment.attempt == client.attempt:
                 job.mark_lost(client)
             self._latest.pop(assignment.attempt_id, None)
+
+    def leave(self, assignment: Assignment) -> None:
+        """See Runner. It is asked for nothing any more; rounds that wait for it go on."""
+        with self._lock:
+            job = self._job(assignment)
+            _, client = job.client(assignment)
+            client.left, client.wanted = True, False
+            job.save()
+            job.write_setup()
 
     def forget(self, job_id: str) -> None:
         """See Runner."""
@@ -257,6 +266,8 @@ class FlowerRunner:
         status = job.present_status()
         own = status.clients.get(name, Participation()) if status else None
         if not assignment.nodes:
+            if own is None or own.owes:
+                return Phase.STARTING, "released, and its result is owed"
             return Phase.WAITING, "released"
         if own is not None and own.error and own.error_attempt == assignment.attempt:
             return Phase.FAILED, self._user_error(job, assignment, own.error)

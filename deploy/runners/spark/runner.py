@@ -116,6 +116,9 @@ class SparkRunner:
                 self._outcomes.verdict(assignment, attempt, None)
             self._end(attempt, assignment.attempt_id, assignment.nodes, "it was stopped")
 
+    def leave(self, assignment: Assignment) -> None:
+        """See Runner. A Spark job has one task: when that leaves there are no others."""
+
     def forget(self, job_id: str) -> None:
         """End what a job still has, and remove what is remembered of it; its folder stays."""
         with self._lock(job_id):

@@ -1,0 +1,226 @@
+"""Who is decided about in a pass: tasks that wait, idle ones, and running ones whose turn has come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from deploy.model.instances import Offer
+from deploy.model.jobs import Flower, SparkStreaming, TaskKey
+from deploy.model.tasks import Phase, TaskReport
+from deploy.scheduler.asking import Asking, doomed
+from deploy.scheduler.estimates import DEFAULT_STANDARD_S, missed, need_of
+from deploy.scheduler.lateness import Lateness
+from deploy.scheduler.learned import Learned
+from deploy.scheduler.moving import Standing, standing_of
+from deploy.scheduler.needs import Need
+from deploy.scheduler.placing import moves
+from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Membership, Rounds
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.instances import Instance
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+from deploy.store.tasks import Task, Waiting
+
+_SPARE = 8
+"""So many more tasks are looked at than decisions are taken: what a policy's window holds beside."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task that may be decided about.
+
+    Attributes:
+        need: what it needs.
+        task: as the store knows it.
+        standing: what it has where it runs; None: it waits, is idle, or its place is as good as lost.
+    """
+
+    need: Need
+    task: Task
+    standing: Standing | None = None
+
+    @property
+    def fallback(self) -> Need:
+        """The need as far as a move would have to make up for it: what was not saved is not done."""
+        if self.standing is None or self.standing.unsaved == 0:
+            return self.need
+        return replace(self.need, progress=self.task.saved)
+
+
+class _Entry(NamedTuple):
+    """A task with the instances that count as its place."""
+
+    task: Task
+    held: Sequence[Instance]
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True)
+class Roll:
+    """The tasks of a pass.
+
+    Attributes:
+        asked: those to be decided about, by arrival; the most urgent first where there are too many.
+        at_risk: those on spot capacity with a deadline, which are the safety net's business.
+        waiting: how many wait for a place, asked about or not.
+        live: all that have a place or wait for one.
+    """
+
+    asked: list[Asked]
+    at_risk: list[Asked]
+    waiting: int
+    live: set[TaskKey]
+
+
+class Roster:
+    """Calls the roll of each pass.
+
+    Attributes:
+        asking: when each task is asked about.
+        lateness: deadlines missed on each offer.
+    """
+
+    def __init__(self, store: Store, settings: SchedulerSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._learned = Learned(store)
+        self._rounds = Rounds(store)
+        self._ends: dict[str, tuple[float, float] | None] = {}
+        """By job: when its deadline is, and its standard time; None without a deadline."""
+        self.asking = Asking(settings.reconsider_s)
+        self.lateness = Lateness()
+
+    def call(
+        self,
+        offers: Sequence[Offer],
+        held: Sequence[Instance],
+        told: Mapping[TaskKey, TaskReport],
+        now_s: float,
+    ) -> Roll:
+        """Who is to be decided about now.
+
+        Args:
+            offers: as they are.
+            held: all live instances.
+            told: what runners say of federated clients without a place.
+            now_s: epoch seconds.
+        """
+        self._learned.look(now_s)
+        with self._store.snapshot():
+            placed = self._store.tasks.placed()
+            waiting = self._store.tasks.waiting()
+            jobs = dict(self._store.jobs.named({task.key.job_id for task in placed}))
+            under_way = moves(self._store)
+        by_task: dict[TaskKey, list[Instance]] = defaultdict(list)
+        for instance in held:
+            by_task[instance.key].append(instance)
+        asked = self._who_wait(waiting, under_way.keys(), offers, now_s)
+        jobs |= self._store.jobs.named({entry.task.key.job_id for entry in asked} - jobs.keys())
+        at_risk = []
+        for task in placed:
+            job = jobs[task.key.job_id]
+            mine = [one for one in by_task[task.key] if one.instance_id in task.instances]
+            if mine:
+                self.lateness.see(task.key, mine[0].offer.offer_id, missed(job, task, now_s))
+            if task.phase is Phase.WAITING:
+                if self.asking.waits_due(task.key, task.not_before_s, now_s):
+                    asked.append(_Entry(task, mine))
+                continue
+            move = under_way.get(task.key)
+            if _at_risk(job, task, mine) and (move is None or move.payload["market"] == "spot"):
+                at_risk.append(_Entry(task, mine, standing_of(task, mine, offers, now_s)))
+            if move is not None or not self.asking.runs_due(task, mine, now_s):
+                continue
+            if doomed(mine):
+                asked.append(_Entry(task, []))
+            elif not isinstance(job.spec.work, Flower):
+                asked.append(_Entry(task, mine, standing_of(task, mine, offers, now_s)))
+        asked.sort(key=lambda entry: jobs[entry.task.key.job_id].submitted_s)
+        federated = {
+            entry.task.key.job_id
+            for entry in (*asked, *at_risk)
+            if isinstance(jobs[entry.task.key.job_id].spec.work, Flower)
+        }
+        members: dict[TaskKey, Membership] = {}
+        for job_id in sorted(federated):
+            members |= self._rounds.members(jobs[job_id], by_task, told, now_s)
+        live = {task.key for task in placed} | {row.key for row in waiting}
+        self._forget(live)
+        return Roll(
+            [self._asked(jobs, entry, members, now_s) for entry in asked],
+            [self._asked(jobs, entry, members, now_s) for entry in at_risk],
+            len(waiting),
+            live,
+        )
+
+    def _asked(
+        self, jobs: Mapping[str, Job], entry: _Entry, members: Mapping[TaskKey, Membership], now_s: float
+    ) -> Asked:
+        task = entry.task
+        job = self._learned.told(jobs[task.key.job_id], task.key)
+        # A place that is as good as lost is none; the task itself stays on it as long as it can.
+        shown = task if entry.held else replace(task, phase=None)
+        need = need_of(job, shown, entry.held, now_s, self._settings, members.get(task.key))
+        return Asked(need, task, entry.standing)
+
+    def _who_wait(
+        self, waiting: Sequence[Waiting], moving: Collection[TaskKey], offers: Sequence[Offer], now_s: float
+    ) -> list[_Entry]:
+        """Those without a place that are asked about now, no more than can be decided."""
+        due = [
+            row
+            for row in waiting
+            if row.key not in moving and self.asking.waits_due(row.key, row.not_before_s, now_s)
+        ]
+        most = self._settings.decisions_per_pass + _SPARE
+        if len(due) > most:
+            urgent = self._urgent(due, offers, now_s)
+            # Who came first, and, so that nobody is forgotten, who was asked longest ago.
+            first = set(urgent)
+            others = [row for row in due if row not in first]
+            half = max(0, most - len(urgent)) // 2
+            turn = sorted(others[half:], key=lambda row: self.asking.last_due_s(row.key))
+            due = [*urgent, *others[:half], *turn[:half]]
+        return [_Entry(self._store.tasks.get(row.key), []) for row in due]
+
+    def _urgent(self, due: Sequence[Waiting], offers: Sequence[Offer], now_s: float) -> list[Waiting]:
+        """Those whose deadline the safety net may have to see to now, the nearest first."""
+        unknown = {row.job_id for row in due} - self._ends.keys()
+        for job in self._store.jobs.named(unknown).values():
+            work = job.spec.work
+            if isinstance(work, SparkStreaming) or work.deadline_s is None:
+                self._ends[job.job_id] = None
+            elif isinstance(work, Flower):
+                took_s = work.rounds * (work.epoch_s or DEFAULT_EPOCH_S)
+                self._ends[job.job_id] = (job.submitted_s + work.deadline_s, took_s)
+            else:
+                took_s = self._learned.standard_s(job, TaskKey(job.job_id, "main")) or DEFAULT_STANDARD_S
+                self._ends[job.job_id] = (job.submitted_s + work.deadline_s, work.standard_s or took_s)
+        sure = [offer for offer in offers if offer.market != "spot"]
+        start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
+        slowest = min((offer.speed for offer in sure), default=1.0)
+        margin = self._settings.margin
+        found = []
+        for row in due:
+            end = self._ends[row.job_id]
+            if end is not None:
+                needs_s = (start_s + end[1] * (1 - row.saved) / slowest) * (1 + margin.share) + margin.fixed_s
+                if end[0] - now_s <= needs_s + 2 * self._settings.period_s:
+                    found.append((end[0], row))
+        return [row for _, row in sorted(found)]
+
+    def _forget(self, keys: set[TaskKey]) -> None:
+        self.asking.keep_only(keys)
+        self._rounds.keep_only(keys)
+        ids = {key.job_id for key in keys}
+        self._ends = {job_id: end for job_id, end in self._ends.items() if job_id in ids}
+
+
+def _at_risk(job: Job, task: Task, held: Sequence[Instance]) -> bool:
+    """Whether a task that runs is the net's business: it has a deadline and sits on spot capacity."""
+    on_spot = any(instance.offer.market == "spot" for instance in held)
+    deadline = getattr(job.spec.work, "deadline_s", None) is not None
+    return on_spot and deadline and task.phase in (Phase.STARTING, Phase.RUNNING)

@@ -1,0 +1,134 @@
+"""What is written down of decisions: candidates, choice, who was watched beside; and hopeless deadlines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from deploy.model.jobs import TaskKey
+from deploy.scheduler import decider as choices
+from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.store import Store
+from deploy.store.values import Json
+
+OTHER_CANDIDATES = 12
+"""So many candidates beside the chosen one are written down with each decision."""
+_MOST_EVENTS = 10_000
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Another policy's answer about the same task at the same moment; the safety net and the gain that a move
+    must bring hold for it as well.
+
+    Attributes:
+        policy: its name.
+        choice: offer; None for "none for now".
+        difference_usd: expected USD of its choice minus that of the one that was taken, by one appraisal for
+            both (see `deploy.scheduler.appraising`): below 0 the watched policy would have been cheaper.
+    """
+
+    policy: str
+    choice: str | None
+    difference_usd: float
+
+
+class Writing:
+    """Writes decisions down.
+
+    Args:
+        store: of the deployment.
+        mode: of the policies.
+    """
+
+    def __init__(self, store: Store, mode: Mode) -> None:
+        self._store = store
+        self._mode = mode
+        self._waits: dict[TaskKey, str | None] = {}
+        """Tasks whose latest decision was "none for now", with the watched choice: that again is no news."""
+        self._hopeless: set[TaskKey] = set()
+
+    def decision(
+        self,
+        policy: str,
+        decision: choices.Decision,
+        chosen: str | None,
+        overruled: str,
+        watched: Watched | None,
+        latency_s: float,
+        now_s: float,
+    ) -> int | None:
+        """Write one down, with its event. Needs a transaction.
+
+        Returns:
+            Its id; None for the same "none for now" as before, which is not written down again.
+        """
+        key = decision.need.key
+        beside = None if watched is None else watched.choice
+        releases = decision.need.here is not None and not decision.need.running
+        if chosen is None and not releases:
+            if key in self._waits and self._waits[key] == beside:
+                return None
+            self._waits[key] = beside
+        else:
+            self._waits.pop(key, None)
+        record = self._store.decisions.add(
+            Decision(
+                time_s=now_s,
+                policy=policy,
+                mode=self._mode,
+                key=key,
+                candidates=_candidates(decision, chosen, overruled),
+                chosen=chosen,
+                latency_s=latency_s,
+                shadow_policy=None if watched is None else watched.policy,
+                shadow_choice=beside,
+                shadow_difference=None if watched is None else watched.difference_usd,
+            )
+        )
+        data: dict[str, Json] = {"offer": chosen, "policy": policy, "overruled": overruled}
+        if watched is not None:
+            data["watched"] = {
+                "policy": watched.policy,
+                "offer": watched.choice,
+                "difference_usd": watched.difference_usd,
+            }
+        self._store.events.add("task.decided", now_s, data, key=key, decision_id=record.decision_id)
+        return record.decision_id
+
+    def hopeless(self, key: TaskKey, reason: str, now_s: float) -> None:
+        """Say once that a deadline can be met nowhere any more."""
+        if key in self._hopeless:
+            return
+        self._hopeless.add(key)
+        said = self._store.events.after(0, _MOST_EVENTS, job_id=key.job_id)
+        if any(event.kind == "task.hopeless" and event.task == key.task for event in said):
+            return
+        with self._store.transaction():
+            self._store.events.add("task.hopeless", now_s, {"reason": reason}, key=key)
+
+    def keep_only(self, keys: set[TaskKey]) -> None:
+        """Forget all other tasks."""
+        self._waits = {key: beside for key, beside in self._waits.items() if key in keys}
+        self._hopeless &= keys
+
+
+def _candidates(decision: choices.Decision, chosen: str | None, overruled: str) -> tuple[Candidate, ...]:
+    """The first ones of the policy's ranking, the chosen one among them.
+
+    Why a choice was overruled stands with what was chosen instead; where the task stays, with the choice.
+    """
+    kept = [
+        item for k, item in enumerate(decision.candidates) if k <= OTHER_CANDIDATES or item.offer_id == chosen
+    ]
+    about = decision.offer_id if overruled and chosen is None else chosen
+    return tuple(
+        Candidate(
+            offer_id=item.offer_id,
+            values={name: value for name, value in item.values.items() if math.isfinite(value)},
+            price_usd_hour=None if item.offer_id is None else item.price_usd_hour,
+            available=item.valid,
+            reason=overruled if overruled and item.offer_id == about else item.reason,
+        )
+        for item in kept
+    )
