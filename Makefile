@@ -19,13 +19,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train results-liu2022 results-fl test test-fast lint format bench clean
+.PHONY: help train demo results-liu2022 results-fl test test-fast lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
 
 train: $(VENV)/.core  ## train the multi-cloud policy (sets up .venv if needed); ARGS="trainer=quick"
 	$(BIN)/python training/train.py +env=multicloud $(value ARGS)
+
+demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted as recorded; needs Java 17
+	$(BIN)/python -m deploy.demo $(value ARGS)
 
 results-liu2022: $(VENV)/.core  ## train what is missing and make every table and figure of Liu 2022 anew; ARGS="workers=4"
 	@# A training that fails (1) or an experiment that lacks one (2) leaves the others to be measured; the rest ends it.
@@ -65,7 +68,7 @@ clean:  ## remove .venv and caches; keeps runs/ and results/
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The environment is made once; the two install stamps are renewed only when pyproject.toml changes.
+# The environment is made once; the install stamps are renewed only when pyproject.toml changes.
 # A candidate must really run: a version manager's shim may exist for a Python that is not chosen.
 SUITABLE := import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 
@@ -87,6 +90,10 @@ $(VENV)/.core: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e .
 	@touch $@
 
+$(VENV)/.live: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e '.[deploy,flower,spark]'
+	@touch $(VENV)/.core $@
+
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --no-input $(PIP_ARGS) -e '.[dev]'
-	@touch $(VENV)/.core $@
+	@touch $(VENV)/.core $(VENV)/.live $@

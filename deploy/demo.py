@@ -1,0 +1,265 @@
+"""The demo: real Spark and Flower jobs on this machine, interrupted as recorded spot instances were.
+
+`make demo`, or: python -m deploy.demo. It starts a deployment of its own, submits the examples over HTTP,
+shows what happens until all jobs have ended, and says what that took and cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from deploy import logs
+from deploy.cli.asking import event_line
+from deploy.cli.client import Client
+from deploy.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
+from deploy.cli.tables import share, span, table, usd
+from deploy.config import ConfigError, DeploymentConfig, load_deployment
+from deploy.model.jobs import JobState
+from deploy.runners.spark.settings import find_spark
+from deploy.service import Service
+from deploy.serving import Serving
+from deploy.store.events import Event
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / "configs" / "deploy" / "demo.yaml"
+JOBS = tuple(
+    ROOT / "examples" / name
+    for name in ("wordcount.yaml", "pi.yaml", "streaming.yaml", "federated_mnist.yaml")
+)
+WITHIN_S = 600.0
+_POLL_S = 0.5
+_EVENTS_SHOWN = 12
+_ENDING_S = 90.0
+
+
+class Demo:
+    """A served deployment, the jobs that were sent to it, and what has been seen of them."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self.store = serving.service.store
+        self.began_s = time.time()
+        self.jobs: list[str] = []
+        self._seen = 0
+        self._events: list[Event] = []
+
+    def submit(self, files: Sequence[Path]) -> None:
+        """Send the job files, as `spotweave submit` does. Raises ValueError (one line)."""
+        with Client(self.serving.url) as client:
+            self.jobs += [client.submit(file)["job_id"] for file in files]
+
+    def over(self) -> bool:
+        """Whether all jobs have ended and everything is given back."""
+        return self.serving.service.idle()
+
+    def new_events(self) -> list[Event]:
+        """What has happened since the last call."""
+        found = list(self.store.events.after(self._seen, 1000))
+        if found:
+            self._seen = found[-1].sequence
+            self._events = (self._events + found)[-_EVENTS_SHOWN:]
+        return found
+
+    def picture(self) -> Group:
+        """Jobs and the latest events, for a terminal."""
+        passed = Text(f"{span(time.time() - self.began_s)}   dashboard: {self.serving.url}", style="bold")
+        lines = [Text(line(event), no_wrap=True, overflow="ellipsis") for event in self._events]
+        return Group(passed, table(*self._jobs_now(), wrap=True), Text(), *lines)
+
+    def _jobs_now(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        rows: list[tuple[str, ...]] = []
+        for job_id in self.jobs:
+            job = self.store.jobs.get(job_id)
+            tasks = self.store.tasks.of_job(job_id)
+            held = [one for one in self.store.instances.of_job(job_id) if one.ended_s is None]
+            offers = sorted({one.offer.zone or one.offer.market for one in held})
+            progress = sum(task.progress for task in tasks) / len(tasks)
+            rows.append(
+                (
+                    job_id,
+                    str(job.state),
+                    f"{100 * (1.0 if job.state is JobState.SUCCEEDED else progress):.0f} %",
+                    str(self._interrupted(job_id)),
+                    f"{len(held)} in {', '.join(offers)}" if held else "-",
+                )
+            )
+        return ("JOB", "STATE", "DONE>", "INTERRUPTED>", "INSTANCES*"), rows
+
+    def _interrupted(self, job_id: str) -> int:
+        return sum(one.by_provider for one in self.store.instances.of_job(job_id))
+
+    def cancel(self) -> None:
+        """End what still runs."""
+        with Client(self.serving.url) as client:
+            for job in self.store.jobs.live():
+                client.cancel(job.job_id)
+
+    def report(self, console: Console) -> bool:
+        """Print what became of the jobs. Returns whether all succeeded."""
+        now_s = time.time()
+        rows, cost, on_demand, interrupted, good = [], 0.0, 0.0, 0, True
+        for job_id in self.jobs:
+            job = self.store.jobs.get(job_id)
+            bill = self.store.costs.of_job(job_id, now_s)
+            taken = self._interrupted(job_id)
+            good = good and job.state is JobState.SUCCEEDED
+            cost, on_demand, interrupted = (
+                cost + float(bill.usd),
+                on_demand + float(bill.on_demand_usd),
+                interrupted + taken,
+            )
+            rows.append(
+                (
+                    job_id,
+                    str(job.state),
+                    span((job.ended_s or now_s) - job.submitted_s),
+                    self._deadline(job_id),
+                    f"{taken} of {len(self.store.instances.of_job(job_id))}",
+                    usd(float(bill.usd)),
+                    usd(float(bill.on_demand_usd)),
+                    share(float(bill.usd), float(bill.on_demand_usd)),
+                    job.reason,
+                )
+            )
+        headings = (
+            "JOB",
+            "STATE",
+            "TOOK>",
+            "DEADLINE",
+            "INTERRUPTED>",
+            "USD>",
+            "ON DEMAND>",
+            "SAVED>",
+            "REASON*",
+        )
+        console.print()
+        console.print(table(headings, rows, wrap=True))
+        console.print(
+            f"{span(now_s - self.began_s)}; {interrupted} instances were interrupted; {usd(cost)} USD, "
+            f"{share(cost, on_demand)} less than {usd(on_demand)} USD for the same instances on demand.",
+            highlight=False,
+        )
+        return good
+
+    def _deadline(self, job_id: str) -> str:
+        """Whether it was kept: of the job, or how many of a stream's batches missed theirs."""
+        job = self.store.jobs.get(job_id)
+        work: Any = job.spec.work
+        if job.spec.work.kind == "spark-streaming":
+            task = self.store.tasks.of_job(job_id)[0]
+            return f"{task.misses} of {task.executions_done} batches late"
+        if work.deadline_s is None:
+            return "-"
+        if job.ended_s is None or job.state is not JobState.SUCCEEDED:
+            return "missed"
+        left_s = job.submitted_s + work.deadline_s - job.ended_s
+        return f"met, {span(left_s)} left" if left_s >= 0 else f"missed by {span(-left_s)}"
+
+
+def line(event: Event) -> str:
+    """One event for people."""
+    return event_line(vars(event))
+
+
+def clear(config: DeploymentConfig) -> None:
+    """End and forget what an earlier demo, one that was killed perhaps, left behind."""
+    if not config.state_folder.exists():
+        return
+    with closing(Service(config)) as service:
+        now_s = service.clock.now()
+        with service.store.transaction():
+            for job in service.store.jobs.live():
+                service.store.jobs.set_state(job.job_id, JobState.CANCELLED, now_s, "a new demo begins")
+        end_s = time.monotonic() + _ENDING_S
+        while not service.idle():
+            if time.monotonic() > end_s:
+                raise ConfigError(
+                    f"what an earlier demo left in {config.state_folder} does not end: see its processes"
+                )
+            service.scheduler.step()
+            time.sleep(_POLL_S)
+        service.shutdown()
+    shutil.rmtree(config.state_folder)
+
+
+def run(config: DeploymentConfig, files: Sequence[Path], within_s: float, console: Console) -> int:
+    """Returns the exit code: 0 if all jobs succeeded in time."""
+    find_spark()
+    clear(config)
+    config.state_folder.mkdir(mode=0o700, parents=True)
+    with (config.state_folder / "demo.log").open("a", encoding="utf-8") as log:
+        logs.configure("json", "info", log)
+        with Serving(config) as serving:
+            demo = Demo(serving)
+            console.print(f"dashboard: {serving.url}   log: {log.name}", highlight=False)
+            demo.submit(files)
+            try:
+                in_time = _watch(demo, console, within_s)
+            finally:
+                demo.cancel()
+                _give_back(demo)
+            return 0 if demo.report(console) and in_time else EXIT_FAILED
+
+
+def _watch(demo: Demo, console: Console, within_s: float) -> bool:
+    """Show what happens until all is over, or it takes too long."""
+    end_s = time.monotonic() + within_s
+    if not console.is_terminal:
+        while not demo.over() and time.monotonic() < end_s:
+            for event in demo.new_events():
+                console.print(line(event), markup=False, soft_wrap=True)
+            time.sleep(_POLL_S)
+        return demo.over()
+    with Live(demo.picture(), console=console, refresh_per_second=4, transient=True) as live:
+        while not demo.over() and time.monotonic() < end_s:
+            demo.new_events()
+            live.update(demo.picture())
+            time.sleep(_POLL_S)
+    return demo.over()
+
+
+def _give_back(demo: Demo) -> None:
+    """Wait until nothing runs any more: the loop ends what no job needs."""
+    end_s = time.monotonic() + _ENDING_S
+    while not demo.over() and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--config", type=Path, default=CONFIG, help="the deployment's file; its state is deleted first"
+    )
+    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="SECONDS", help="then it gives up")
+    parser.add_argument("jobs", type=Path, nargs="*", default=list(JOBS), help="job files")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return run(load_deployment(given.config), given.jobs, given.within, Console(highlight=False))
+    except ValueError as error:
+        say(f"error: {' '.join(str(error).split())}")
+        return EXIT_USER
+    except KeyboardInterrupt:
+        say("interrupted: everything was given back")
+        return EXIT_INTERRUPTED
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
