@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.chaos.deployment import Deployment
+from tests.deploy.chaos.deployment import START_S, Deployment
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     made = Deployment(tmp_path)
     try:
+        made.wait_for(made.ready, "the service", START_S)
         yield made
     finally:
         made.destroy()

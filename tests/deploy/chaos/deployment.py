@@ -28,7 +28,7 @@ from deploy.store.store import Store
 from tests.deploy.chaos.ledger import OFFERS
 from tests.deploy.node.agents import ROOT
 
-_START_S = 120.0
+START_S = 120.0
 
 
 class Deployment:
@@ -54,9 +54,8 @@ class Deployment:
         }
         (self.folder / "deployment.yaml").write_text(yaml.safe_dump(config))
         self._popen: subprocess.Popen[bytes]
-        self.start()
-        self.wait_for(self.ready, "the service", _START_S)
         self.provider = LocalProvider(load_config(self.folder / "local.yaml"))
+        self.start()
         self.store = Store.open(f"sqlite:///{self.state / 'store.db'}", time.time())
 
     # The service's process.
@@ -108,7 +107,7 @@ class Deployment:
     def end(self) -> int:
         """SIGTERM. Returns the exit code."""
         self._popen.terminate()
-        return self._popen.wait(timeout=_START_S)
+        return self._popen.wait(timeout=START_S)
 
     def destroy(self) -> None:
         """After a failure: leave nothing behind."""
@@ -154,7 +153,7 @@ class Deployment:
                 taken.append(answer.json()["job_id"])
             return bool(taken)
 
-        self.wait_for(told, f"an answer to the submission of {spec['name']}", _START_S)
+        self.wait_for(told, f"an answer to the submission of {spec['name']}", START_S)
         return taken[0]
 
     def jobs(self) -> dict[str, Job]:

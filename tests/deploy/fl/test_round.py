@@ -263,6 +263,47 @@ def test_a_run_goes_on_from_the_checkpoint_and_tells_each_round(started: Path, g
     assert kept.round == 3
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("when", ["before the evaluation", "before it is told"])
+def test_a_round_that_was_saved_and_not_told_is_told_by_the_next_run(
+    started: Path, grid: FakeGrid, when: str
+) -> None:
+    """The ServerApp is killed after the first round's checkpoint."""
+    setup(started, rounds=3, run=1).save(started / "setup.json")
+    patch = pytest.MonkeyPatch()
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    def evaluate(number: int, arrays: ArrayRecord) -> dict[str, float]:
+        if when == "before the evaluation":
+            raise Killed
+        patch.setattr(Status, "save", die)
+        return {"m": 9.0}
+
+    grid.automatic = True
+    with pytest.raises(Killed):
+        fl_server.train(grid, context(), to_record({"w": np.array([0.0])}), evaluate=evaluate)
+    patch.undo()
+    found = Status.load(started / "status.json")
+    assert found is not None
+    assert found.completed == 0
+    fl_server.train(
+        grid,
+        context(),
+        to_record({"w": np.array([0.0])}),
+        evaluate=lambda number, arrays: {"m": 10 * number + float(arrays["w"].numpy()[0])},
+    )
+    status = Status.load(started / "status.json")
+    assert status is not None
+    assert status.history == {number: {"m": 10 * number + 1.5} for number in (1, 2, 3)}
+    # Two rounds more, not three.
+    assert len(grid.pushed) == 2 + 4
+
+
 def test_a_server_that_lost_its_checkpoint_takes_the_newest_of_the_clients(
     started: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,15 @@ def test_a_dead_superlink_is_started_again_and_the_run_too(stage: Stage, played:
     assert stage.runner.reports([stage.assignment("a")])[0].executions_done == 2
 
 
+def test_superlinks_that_die_are_not_the_users_fault(stage: Stage, played: Played) -> None:
+    stage.until_running()
+    for count in range(2, 2 * MAX_FRUITLESS):
+        played.alive = False
+        stage.phases()
+        assert stage.phases() == {"a": Phase.RUNNING, "b": Phase.RUNNING}
+        assert (played.starts, len(played.list)) == (count, count)
+
+
 def test_a_run_that_was_started_when_the_scheduler_died_is_adopted(stage: Stage, played: Played) -> None:
     stage.until_running()
     record = stage.runner._jobs["job"].record
