@@ -1,0 +1,196 @@
+"""One episode of the simulated market, driven from outside: what was asked of it happens, and time goes on.
+
+The core is the one that `spotweave/MultiCloud-v0` steps. There it stops at each decision and is told one action;
+here it stops wherever something can be seen (a job arrived, is due, started, ended, was interrupted or is late,
+or the price of something rented changed), and a scheduler asks for what it wants. A job that is due and is given
+nothing was told "none for now".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deploy.providers.base import CapacityError, QuotaError, RefusedError
+from envs.simulation.market import columns as at
+from envs.simulation.market.clock import advance, fill_window, live_instant, next_instant, sample_occupation
+from envs.simulation.market.placement import apply_decision
+from envs.simulation.market.quotes import sync_availability, sync_price
+from envs.simulation.market.state import BUFFERED, DONE, LAUNCHING, QUEUED, RUNNING, Phase, clear_lane
+from envs.simulation.market.world import MarketWorld
+from envs.simulation.world import EpisodeKey
+
+ORIGIN_S = 1_700_000_100
+"""Epoch second at which episodes begin; a whole number of the steps at which occupancy is sampled."""
+_LANE = 0
+# Phases in which all that a scheduler sees is that a job runs.
+_SEEN = np.arange(len(Phase))
+_SEEN[[Phase.WORKING, Phase.IDLE, Phase.MOVING]] = Phase.SETTING_UP
+
+
+@dataclass
+class Stay:
+    """A job on an offer, from the request for its instances to their end.
+
+    Attributes:
+        job: number of the job.
+        offer: number of the offer.
+        asked_s: episode seconds of the request.
+        ran_s: since when its instances run; None: they do not yet, or never did.
+        ended_s: when they ended.
+        by_provider: whether their provider ended them, or never started them.
+        names: of its instances, as far as they were asked for.
+    """
+
+    job: int
+    offer: int
+    asked_s: int
+    ran_s: int | None = None
+    ended_s: int | None = None
+    by_provider: bool = False
+    names: list[str] = field(default_factory=list)
+
+
+class SimulationCore:
+    """An episode of a market world.
+
+    Args:
+        world: one lane, without moves of running jobs, hibernation and federated applications: the live side's
+            own ways of these are its own.
+        key: of the episode.
+
+    Attributes:
+        stays: all that began, in order.
+
+    Raises:
+        ValueError: for a world that has what this cannot do.
+    """
+
+    def __init__(self, world: MarketWorld, key: EpisodeKey) -> None:
+        market = world.config.market
+        if world.n_lanes != 1 or world.spec.federated or market.hibernate or market.reconsider_interval_s:
+            raise ValueError(
+                "the core needs a world of one lane with market.reconsider_interval_s=0, market.hibernate=false "
+                "and workload.federated=false"
+            )
+        self.world = world
+        world.reset([key])
+        slot = int(world.lanes.episode_of_lane[_LANE])
+        # Back to the very start: a reset goes on to the first decision.
+        clear_lane(world.lanes, _LANE, slot, int(world.episodes.n_jobs[slot]))
+        self.lanes, self.rules, self.offers = world.lanes, world.rules, world.offers
+        self.episodes, self.slot = world.episodes, slot
+        self.job = world.episodes.job[slot]
+        self.stays: list[Stay] = []
+        self._open: dict[int, Stay] = {}
+        self._asked = False
+
+    @property
+    def now(self) -> int:
+        """Seconds since the episode's start."""
+        return int(self.lanes.lane[_LANE, at.NOW_S])
+
+    @property
+    def arrived(self) -> int:
+        """How many jobs have arrived."""
+        return int(self.lanes.lane[_LANE, at.ARRIVED])
+
+    @property
+    def over(self) -> bool:
+        """Whether all jobs have ended, or the episode was cut off."""
+        state = self.lanes.lane[_LANE]
+        return bool(state[at.CLOSED] == state[at.LIMIT] or state[at.STATUS] != RUNNING)
+
+    def metrics(self) -> dict[str, float]:
+        """Of the episode, which is over."""
+        self._go()
+        return dict(self.world.metrics(_LANE))
+
+    def phase(self, job: int) -> int:
+        """Where a job is in its life."""
+        return int(self.lanes.job[_LANE, job, at.PHASE])
+
+    def put(self, job: int, offer: int) -> Stay:
+        """Ask for all instances of a job on an offer; further requests for the same stay change nothing.
+
+        Raises:
+            RefusedError: if the job has a place, or has ended.
+            CapacityError: if the offer is not available.
+            QuotaError: if its quota leaves too little room.
+        """
+        there = self._open.get(job)
+        if there is not None and there.offer == offer and there.asked_s == self.now:
+            return there
+        name = self.world.spec.cluster_names[offer]
+        if self.phase(job) != BUFFERED:
+            raise RefusedError(f"job {job} is in phase {Phase(self.phase(job)).name}: it cannot go to {name}")
+        if not sync_availability(self.lanes, self.episodes, _LANE, offer, self.now):
+            raise CapacityError(f"no capacity on {name}")
+        quota, queues = self.offers.fixed[offer, [at.QUOTA, at.QUEUES]]
+        taken = 0 if queues else self.lanes.offer[_LANE, offer, at.USED]
+        if taken + self.job[job, at.EXECUTORS] > quota:
+            raise QuotaError(f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit")
+        self._decide(job, offer)
+        self._asked = True
+        stay = Stay(job, offer, self.now)
+        self._open[job] = stay
+        self.stays.append(stay)
+        self._look()
+        return stay
+
+    def go_on(self) -> None:
+        """Let time pass until something can be seen; none passes when something was asked for since."""
+        due = self.lanes.when[_LANE, : self.arrived, at.DUE_S] <= self.now
+        for job in np.flatnonzero(due):
+            self._decide(int(job), self.world.spec.n_clusters)
+        if self._asked:
+            self._asked = False
+            return
+        while not self.over:
+            before = self._visible()
+            moment = next_instant(self.lanes, self.episodes, self.offers, _LANE)
+            price_s = self._next_price_s()
+            if moment > self.rules.max_s:
+                self._go()  # which cuts the episode off
+                self._look()
+                return
+            sample_occupation(self.lanes, _LANE, int(min(moment, price_s)))
+            self.lanes.lane[_LANE, at.NOW_S] = int(min(moment, price_s))
+            if price_s < moment:
+                return
+            live_instant(self.lanes, self.episodes, self.offers, self.rules, _LANE)
+            self._look()
+            if fill_window(self.lanes, _LANE) or self._visible() != before:
+                return
+
+    def _decide(self, job: int, offer: int) -> None:
+        self.lanes.lane[_LANE, at.DECISIONS] += 1
+        apply_decision(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
+
+    def _go(self) -> None:
+        advance(self.lanes, self.episodes, self.offers, self.rules, _LANE)
+
+    def _look(self) -> None:
+        """Note which stays began to run, and which ended, at this moment."""
+        for job, stay in list(self._open.items()):
+            phase = self.phase(job)
+            if phase in (BUFFERED, DONE):
+                stay.ended_s, stay.by_provider = self.now, phase == BUFFERED
+                del self._open[job]
+            elif phase not in (QUEUED, LAUNCHING) and stay.ran_s is None:
+                stay.ran_s = self.now
+
+    def _visible(self) -> tuple[int, bytes]:
+        jobs = self.lanes.job[_LANE]
+        seen = np.stack([_SEEN[jobs[:, at.PHASE]], jobs[:, at.MISSES]])
+        return self.arrived, seen.tobytes()
+
+    def _next_price_s(self) -> float:
+        """When the price of something that runs changes next."""
+        found = math.inf
+        for offer in {stay.offer for stay in self._open.values() if stay.ran_s is not None}:
+            row = sync_price(self.lanes, self.episodes, _LANE, offer)
+            found = min(found, self.episodes.price[self.slot, offer, row, at.UNTIL])
+        return found

@@ -1,0 +1,275 @@
+"""What a scheduler sees of a simulation core: its clock, its providers, its runner, and its arriving jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.model.transfers import Transfers
+from deploy.providers.base import RefusedError
+from deploy.providers.core.core import ORIGIN_S, SimulationCore, Stay
+from deploy.scheduler.needs import REFERENCE_HETERO
+from envs.simulation.market import columns as at
+from envs.simulation.market.progress import share_done
+from envs.simulation.market.quotes import recent_availability, sync_price
+from envs.simulation.snapshot import Category
+
+KEPT_S = 3600
+"""Ended instances are reported for so long."""
+_LANE = 0
+
+
+class CoreClock:
+    """The core's time. Sleeping lets it go on to the next moment at which something can be seen."""
+
+    def __init__(self, core: SimulationCore) -> None:
+        self._core = core
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return float(ORIGIN_S + self._core.now)
+
+    def sleep(self, seconds: float) -> None:
+        """Go on, however long that takes: nothing can be seen before."""
+        self._core.go_on()
+
+
+class CoreProvider:
+    """One of the providers of a core: "owned", "aws", "gcp", "azure"."""
+
+    def __init__(self, core: SimulationCore, name: str) -> None:
+        self._core = core
+        self._name = name
+        self._numbers = [k for k, one in enumerate(core.world.data.offers) if one.provider == name]
+        self._tokens: dict[str, Stay] = {}
+
+    @property
+    def name(self) -> str:
+        """As in `Offer.provider`."""
+        return self._name
+
+    def offers(self) -> Sequence[Offer]:
+        """Its offers, as they are now."""
+        return [self._offer(number) for number in self._numbers]
+
+    def _offer(self, c: int) -> Offer:
+        core, config = self._core, self._core.world.data.offers[c]
+        fixed = core.offers.fixed[c]
+        available, up_ratio, spell_s, mean_up_s = recent_availability(core.lanes, core.episodes, _LANE, c)
+        price = core.episodes.price[core.slot, c, sync_price(core.lanes, core.episodes, _LANE, c), at.PRICE]
+        return Offer(
+            offer_id=config.name,
+            provider=config.provider,
+            region=config.region,
+            zone=config.zone,
+            instance_type=config.instance_type,
+            market=config.market,
+            vcpus=1,
+            memory_gib=1.0,
+            gpu=None,
+            speed=config.hetero_factor / REFERENCE_HETERO,
+            price_usd_hour=price / 1e6,
+            on_demand_usd_hour=float(core.episodes.on_demand_usd[core.slot, c]),
+            available=bool(available),
+            quota=config.quota,
+            up_ratio=float(up_ratio),
+            spell_s=float(spell_s),
+            mean_up_s=float(mean_up_s),
+            launch_s=float(fixed[at.LAUNCH_S]),
+            notice_s=float(fixed[at.NOTICE_S]),
+            free_first_s=float(config.free_first_s),
+            reason="" if available else "no capacity",
+            queues=bool(fixed[at.QUEUES]),
+            halted=int(core.lanes.offer[_LANE, c, at.HALTED]),
+        )
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        """Rent an instance; with the first one the core is asked for all that the job needs."""
+        if request.client_token not in self._tokens:
+            names = self._core.world.spec.cluster_names
+            stay = self._core.put(number_of(request.job_id), names.index(request.offer_id))
+            stay.names.append(request.client_token.removeprefix(f"{request.deployment}-"))
+            self._tokens[request.client_token] = stay
+        return self._report(request.client_token, request.deployment)
+
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        """All that run or ended lately."""
+        now_s = self._core.now
+        for token, stay in list(self._tokens.items()):
+            if stay.ended_s is not None and now_s - stay.ended_s > KEPT_S:
+                del self._tokens[token]
+        return [self._report(token, deployment) for token in self._tokens]
+
+    def runs(self, client_token: str) -> bool:
+        """Whether the node of an instance would answer."""
+        stay = self._tokens.get(client_token)
+        return stay is not None and stay.ran_s is not None and stay.ended_s is None
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Nothing is to be done for instances that have ended. Raises RefusedError for others."""
+        for token, stay in self._tokens.items():
+            if token in instance_ids and stay.ended_s is None:
+                raise RefusedError(f"{token} runs, and the core knows no way to end it: jobs end by themselves")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _report(self, token: str, deployment: str) -> InstanceReport:
+        stay = self._tokens[token]
+        began_s = stay.asked_s if stay.ran_s is None else stay.ran_s
+        state = InstanceState.LAUNCHING if stay.ran_s is None else InstanceState.RUNNING
+        if stay.ended_s is not None:
+            state = InstanceState.TERMINATED
+        return InstanceReport(
+            instance_id=token,
+            client_token=token,
+            offer_id=self._core.world.spec.cluster_names[stay.offer],
+            address="127.0.0.1",
+            node_port=1,
+            state=state,
+            launched_s=float(ORIGIN_S + began_s),
+            ended_s=None if stay.ended_s is None else float(ORIGIN_S + stay.ended_s),
+            by_provider=stay.by_provider,
+            tags={"deployment": deployment},
+        )
+
+
+class CoreRunner:
+    """Says how the jobs of a core are; they start and end by themselves once they have instances."""
+
+    kinds = ("spark-batch", "spark-streaming")
+
+    def __init__(self, core: SimulationCore) -> None:
+        self._core = core
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """The core's own jobs run."""
+
+    def start(self) -> None:
+        """No services."""
+
+    def ensure(self, assignment: Assignment) -> None:
+        """It runs, since its instances do."""
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """How the attempts are."""
+        stays = {name: stay for stay in self._core.stays for name in stay.names}
+        return [self._report(one, stays[one.nodes[0].instance_id]) for one in assignments]
+
+    def _report(self, assignment: Assignment, stay: Stay) -> TaskReport:
+        core = self._core
+        facts, state, real = core.job[stay.job], core.lanes.job[_LANE, stay.job], core.lanes.job_real[_LANE, stay.job]
+        phase = Phase.RUNNING
+        if stay.ended_s is not None:
+            phase = Phase.LOST if stay.by_provider else Phase.SUCCEEDED
+        executed, executions = int(state[at.EXECUTED]), int(facts[at.EXECUTIONS])
+        saved = float(real[at.SAVED])
+        region = int(state[at.CHECKPOINT_REGION])
+        common = {
+            "key": assignment.key,
+            "attempt": assignment.attempt,
+            "phase": phase,
+            "executions_done": executed,
+            "saved_region": core.world.data.regions[region] if region >= 0 else "",
+        }
+        if facts[at.CATEGORY] != Category.STREAMING:
+            done = 1.0 if phase is Phase.SUCCEEDED else share_done(core.lanes, core.episodes, _LANE, stay.job)
+            return TaskReport(**common, progress=done, saved=saved, misses=int(state[at.MISSES]))
+        due_s = facts[at.ARRIVAL_S] + (executed + 1) * facts[at.PERIOD_S]
+        # Batches that are late and not finished yet are seen by the clock.
+        overdue = max(0, int(state[at.LATE_NEXT]) - executed)
+        return TaskReport(
+            **common,
+            progress=executed / executions,
+            saved=executed / executions,
+            misses=int(state[at.MISSES]) - overdue,
+            next_due_s=float(ORIGIN_S + due_s),
+            execution_saved=saved,
+        )
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """The core saves by itself what a notice lets it save."""
+
+    def stop(self, assignment: Assignment) -> None:
+        """An attempt ends with its instances."""
+
+    def forget(self, job_id: str) -> None:
+        """Nothing is kept."""
+
+    def shutdown(self) -> None:
+        """No services."""
+
+
+def providers_of(core: SimulationCore) -> dict[str, CoreProvider]:
+    """One for each provider whose offers the core has, in their order."""
+    return {one.provider: CoreProvider(core, one.provider) for one in core.world.data.offers}
+
+
+def transfers_of(core: SimulationCore) -> Transfers:
+    """What moving data takes in the core."""
+    regions, offers = core.world.data.regions, core.offers
+    pairs = [(i, j) for i in range(len(regions)) for j in range(len(regions))]
+    return Transfers(
+        regions,
+        {(regions[i], regions[j]): float(core.world.data.egress_usd_gb[i, j]) for i, j in pairs},
+        {(regions[i], regions[j]): float(offers.seconds_per_gb[i, j]) for i, j in pairs},
+    )
+
+
+def job_id_of(number: int) -> str:
+    """A name by which jobs sort as they arrive."""
+    return f"job-{number:06d}"
+
+
+def number_of(job_id: str) -> int:
+    """The other way round."""
+    return int(job_id.removeprefix("job-"))
+
+
+class Arrivals:
+    """The jobs of a core as users would submit them."""
+
+    def __init__(self, core: SimulationCore) -> None:
+        self._core = core
+        self._seen = 0
+
+    def new(self) -> Iterator[tuple[str, JobSpec, float]]:
+        """(job id, spec, epoch seconds of its arrival) of those that arrived since the last call."""
+        for number in range(self._seen, self._core.arrived):
+            yield job_id_of(number), self._spec(number), float(ORIGIN_S + self._core.job[number, at.ARRIVAL_S])
+        self._seen = self._core.arrived
+
+    def _spec(self, number: int) -> JobSpec:
+        core, facts = self._core, self._core.job[number]
+        sizes = core.episodes.job_real[core.slot, number]
+        allowance_s, standard_s = float(facts[at.ALLOWANCE_S]), float(facts[at.STANDARD_S])
+        work: SparkBatch | SparkStreaming
+        if facts[at.CATEGORY] == Category.STREAMING:
+            work = SparkStreaming(
+                script="simulated",
+                period_s=float(facts[at.PERIOD_S]),
+                batch_deadline_s=allowance_s,
+                batches=int(facts[at.EXECUTIONS]),
+                standard_s=standard_s,
+            )
+        else:
+            critical = facts[at.CATEGORY] == Category.TIME_CRITICAL
+            work = SparkBatch(
+                script="simulated", deadline_s=allowance_s if critical else None, standard_s=standard_s
+            )
+        return JobSpec(
+            name=job_id_of(number),
+            work=work,
+            resources=Resources(instances=int(facts[at.EXECUTORS])),
+            profile=Profile(
+                reference_speed=float(facts[at.EXPECTED_HETERO]) / REFERENCE_HETERO,
+                sensitivity=float(facts[at.SENSITIVITY]),
+                data_region=core.world.data.regions[facts[at.HOME]],
+                data_gb=float(sizes[at.DATA_GB]),
+                checkpoint_gb=float(sizes[at.CHECKPOINT_GB]),
+                checkpoint_s=float(facts[at.DUMP_S]),
+                checkpoint_interval_s=float(facts[at.INTERVAL_S]),
+            ),
+        )

@@ -1,0 +1,179 @@
+"""The same episode twice: by the environment, and by the live loop over the simulation core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from agents.policy import Policy
+from deploy.model.instances import Offer
+from deploy.model.jobs import JobState
+from deploy.providers.core.core import ORIGIN_S, SimulationCore
+from deploy.providers.core.views import (
+    Arrivals,
+    CoreClock,
+    CoreRunner,
+    number_of,
+    providers_of,
+    transfers_of,
+)
+from deploy.scheduler.choosing import Policies
+from deploy.scheduler.decider import Decider, Decision
+from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.needs import Need
+from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.safety import Margin
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market
+from envs.simulation.market import columns as at
+from envs.simulation.snapshot import Observation, Snapshot, encode
+from envs.simulation.world import EpisodeKey
+
+
+class Step(NamedTuple):
+    """A decision: when (episode seconds), which job, where to (None: none for now)."""
+
+    time_s: int
+    job: int
+    offer: str | None
+
+
+@dataclass
+class Played:
+    """What came of an episode.
+
+    Attributes:
+        steps: all decisions, in order.
+        observations: what the policy saw at each.
+        metrics: of the episode.
+    """
+
+    steps: list[Step]
+    observations: list[Observation]
+    metrics: dict[str, float]
+
+
+def config_of(jobs: int) -> MarketWorldConfig:
+    """MultiCloud-v0 by default, with so many jobs, which run where they are once they do."""
+    config = MarketWorldConfig()
+    config.workload.jobs = jobs
+    config.market.reconsider_interval_s = 0
+    return config
+
+
+def by_environment(policy: Policy, config: MarketWorldConfig, key: EpisodeKey) -> Played:
+    """As training and evaluation play it."""
+    env = MultiCloudEnv(config)
+    world = env.world
+    names = world.spec.cluster_names
+    observation, _ = env.reset(seed=key.seed, options={"split": key.split, "index": key.index})
+    policy.begin(0, key.seed)
+    played = Played([], [], {})
+    done = False
+    while not done:
+        action = policy.act(observation)
+        row, place = divmod(action, len(names) + 1)
+        job = int(world.lanes.window[0, row])
+        now_s = int(world.lanes.lane[0, at.NOW_S])
+        played.steps.append(Step(now_s, job, names[place] if place < len(names) else None))
+        played.observations.append(observation)
+        observation, _, terminated, truncated, info = env.step(action)
+        done = terminated or truncated
+    played.metrics = info["metrics"]
+    return played
+
+
+class Recorder(Decider):
+    """A decider that remembers what it saw and chose."""
+
+    def __init__(self, policy: Policy, clock: CoreClock, window: int, components: Sequence[str]) -> None:
+        super().__init__(policy, window, components)
+        self._clock = clock
+        self.played = Played([], [], {})
+
+    def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
+        """As the live one, and remember it."""
+        decision = super().decide(snapshot, needs, offers)
+        assert decision is not None
+        now_s = int(self._clock.now()) - ORIGIN_S
+        self.played.steps.append(Step(now_s, number_of(decision.need.key.job_id), decision.offer_id))
+        self.played.observations.append(encode(snapshot, self.window))
+        return decision
+
+
+class Live:
+    """The live loop in front of a simulation core, with a store on disk.
+
+    Everything is the code that runs in front of clouds. Settings make its ways those of the environment: no
+    back-off, no cooling down, no safety net, no moves of running jobs, the same time between two questions.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        components: Sequence[str],
+        config: MarketWorldConfig,
+        key: EpisodeKey,
+        folder: Path,
+    ) -> None:
+        self.core = SimulationCore(build_market(config), key)
+        self.clock = CoreClock(self.core)
+        self.arrivals = Arrivals(self.core)
+        self.store = Store.open(f"sqlite:///{folder / 'store.db'}", self.clock.now(), durable=False)
+        self.folder = folder
+        providers = providers_of(self.core)
+        policy.begin(0, key.seed)
+        self.recorder = Recorder(policy, self.clock, config.market.window, components)
+        self.scheduler = Scheduler(
+            self.store,
+            dict(providers),
+            [CoreRunner(self.core)],
+            Policies(market=self.recorder, rounds=Decider(load_round_policy("round_cost", 1).policy)),
+            self.clock,
+            lambda instance: providers[instance.offer.provider].runs(instance.client_token),
+            SchedulerSettings(
+                decisions_per_pass=100_000,
+                ask_again_s=float(config.market.decision_interval_s),
+                back_off_s=0.0,
+                cool_down_s=0.0,
+                ready_within_s=float("inf"),
+                losses_most=1_000_000,
+                margin=Margin(fixed_s=float("-inf")),
+                reconsider_s=0.0,
+                set_up_s=float(config.market.restart_s),
+                transfers=transfers_of(self.core),
+            ),
+        )
+
+    def play(self) -> Played:
+        """To the end of the last job."""
+        while True:
+            for job_id, spec, submitted_s in self.arrivals.new():
+                with self.store.transaction():
+                    self.store.jobs.add(
+                        Job(job_id, spec, JobState.PENDING, submitted_s, str(self.folder), "core")
+                    )
+            self.scheduler.step()
+            if self.core.over:
+                break
+            self.clock.sleep(self.scheduler.settings.period_s)
+        played = self.recorder.played
+        played.metrics = self.core.metrics()
+        return played
+
+
+def by_live_loop(name: str, config: MarketWorldConfig, key: EpisodeKey, folder: Path) -> tuple[Played, Live]:
+    """A policy by the name that deployments give it."""
+    n_offers = build_market(config).spec.n_clusters
+    loaded = load_market_policy(name, n_offers)
+    live = Live(loaded.policy, loaded.components, config, key, folder)
+    return live.play(), live
+
+
+def policy_named(name: str, config: MarketWorldConfig) -> Policy:
+    """The same policy for the environment."""
+    return load_market_policy(name, build_market(config).spec.n_clusters).policy
