@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
@@ -23,6 +23,18 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class ActingConfig(_Part):
+    """Who acts in mode "shadow"; released policies and paths may as well as rules.
+
+    Attributes:
+        market: for Spark jobs.
+        federated: for federated tasks.
+    """
+
+    market: str = "expected_cost"
+    federated: str = "round_cost"
+
+
 class PolicyConfig(_Part):
     """Who decides.
 
@@ -30,13 +42,16 @@ class PolicyConfig(_Part):
         market: rule, released policy or path, for Spark jobs.
         federated: the same for federated tasks.
         weights: of the market policy's value components; None: those it was trained with.
-        mode: "act" or "dry-run".
+        mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
+            would have chosen is written down beside it.
+        acting: who acts in mode "shadow".
     """
 
     market: str = "multicloud"
     federated: str = "round_cost"
     weights: tuple[FiniteFloat, ...] | None = None
-    mode: Literal[Mode.ACT, Mode.DRY_RUN] = Mode.ACT
+    mode: Mode = Mode.ACT
+    acting: ActingConfig = ActingConfig()
 
 
 class TlsConfig(_Part):
@@ -76,6 +91,7 @@ class LoopConfig(_Part):
     ask_again_s: Seconds = 15.0
     cool_down_s: Seconds = 60.0
     ready_within_s: Seconds = 300.0
+    reconsider_s: Annotated[FiniteFloat, Field(ge=0)] = 1800.0
 
 
 class DeploymentConfig(_Part):
@@ -143,6 +159,7 @@ def load_deployment(path: Path) -> DeploymentConfig:
     try:
         return DeploymentConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:
-        first = error.errors()[0]
+        # A mistyped key explains why another one is missing.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(f"{path}: {where}: {first['msg'].lower()}, got {first['input']!r}") from error

@@ -24,8 +24,10 @@ from deploy.runners.spark.settings import SparkSettings
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.policies import load_market_policy, load_round_policy
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 
@@ -101,6 +103,7 @@ class Service:
                 self.clock,
                 node_answers,
                 SchedulerSettings(**config.scheduler.model_dump()),
+                SchedulerMetrics(self.registry),
             )
             # Jobs are judged by them from the first request on, also before the first pass has ended.
             self.scheduler.observer.offers = list(offers)
@@ -169,10 +172,22 @@ def _policies(config: DeploymentConfig, n_offers: int) -> Policies:
     policy = config.policy
     market = load_market_policy(policy.market, n_offers, policy.weights)
     rounds = load_round_policy(policy.federated, n_offers)
-    return Policies(
+    decides = Policies(
         market=Decider(market.policy, components=market.components),
         rounds=Decider(rounds.policy, window=1),
         mode=policy.mode,
+    )
+    if policy.mode is not Mode.SHADOW:
+        return decides
+    acting = policy.acting
+    acts = load_market_policy(acting.market, n_offers)
+    return Policies(
+        market=Decider(acts.policy, components=acts.components),
+        rounds=Decider(load_round_policy(acting.federated, n_offers).policy, window=1),
+        mode=policy.mode,
+        # Nothing is learned from a policy beside itself.
+        watched_market=None if acting.market == policy.market else decides.market,
+        watched_rounds=None if acting.federated == policy.federated else decides.rounds,
     )
 
 

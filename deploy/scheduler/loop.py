@@ -15,6 +15,7 @@ from deploy.runners.base import Runner
 from deploy.scheduler.actions import Actions
 from deploy.scheduler.choosing import Chooser, Policies
 from deploy.scheduler.ending import Ending
+from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.observing import Observer, Probe
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.store import Store
@@ -31,6 +32,7 @@ class Scheduler:
         clock: the time.
         probe: whether an instance's node is ready.
         settings: of the loop.
+        metrics: told of each pass; None: nobody is.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Scheduler:
         clock: Clock,
         probe: Probe,
         settings: SchedulerSettings | None = None,
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -51,13 +54,22 @@ class Scheduler:
         self.ending = Ending(store, self.settings)
         self.chooser = Chooser(store, policies, self.settings)
         self.actions = Actions(store, providers, by_kind, self.settings, self.chooser.cool_down)
+        self.metrics = metrics
         self.passes = 0
 
     def step(self) -> None:
         """One pass. Errors of providers and runners are events and back-offs, never the end of the loop."""
-        now_s = self.clock.now()
+        if self.metrics is None:
+            self._step(self.clock.now())
+            return
+        with self.metrics.pass_of(self.store):
+            now_s = self.clock.now()
+            self._step(now_s)
+            self.metrics.see(self.store, self.chooser.waiting, self.chooser.live, now_s)
+
+    def _step(self, now_s: float) -> None:
         self.observer.look(now_s)
-        self.ending.settle(now_s)
+        self.ending.settle(now_s, self.observer.silent)
         self.chooser.choose(self.observer.offers, now_s, self.observer.released)
         self.actions.act(now_s)
         self.passes += 1

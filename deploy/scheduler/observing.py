@@ -31,6 +31,7 @@ class Observer:
     Attributes:
         offers: of all providers that answered, as they are now.
         released: what runners say of federated clients that have no place now.
+        silent: kinds of jobs whose runner could not be asked in the latest look.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Observer:
         """By provider: how often in a row it reported an instance that we do not know."""
         self.offers: list[Offer] = []
         self.released: Mapping[TaskKey, TaskReport] = {}
+        self.silent: set[str] = set()
 
     def look(self, now_s: float) -> None:
         """One look at everything."""
@@ -141,11 +143,13 @@ class Observer:
     def _look_at_tasks(self, now_s: float) -> None:
         reports: list[TaskReport] = []
         by_kind, released = self._attempts()
+        self.silent = set()
         for kind, assignments in by_kind.items():
             try:
                 reports += self._runners[kind].reports(assignments)
             except RunnerError as error:
                 log.warning("tasks unknown", kind=kind, error=str(error))
+                self.silent.add(kind)
         homeless = {task.key for task in released}
         self.released = {report.key: report for report in reports if report.key in homeless}
         if not reports:

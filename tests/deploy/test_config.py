@@ -25,6 +25,12 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     assert config.store_url.startswith("sqlite:///")
 
 
+def test_in_shadow_mode_a_rule_acts_and_the_policy_is_watched(tmp_path: Path) -> None:
+    config = load_deployment(written(tmp_path, FILE + "policy: {mode: shadow}\n"))
+    assert config.policy.mode is Mode.SHADOW
+    assert (config.policy.acting.market, config.policy.market) == ("expected_cost", "multicloud")
+
+
 def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
     config = load_deployment(written(tmp_path, FILE + "policy: {mode: dry-run}\n"))
     assert config.policy.mode is Mode.DRY_RUN
@@ -33,7 +39,9 @@ def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("policy: {mode: shadow}\n", "policy.mode"),
+        ("policy: {mode: shade}\n", "policy.mode"),
+        ("policy: {acting: expected_cost}\n", "policy.acting"),
+        ("scheduler: {reconsider_s: -1}\n", "scheduler.reconsider_s"),
         ("polciy: {}\n", "polciy"),
         ("scheduler: {period_s: 0}\n", "scheduler.period_s"),
         (": : :\n", "is not YAML"),

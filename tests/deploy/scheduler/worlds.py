@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
 from deploy.providers.simulated import (
@@ -17,9 +19,11 @@ from deploy.providers.simulated import (
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.policies import load_market_policy, load_round_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
+from deploy.store.events import Event
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
@@ -64,24 +68,43 @@ class World:
         if self._opened is not None:
             self._opened.close()
         self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
-        n_offers = len(self.cloud.offers)
-        market = load_market_policy(self.policy, n_offers)
-        policies = Policies(
-            market=Decider(market.policy, components=market.components),
-            rounds=Decider(load_round_policy("round_cost", n_offers).policy),
-            mode=self.mode,
-        )
         self.provider = SimulatedProvider(self.cloud)
-        self.runner = SimulatedRunner(self.cloud)
+        self.runner = self.runs()
+        self.registry = CollectorRegistry()
         self.scheduler = Scheduler(
             self.store,
             {"simulated": self.provider},
             [self.runner],
-            policies,
+            self.decides(),
             self.clock,
             lambda instance: self.ready(instance.client_token),
             self.settings,
+            SchedulerMetrics(self.registry),
         )
+
+    def decides(self) -> Policies:
+        """The policies of a new scheduler."""
+        n_offers = len(self.cloud.offers)
+        market = load_market_policy(self.policy, n_offers)
+        return Policies(
+            market=Decider(market.policy, components=market.components),
+            rounds=Decider(load_round_policy("round_cost", n_offers).policy, window=1),
+            mode=self.mode,
+        )
+
+    def runs(self) -> SimulatedRunner:
+        """The runner of a new scheduler."""
+        return SimulatedRunner(self.cloud)
+
+    def events(self, *kinds: str) -> list[Event]:
+        """All of these kinds, by time."""
+        return [event for event in self.store.events.after(0, 100_000) if event.kind in kinds]
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A metric's value now."""
+        value = self.registry.get_sample_value(f"spotweave_scheduler_{name}", labels)
+        assert value is not None, name
+        return value
 
     def ready(self, token: str) -> bool:
         """Whether a machine's node would answer."""
