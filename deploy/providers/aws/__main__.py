@@ -1,4 +1,4 @@
-"""`python -m deploy.providers.aws check|offers|describe --config FILE`: look at an account, change nothing."""
+"""`python -m deploy.providers.aws check|offers|describe --config FILE`: looks, and changes nothing."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Availability:
     """The record of all offers, kept in a file. Safe to use from several threads.
 
     Args:
-        path: of the file.
+        path: of the file; None: what is seen is forgotten with this object.
         cool_down_s: after the first refusal; doubles with each further one in a row,
         most_s: up to this.
 
@@ -55,14 +55,18 @@ class Availability:
         ProviderError: if the file cannot be used.
     """
 
-    def __init__(self, path: Path, cool_down_s: float, most_s: float) -> None:
+    def __init__(self, path: Path | None, cool_down_s: float, most_s: float) -> None:
         self._path = path
         self._cool_down_s = cool_down_s
         self._most_s = most_s
         self._lock = threading.Lock()
+        self._file = _File()
+        if path is None:
+            return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = _File.model_validate_json(path.read_bytes()) if path.exists() else _File()
+            if path.exists():
+                self._file = _File.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise ProviderError(f"{path} cannot be used: delete or restore it") from error
 
@@ -131,6 +135,8 @@ class Availability:
         return found
 
     def _save(self) -> None:
+        if self._path is None:
+            return
         try:
             write_private(self._path, self._file.model_dump_json())
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What is right and what is missing before anything is launched: credentials, rights, quotas, images, network.
+"""What is right and what is missing before a launch: credentials, rights, quotas, images, network.
 
 Nothing here changes anything: launches are asked for with DryRun.
 """
@@ -21,7 +21,7 @@ from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import DENIED, asking, code_of, denied_permission
 from deploy.providers.aws.launch import market_options
 from deploy.providers.aws.quotas import quota_code, vcpus_allowed
-from deploy.providers.aws.rights import SCHEDULER_ACTIONS, simulated
+from deploy.providers.aws.rights import simulable, simulated
 from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
 
@@ -77,7 +77,7 @@ def check(config: AwsConfig, session: Any = None, now: Callable[[], float] = tim
 
 
 def _identity(clients: Clients, region: str, now: Callable[[], float]) -> Generator[Finding, None, str]:
-    with asking("credentials"):
+    with asking("aws"):
         answer = clients.get("sts", region).get_caller_identity()
     yield Finding("credentials", "right", str(answer["Arn"]))
     said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
@@ -111,7 +111,7 @@ class _Checker:
             text = f"this identity may not {action}: attach deploy/aws/scheduler.json"
             yield Finding("permissions", "missing", text)
         if not denied:
-            yield Finding("permissions", "right", f"all {len(SCHEDULER_ACTIONS)} that the scheduler needs")
+            yield Finding("permissions", "right", f"{', '.join(simulable('scheduler'))}")
 
     def profile(self) -> Iterator[Finding]:
         """The nodes' instance profile."""
@@ -281,6 +281,7 @@ class _Checker:
             "SecurityGroupIds": [part.security_group],
             "UserData": user_data(request, self._config, self._ca_pem),
             "TagSpecifications": [{"ResourceType": "instance", "Tags": names.tags_of(request, self._config)}],
+            "MetadataOptions": {"HttpTokens": "required"},
             "DryRun": True,
         }
         if "spot" in self._config.instance_types[kind].markets:

@@ -106,7 +106,7 @@ class AwsConfig(_Part):
         cool_down_most_s: up to this.
         visible_within_s: a new instance may stay unseen by describe so long.
         launch_s: expected seconds from the request to a ready node.
-        state: folder of the availability record, relative to the configuration.
+        state: folder of the availability record, relative to the configuration; None: it is not kept.
     """
 
     regions: Annotated[dict[str, Region], Field(min_length=1)]
@@ -127,7 +127,7 @@ class AwsConfig(_Part):
     cool_down_most_s: _Positive = 3600.0
     visible_within_s: _Positive = 120.0
     launch_s: _Positive = 90.0
-    state: Path = Path("state")
+    state: Path | None = None
     folder: Annotated[Path, Field(exclude=True)] = Path()
     """Against which relative paths are meant; set by `load_config`."""
 
@@ -145,9 +145,9 @@ class AwsConfig(_Part):
         return self
 
     @property
-    def state_folder(self) -> Path:
+    def state_folder(self) -> Path | None:
         """Absolute."""
-        return (self.folder / self.state).resolve()
+        return None if self.state is None else (self.folder / self.state).resolve()
 
     def prices(self) -> Catalogue:
         """The on-demand price list.

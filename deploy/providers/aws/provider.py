@@ -58,7 +58,9 @@ class AwsProvider:
         zones = {region: list(part.subnets) for region, part in config.regions.items()}
         self.prices = PriceBook(self.clients, zones, list(config.instance_types), config.prices_every_s)
         self.availability = Availability(
-            config.state_folder / "availability.json", config.cool_down_s, config.cool_down_most_s
+            None if config.state_folder is None else config.state_folder / "availability.json",
+            config.cool_down_s,
+            config.cool_down_most_s,
         )
         self._offers = OfferBook(config, catalogue, self._places, self.prices, self.availability)
         self._templates = Templates(self.clients, config)

@@ -21,7 +21,12 @@ def actions(policy: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(action for group in allowed for action in group))
 
 
-SCHEDULER_ACTIONS = actions("scheduler")
+def simulable(policy: str) -> tuple[str, ...]:
+    """Those that it allows on every resource: others cannot be simulated without naming one."""
+    content = json.loads((POLICIES / f"{policy}.json").read_text(encoding="utf-8"))
+    return tuple(
+        action for part in content["Statement"] if part["Resource"] == "*" for action in part["Action"]
+    )
 
 
 def simulated(iam: Any, identity: str) -> list[str]:
@@ -35,9 +40,9 @@ def simulated(iam: Any, identity: str) -> list[str]:
         ProviderError: if it cannot be simulated.
     """
     with asking("permissions"):
-        # Only ever on the resource "*": conditions on tags are not met by a request without a resource.
+        # Conditions on tags are not met by a request without tags: that is no denial.
         pages = iam.get_paginator("simulate_principal_policy").paginate(
-            PolicySourceArn=role_of(identity), ActionNames=list(SCHEDULER_ACTIONS)
+            PolicySourceArn=role_of(identity), ActionNames=list(simulable("scheduler"))
         )
         return [
             result["EvalActionName"]
