@@ -1,0 +1,109 @@
+"""What goes wrong on demand: throttling, errors, answers that are lost, launches that fail."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from deploy.emulator.errors import AwsError
+
+_Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
+
+
+class FaultConfig(BaseModel):
+    """Shares and rates; all zero: nothing goes wrong.
+
+    Attributes:
+        error: share of calls that fail without effect (InternalError, Unavailable).
+        lost: share of calls that have their effect and whose answer never comes.
+        launch_failure: share of launches that are refused for lack of capacity.
+        launch_death: share of launches that end in `terminated` instead of `running`.
+        notice_missed: share of interruptions without notice.
+        calls_per_s: each service refills its bucket of requests so fast; None: no throttling.
+        burst: size of that bucket.
+        describe_delay_s: an instance is not described for so long after its launch.
+        clock_skew_s: the service's clock is so far ahead of the caller's.
+        actions: the actions that `error` and `lost` concern, such as `ec2:*`.
+        most: after so many errors, lost answers and failed launches all is well; None: no end.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    error: _Rate = 0.0
+    lost: _Rate = 0.0
+    launch_failure: _Rate = 0.0
+    launch_death: _Rate = 0.0
+    notice_missed: _Rate = 0.0
+    calls_per_s: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    burst: Annotated[int, Field(ge=1)] = 100
+    describe_delay_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    clock_skew_s: FiniteFloat = 0.0
+    actions: tuple[str, ...] = ("*",)
+    most: Annotated[int, Field(ge=0)] | None = None
+
+
+class LostAnswerError(Exception):
+    """The call was done, and the caller must never hear of it."""
+
+
+class Faults:
+    """Decides what goes wrong. Not for several threads.
+
+    Attributes:
+        config: of the moment.
+        counts: what went wrong so far, by kind.
+    """
+
+    def __init__(self, config: FaultConfig, seed: int) -> None:
+        self._random = random.Random(f"faults {seed}")
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self.counts: Counter[str] = Counter()
+        self._struck = 0
+        self.config = config
+
+    def change(self, config: FaultConfig) -> None:
+        """From now on."""
+        self.config, self._struck = config, 0
+
+    def strikes(self, kind: str, rate: float) -> bool:
+        """Whether a fault of this kind, which happens at this rate, happens now."""
+        most = self.config.most
+        if rate <= 0 or (most is not None and self._struck >= most) or self._random.random() >= rate:
+            return False
+        self._struck += 1
+        self.counts[kind] += 1
+        return True
+
+    def throttle(self, service: str, now_s: float) -> None:
+        """Take a request out of the service's bucket. Raises AwsError if it is empty."""
+        rate = self.config.calls_per_s
+        if rate is None:
+            return
+        level, since_s = self._buckets.get(service, (float(self.config.burst), now_s))
+        level = min(float(self.config.burst), level + max(0.0, now_s - since_s) * rate)
+        if level < 1.0:
+            self._buckets[service] = (level, now_s)
+            self.counts["throttled"] += 1
+            code = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}.get(service, "ThrottlingException")
+            raise AwsError(code, "Request limit exceeded.", 503 if service in ("ec2", "s3") else 400)
+        self._buckets[service] = (level - 1.0, now_s)
+
+    def before(self, service: str, action: str) -> None:
+        """Fail without effect. Raises AwsError."""
+        if self._concerns(service, action) and self.strikes("error", self.config.error):
+            if self._random.random() < 0.5:
+                raise AwsError("InternalError", "An internal error has occurred", 500)
+            code = {"ec2": "Unavailable", "s3": "ServiceUnavailable"}.get(service, "ServiceUnavailable")
+            raise AwsError(code, "The server is overloaded and can't handle the request.", 503)
+
+    def after(self, service: str, action: str) -> None:
+        """Lose the answer. Raises LostAnswerError."""
+        if self._concerns(service, action) and self.strikes("lost", self.config.lost):
+            raise LostAnswerError
+
+    def _concerns(self, service: str, action: str) -> bool:
+        return any(fnmatchcase(f"{service}:{action}", pattern) for pattern in self.config.actions)

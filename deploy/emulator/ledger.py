@@ -1,0 +1,116 @@
+"""The independent ledger: what AWS would charge, computed apart from `deploy.billing` and by other means.
+
+The rule (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, and the
+pricing page): begun seconds from `LaunchTime` to the shutdown, at least 60 for each start; a spot second costs
+the price in force when it begins; nothing if EC2 interrupts an instance within an hour of its first start.
+`LaunchTime` lies before `running`, where AWS's meter starts, by the launch latency: it is the only start that the
+API shows, and so an upper bound.
+
+Amounts are exact fractions, so that no rounding is shared with the code that is checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+
+from deploy.emulator.market import Market
+from deploy.emulator.records import Instance, Stretch
+
+_MINIMUM_S = 60
+_FREE_S = 3600
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One instance's bill.
+
+    Attributes:
+        seconds: that it ran.
+        micro_usd: exact, as a fraction's text "n/d".
+        interrupted: whether EC2 ended it.
+        free: whether it costs nothing, for that reason.
+    """
+
+    instance_id: str
+    zone: str
+    instance_type: str
+    market: str
+    state: str
+    client_token: str
+    tags: dict[str, str]
+    launched_s: float
+    running_s: float | None
+    ended_s: float | None
+    seconds: int
+    micro_usd: str
+    interrupted: bool
+    free: bool
+
+    def json(self) -> dict[str, object]:
+        """For the control interface."""
+        return asdict(self)
+
+
+def entry(market: Market, instance: Instance, now_s: float) -> Entry:
+    """The bill so far."""
+    cost, seconds = Fraction(0), 0
+    first = instance.stretches[0] if instance.stretches else None
+    free = first is not None and _is_free(first)
+    for stretch in instance.stretches:
+        end_s = now_s if stretch.end_s is None else stretch.end_s
+        ran = max(0, int(end_s) - int(stretch.start_s))
+        seconds += ran
+        if not (stretch is first and free):
+            cost += _cost(market, instance, int(stretch.start_s), max(ran, _MINIMUM_S))
+    return Entry(
+        instance_id=instance.instance_id,
+        zone=instance.pool.zone,
+        instance_type=instance.pool.instance_type,
+        market="spot" if instance.spot else "on_demand",
+        state=instance.state,
+        client_token=instance.client_token,
+        tags=dict(instance.tags),
+        launched_s=first.start_s if first else instance.launched_s,
+        running_s=instance.running_s,
+        ended_s=instance.ended_s,
+        seconds=seconds,
+        micro_usd=f"{cost.numerator}/{cost.denominator}",
+        interrupted=any(stretch.by_provider for stretch in instance.stretches),
+        free=free,
+    )
+
+
+def total_usd(entries: list[Entry]) -> Fraction:
+    """Exact."""
+    return sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) / 1_000_000
+
+
+def _is_free(first: Stretch) -> bool:
+    return first.by_provider and first.end_s is not None and first.end_s - first.start_s < _FREE_S
+
+
+def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fraction:
+    """Of a time, in micro-USD."""
+    pool = instance.pool
+    if not instance.spot:
+        return Fraction(_micro(pool.config.on_demand_usd_hour) * seconds, 3600)
+    changes = list(market.prices(pool, start_s, start_s + seconds))
+    total = 0
+    for k in range(len(changes)):
+        begin_s, price = changes[k]
+        until_s = changes[k + 1][0] if k + 1 < len(changes) else start_s + seconds
+        total += _micro(price) * (
+            _seconds_from(until_s, start_s, seconds) - _seconds_from(begin_s, start_s, seconds)
+        )
+    return Fraction(total, 3600)
+
+
+def _seconds_from(at_s: float, start_s: int, seconds: int) -> int:
+    """How many of the seconds begin before a moment."""
+    whole = int(at_s)
+    return min(max(whole - start_s + (at_s > whole), 0), seconds)
+
+
+def _micro(usd_hour: float) -> int:
+    return round(usd_hour * 1_000_000)

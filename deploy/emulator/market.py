@@ -1,0 +1,146 @@
+"""Prices and capacity: one pool for each instance type in each zone, driven by its recording."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from deploy.emulator.config import EmulatorConfig, EmulatorConfigError, PoolConfig, bucket_of, region_of
+from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
+
+
+@dataclass
+class Pool:
+    """The capacity of one instance type in one zone.
+
+    Attributes:
+        config: what was configured.
+        recording: of its spot market.
+        spot_capacity: for the moment; the control interface changes it.
+        on_demand_capacity: likewise.
+    """
+
+    config: PoolConfig
+    recording: Recording
+    spot_capacity: int
+    on_demand_capacity: int
+
+    @property
+    def zone(self) -> str:
+        """Of it."""
+        return self.config.zone
+
+    @property
+    def instance_type(self) -> str:
+        """Of it."""
+        return self.config.instance_type
+
+    @property
+    def region(self) -> str:
+        """Of its zone."""
+        return region_of(self.config.zone)
+
+    @property
+    def vcpus(self) -> int:
+        """Of one instance."""
+        return vcpus(self.config.instance_type)
+
+
+class Market:
+    """All pools, in the time of the emulator's clock.
+
+    Args:
+        config: of the emulator.
+        origin_s: epoch seconds of the emulator's first moment.
+
+    Raises:
+        EmulatorConfigError: if a recording cannot be used, or AWS has no such type.
+    """
+
+    def __init__(self, config: EmulatorConfig, origin_s: float) -> None:
+        self._origin_s = origin_s
+        self._start_s, self._factor = config.trace_start_s, config.time_factor
+        self.pools: dict[tuple[str, str], Pool] = {}
+        for given in config.pools:
+            if given.instance_type not in INSTANCE_TYPES:
+                raise EmulatorConfigError(f"pools: AWS has no instance type {given.instance_type!r}")
+            self.pools[given.zone, given.instance_type] = Pool(
+                given, _recording(config, given), given.spot_capacity, given.on_demand_capacity
+            )
+
+    def find(self, zone: str, instance_type: str) -> Pool | None:
+        """The pool, if there is one."""
+        return self.pools.get((zone, instance_type))
+
+    def of_region(self, region: str) -> list[Pool]:
+        """Its pools, in the order of the configuration."""
+        return [pool for pool in self.pools.values() if pool.region == region]
+
+    def has_spot(self, pool: Pool, now_s: float) -> bool:
+        """Whether the recording says that there is capacity."""
+        return pool.spot_capacity > 0 and pool.recording.available(self._position_s(now_s))
+
+    def price(self, pool: Pool, now_s: float) -> float:
+        """The spot price in USD per hour."""
+        return pool.recording.price_usd_hour(self._position_s(now_s))
+
+    def ends_s(self, pool: Pool, now_s: float, max_usd_hour: float) -> float | None:
+        """When an instance that runs now is taken away; None: never."""
+        at = self._position_s(now_s)
+        end = pool.recording.ends_s(at, max_usd_hour)
+        return None if end is None else now_s + (end - at) / self._factor
+
+    def returns_s(self, pool: Pool, now_s: float, max_usd_hour: float) -> bool:
+        """Whether an instance that was stopped could run again now."""
+        return self.has_spot(pool, now_s) and self.price(pool, now_s) <= max_usd_hour
+
+    def up_ratio(self, pool: Pool, now_s: float) -> float:
+        """Share of the latest recorded day with capacity."""
+        return pool.recording.history(self._position_s(now_s)).up_ratio
+
+    def prices(self, pool: Pool, since_s: float, until_s: float) -> Iterator[tuple[float, float]]:
+        """(epoch seconds, USD per hour) of each change of the price, after the one in force at the start."""
+        recording = pool.recording
+        begin = max(0.0, self._position_s(since_s))
+        end = self._position_s(until_s)
+        turn = int(begin // recording.length_s)
+        row = bisect_right(recording.times_s, begin % recording.length_s) - 1
+        latest: float | None = None
+        while (at := turn * recording.length_s + recording.times_s[row]) <= end:
+            if recording.prices[row] != latest:
+                latest = recording.prices[row]
+                yield self._time_s(at), latest
+            row += 1
+            if row == len(recording.times_s):
+                turn, row = turn + 1, 0
+
+    def _position_s(self, now_s: float) -> float:
+        """Where in the recordings a moment lies."""
+        return self._start_s + (now_s - self._origin_s) * self._factor
+
+    def _time_s(self, position_s: float) -> float:
+        return self._origin_s + (position_s - self._start_s) / self._factor
+
+
+def vcpus(instance_type: str) -> int:
+    """Of one instance, as moto's copy of AWS's own list has them."""
+    return int(INSTANCE_TYPES[instance_type]["VCpuInfo"]["DefaultVCpus"])
+
+
+def limit(config: EmulatorConfig, *, spot: bool, instance_type: str) -> int:
+    """vCPUs that may run at once of all types that share this type's limit."""
+    quota = config.spot_quota if spot else config.on_demand_quota
+    return int(getattr(quota, bucket_of(instance_type)))
+
+
+def _recording(config: EmulatorConfig, given: PoolConfig) -> Recording:
+    if given.trace is None:
+        assert given.spot_usd_hour is not None
+        return constant(given.spot_usd_hour)
+    try:
+        return load_recording(config.folder / given.trace, given.spot_usd_hour)
+    except TraceError as error:
+        raise EmulatorConfigError(f"{given.zone}/{given.instance_type}: {error}") from error

@@ -1,0 +1,118 @@
+"""An emulator in virtual time, and clients that talk to it without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.emulator.config import EmulatorConfig
+from deploy.emulator.emulator import Emulator
+from deploy.emulator.transport import in_process
+
+IMAGE = "ami-0123456789abcdef0"
+START_S = 1_750_000_000
+
+
+class Cloud:
+    """One emulator and how boto3 sees it."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        pool = {
+            "zone": "us-east-1a",
+            "instance_type": "g4dn.xlarge",
+            "spot_usd_hour": 0.2,
+            "on_demand_usd_hour": 0.526,
+        }
+        content: dict[str, Any] = {
+            "clock": "virtual",
+            "start_s": START_S,
+            "pools": [pool, {**pool, "zone": "us-east-1b", "spot_usd_hour": 0.3}],
+            "images": [{"image_id": IMAGE}],
+            "events_queue": "events",
+            "folder": folder,
+            **changes,
+        }
+        self.emulator = Emulator(EmulatorConfig.model_validate(content))
+        self.session = in_process(self.emulator.app)
+        self.ec2 = self.session.client("ec2")
+
+    def run(self, **changes: Any) -> dict[str, Any]:
+        """One instance in zone a, on demand."""
+        given: dict[str, Any] = {
+            "ImageId": IMAGE,
+            "InstanceType": "g4dn.xlarge",
+            "MinCount": 1,
+            "MaxCount": 1,
+            "Placement": {"AvailabilityZone": "us-east-1a"},
+            **changes,
+        }
+        instance: dict[str, Any] = self.ec2.run_instances(**given)["Instances"][0]
+        return instance
+
+    def spot(self, *, zone: str = "us-east-1a", **options: Any) -> str:
+        """The id of one spot instance."""
+        market = {"MarketType": "spot", "SpotOptions": options}
+        name: str = self.run(InstanceMarketOptions=market, Placement={"AvailabilityZone": zone})["InstanceId"]
+        return name
+
+    def see(self, name: str) -> dict[str, Any]:
+        """As described now."""
+        answer = self.ec2.describe_instances(InstanceIds=[name])
+        instance: dict[str, Any] = answer["Reservations"][0]["Instances"][0]
+        return instance
+
+    def state(self, name: str) -> str:
+        found: str = self.see(name)["State"]["Name"]
+        return found
+
+    def after(self, seconds: float) -> None:
+        self.emulator.advance(seconds)
+
+
+def trace(folder: Path, name: str, rows: list[tuple[int, int, float]]) -> str:
+    """A recording of (seconds, available, price); the last row says where it ends."""
+    place = folder / name
+    place.mkdir()
+    (place / "trace.json").write_text(
+        '{"format": "spotweave-market-trace", "format_version": 1, "polarity": "available", "tick_s": null}'
+    )
+    lines = ["time_s,available,price_usd_hour", *(f"{at},{up},{price}" for at, up, price in rows)]
+    (place / "series.csv").write_text("\n".join(lines) + "\n")
+    return name
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
+    clouds: list[Cloud] = []
+
+    def build(**changes: Any) -> Cloud:
+        clouds.append(Cloud(tmp_path, **changes))
+        return clouds[-1]
+
+    yield build
+    for cloud in clouds:
+        cloud.emulator.close()
+
+
+@pytest.fixture
+def cloud(make: Callable[..., Cloud]) -> Cloud:
+    return make()
+
+
+@pytest.fixture
+def recorded(make: Callable[..., Cloud], tmp_path: Path) -> Callable[..., Cloud]:
+    """A cloud whose zone a follows rows of (seconds, available, price)."""
+
+    def build(rows: list[tuple[int, int, float]], **changes: Any) -> Cloud:
+        pool = {
+            "zone": "us-east-1a",
+            "instance_type": "g4dn.xlarge",
+            "trace": trace(tmp_path, "a", rows),
+            "on_demand_usd_hour": 0.526,
+        }
+        return make(pools=[pool], **changes)
+
+    return build
