@@ -1,0 +1,199 @@
+"""What `/v1/overview` says of hand-made content."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deploy.dashboard import overview as module
+from deploy.dashboard.schemas import EXAMPLE, MAX_TEXT, Overview
+from deploy.model.instances import InstanceState
+from deploy.model.jobs import JobState, TaskKey
+from deploy.model.tasks import Phase, TaskReport
+from deploy.security.roles import Role
+from deploy.store.decisions import Candidate, Decision, Mode
+from tests.deploy.scheduler.cases import offer
+from tests.deploy.server.service import NOW, Service, one_line_error
+from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, report, request
+
+KEY = TaskKey("j1", "main")
+
+
+def seen(service: Service, path: str = "/v1/overview") -> Overview:
+    response = service.as_(Role.VIEWER).get(path)
+    assert response.status_code == 200, response.text
+    return Overview.model_validate_json(response.content)
+
+
+def decide(service: Service, mode: Mode = Mode.ACT, reason: str = "") -> None:
+    candidates = (
+        Candidate("spot", {"money": 0.2}, 0.3, True, reason),
+        Candidate(None, {"money": 0.1}, None, True, ""),
+        Candidate("full", {"money": 0.15}, 0.5, False, "no capacity"),
+        Candidate("sure", {"money": 0.05}, 1.0, True, ""),
+    )
+    with service.store.transaction():
+        service.store.decisions.add(
+            Decision(
+                time_s=NOW,
+                policy="spotweave",
+                mode=mode,
+                key=KEY,
+                candidates=candidates,
+                chosen="spot",
+                latency_s=0.001,
+            )
+        )
+
+
+def test_an_empty_store(service: Service) -> None:
+    found = seen(service)
+    assert (found.jobs, found.instances, found.decisions, found.events) == ([], [], [], [])
+    assert found.counts == dict.fromkeys(JobState, 0)
+    assert (found.cost.usd, found.mode, found.scheduler, found.last_pass_s) == (0.0, None, True, NOW)
+    assert (found.policy, found.federated_policy) == ("spotweave", "round_cost")
+    assert found.deployment == service.store.deployment_id
+
+
+def test_a_job_with_an_interrupted_attempt_and_one_that_runs(service: Service) -> None:
+    store = service.store
+    add_job(store, state=JobState.RUNNING)
+    request(store, "i1")
+    report(store, "i1")
+    report(store, "i1", InstanceState.TERMINATED, ended_s=NOW + 200, by_provider=True)
+    request(store, "i2", replace(SPOT, offer_id="rack", market="owned"), now_s=NOW + 210)
+    report(store, "i2", launched_s=NOW + 211)
+    with store.transaction():
+        store.instances.ready("i2", NOW + 230)
+        store.tasks.begin(KEY, ["i1"], NOW)
+        attempt = store.tasks.begin(KEY, ["i2"], NOW + 210)
+        store.tasks.report(TaskReport(KEY, attempt, Phase.RUNNING, progress=0.4, message="stage 3"), NOW)
+    service.clock.time_s = NOW + 500
+    found = seen(service)
+    (job,) = found.jobs
+    assert job.deadline_s == NOW + 900
+    assert (job.progress, job.interruptions, job.tasks, job.state) == (0.4, 1, 1, JobState.RUNNING)
+    (lane,) = job.lanes
+    assert (lane.attempt, lane.phase, lane.message) == (2, Phase.RUNNING, "stage 3")
+    assert [
+        (s.offer_id, s.market, s.requested_s, s.ready_s, s.ended_s, s.interruptions) for s in lane.spans
+    ] == [
+        (SPOT.offer_id, "spot", NOW, None, NOW + 200, [NOW + 200]),
+        ("rack", "owned", NOW + 210, NOW + 230, None, []),
+    ]
+    # The first was free, as the provider took it within its first hour; the other has run for 289 s.
+    assert job.cost.usd == pytest.approx(289 * 0.036 / 3600, abs=2e-6)
+    assert found.cost == job.cost
+    assert [one.instance_id for one in found.instances] == ["i2"]
+    assert found.instances_live == 1
+
+
+def test_a_federated_job_has_a_lane_for_each_client(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_job(service.store, "fl", FEDERATED)
+    (job,) = seen(service).jobs
+    assert [lane.task for lane in job.lanes] == ["client-one", "client-two"]
+    assert (job.deadline_s, job.tasks) == (None, 2)
+    assert job.lanes[0].waiting_since_s == NOW
+    monkeypatch.setattr(module, "LANES", 1)
+    (job,) = seen(service).jobs
+    assert ([lane.task for lane in job.lanes], job.tasks) == (["client-one"], 2)
+
+
+def test_so_many_jobs_of_each_group(service: Service) -> None:
+    for k in range(4):
+        add_job(service.store, f"run-{k}", state=JobState.RUNNING, submitted_s=NOW + k)
+        add_job(service.store, f"wait-{k}", submitted_s=NOW + k)
+        ended = JobState.FAILED if k % 2 else JobState.SUCCEEDED
+        add_job(service.store, f"end-{k}", state=ended, submitted_s=NOW + k, ended_s=NOW + 50)
+    found = seen(service, "/v1/overview?limit=2")
+    assert [job.job_id for job in found.jobs] == ["run-3", "run-2", "wait-0", "wait-1", "end-3", "end-2"]
+    assert sum(found.counts.values()) == 12
+    assert [job.progress for job in found.jobs if job.state is JobState.SUCCEEDED] == [1.0]
+
+
+@pytest.mark.parametrize("limit", ["0", "101", "x"])
+def test_the_number_of_jobs_is_bounded(service: Service, limit: str) -> None:
+    response = service.as_(Role.VIEWER).get(f"/v1/overview?limit={limit}")
+    assert response.status_code == 422
+    one_line_error(response)
+
+
+def test_decisions_show_the_chosen_the_next_best_and_why_the_net_stepped_in(service: Service) -> None:
+    add_job(service.store)
+    decide(service, Mode.DRY_RUN, reason="only this is in time")
+    found = seen(service)
+    (one,) = found.decisions
+    assert (one.chosen, one.values, one.reason) == ("spot", {"money": 0.2}, "only this is in time")
+    assert (one.next_best, one.next_values) == ("sure", {"money": 0.05})
+    assert found.mode is Mode.DRY_RUN, "of the latest decision, as nobody said which"
+
+
+def test_offers_in_use_come_first_and_then_what_can_be_had(service: Service) -> None:
+    add_job(service.store)
+    request(service.store, "i1", offer("used"))
+    service.scheduler.shown = [
+        offer("gone", price_usd_hour=0.1, available=False, reason="no capacity"),
+        offer("dear", price_usd_hour=0.9),
+        offer("cheap", price_usd_hour=0.2),
+        offer("used", price_usd_hour=0.5),
+    ]
+    found = seen(service)
+    assert [(one.offer_id, one.used) for one in found.offers] == [
+        ("used", 1),
+        ("cheap", 0),
+        ("dear", 0),
+        ("gone", 0),
+    ]
+    assert found.offers[3].reason == "no capacity"
+
+
+def test_long_messages_are_cut(service: Service) -> None:
+    add_job(service.store)
+    with service.store.transaction():
+        service.store.jobs.set_state("j1", JobState.FAILED, NOW, "x" * 3000)
+    assert seen(service).jobs[0].reason == "x" * MAX_TEXT
+
+
+def test_events_come_with_the_newest_first(service: Service) -> None:
+    add_job(service.store)
+    with service.store.transaction():
+        for kind in ("a.first", "b.second"):
+            service.store.events.add(kind, NOW, {"n": 1}, job_id="j1")
+    assert [one.kind for one in seen(service).events] == ["b.second", "a.first"]
+
+
+def test_it_needs_a_viewer_s_token_and_shows_no_secrets(service: Service) -> None:
+    add_job(service.store)
+    request(service.store, "i1")
+    assert service.as_(None).get("/v1/overview").status_code == 401
+    for role in Role:
+        answer = service.as_(role).get("/v1/overview")
+        assert answer.status_code == 200
+        assert "secret of i1" not in answer.text
+        assert "/srv/j1" not in answer.text
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def test_openapi_describes_it_with_an_example_that_is_true(service: Service) -> None:
+    described = service.as_(None).get("/openapi.json").json()
+    (shown,) = described["components"]["schemas"]["Overview"]["examples"]
+    assert shown == without_nulls(EXAMPLE), "FastAPI leaves nulls out of descriptions"
+    assert Overview.model_validate(EXAMPLE).model_dump(mode="json") == EXAMPLE
+    answer = described["paths"]["/v1/overview"]["get"]["responses"]["200"]["content"]["application/json"]
+    assert answer["schema"] == {"$ref": "#/components/schemas/Overview"}
+    assert "/" not in described["paths"]
+
+
+def test_a_spec_without_a_deadline_has_none(service: Service) -> None:
+    work = BATCH.work.model_copy(update={"deadline_s": None})
+    add_job(service.store, spec=BATCH.model_copy(update={"work": work}))
+    assert seen(service).jobs[0].deadline_s is None
