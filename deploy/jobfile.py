@@ -39,7 +39,8 @@ def read_job(path: Path) -> JobSpec:
     except TypeError as error:
         raise JobFileError(f"{path} holds a value that is not plain text or a number: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
+        # A mistyped key explains why another one is missing.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         given = "" if first["type"] == "missing" else f", got {first['input']!r}"
         raise JobFileError(f"{path}: {where}: {first['msg'].lower()}{given}") from error

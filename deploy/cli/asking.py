@@ -141,7 +141,7 @@ def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) ->
         for job in found
     ]
     empty = f"no job is {' or '.join(states)}" if states else "no jobs yet: spotweave submit FILE"
-    show(("JOB", "KIND", "STATE", "SUBMITTED", "FOR>", "BY*", "REASON*"), rows, empty)
+    show(("JOB", "KIND", "STATE", "SUBMITTED", "TIME>", "BY*", "REASON*"), rows, empty)
 
 
 def clusters(client: Client, *, as_json: bool) -> None:

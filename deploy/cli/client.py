@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import secrets
 import ssl
 import time
@@ -12,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx
 
@@ -224,7 +224,7 @@ def _token(file: Path | None) -> str:
 
 
 def _segment(job_id: str) -> str:
-    """A part of a path, whatever was typed."""
-    if job_id in ("", ".", ".."):
+    """A part of a path, whatever was typed. Raises ServiceError."""
+    if re.fullmatch(r"[a-z0-9-]+", job_id) is None:
         raise ServiceError(f"there is no job {job_id!r}: see spotweave jobs")
-    return quote(job_id, safe="")
+    return job_id

@@ -1,0 +1,48 @@
+"""A real service on a real port, with a scheduler that shows what it is told, and its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from deploy.server.deciding import Deciders
+from deploy.server.run import Service as Listening
+from deploy.store.store import Store
+from tests.deploy.server.service import NOW, Service, make_service
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPOTWEAVE_SERVER", "SPOTWEAVE_TOKEN", "SPOTWEAVE_TRACEBACK", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _the_services_log_apart_from_what_commands_print() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+@pytest.fixture(scope="session")
+def rules() -> Deciders:
+    return Deciders.load("cheapest", "round_cost")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.db", NOW, durable=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def service(tmp_path: Path, store: Store, rules: Deciders) -> Service:
+    return make_service(tmp_path, store, rules, poll_s=0.05)
+
+
+@pytest.fixture
+def url(service: Service) -> Iterator[str]:
+    with Listening(service.app, "127.0.0.1", 0) as listening:
+        yield f"http://127.0.0.1:{listening.port}"

@@ -1,0 +1,383 @@
+"""The commands that ask a service, against a real one over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from deploy.cli.client import Client, ServiceError
+from deploy.model.jobs import JobState, TaskKey
+from deploy.security.roles import Role
+from deploy.server.run import Service as Listening
+from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.store import Store
+from tests.deploy.cli.commands import eventually, refusal, spotweave
+from tests.deploy.scheduler.cases import offer
+from tests.deploy.server.service import NOW, Service
+
+JOB = """
+name: hello
+work: {kind: spark-batch, script: hello.py, args: [words.txt, "3"], deadline_s: 600}
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "hello.py").write_text("print('hello')\n")
+    (folder / "words.txt").write_text("one two\n")
+    (folder / "secret.txt").write_text("not named by the job\n")
+    path = folder / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def run(service: Service, url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A submitter's commands."""
+    monkeypatch.setenv("SPOTWEAVE_SERVER", url)
+    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
+    return spotweave
+
+
+def submitted(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+def test_a_job_is_sent_with_what_it_names_and_nothing_else(run: Any, job_file: Path, store: Store) -> None:
+    job_id = submitted(run("submit", job_file))
+    job = store.jobs.get(job_id)
+    assert job.submitter == "the submitter"
+    folder = Path(job.workdir)
+    assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == [
+        "hello.py",
+        "words.txt",
+    ]
+    assert (folder / "words.txt").read_text() == "one two\n"
+
+
+def test_lists_for_people_and_for_scripts(run: Any, job_file: Path, store: Store) -> None:
+    assert run("jobs").stdout == "no jobs yet: spotweave submit FILE\n"
+    assert run("instances").stdout == "no instance is rented\n"
+    assert run("costs").stdout == "nothing has been rented yet\n"
+    job_id = submitted(run("submit", job_file))
+    (line,) = run("jobs", "--state", "pending").stdout.splitlines()[1:]
+    assert line.split()[:3] == [job_id, "spark-batch", "pending"]
+    assert run("jobs", "--state", "failed").stdout == "no job is failed\n"
+    (job,) = json.loads(run("jobs", "--json").stdout)
+    assert job["job_id"] == job_id
+    assert json.loads(run("instances", "--json").stdout) == []
+    assert json.loads(run("costs", "--by", "offer", "--json").stdout)["by"] == "offer"
+
+
+def test_offers_are_listed_with_their_reasons(run: Any, service: Service) -> None:
+    service.scheduler.shown = [offer("b"), offer("a", available=False, reason="no [capacity] there")]
+    heading, first, second = run("clusters").stdout.splitlines()
+    assert heading.split()[:2] == ["OFFER", "USD/H"]
+    assert first.split()[0] == "a"
+    assert first.rstrip().endswith("no: no [capacity] there")
+    assert second.rstrip().endswith("yes")
+
+
+def test_why_a_job_was_put_there(run: Any, job_file: Path, store: Store) -> None:
+    job_id = submitted(run("submit", job_file))
+    assert "No decision yet" in run("explain", job_id).stdout
+    with store.transaction():
+        store.decisions.add(
+            Decision(
+                time_s=NOW,
+                policy="spotweave",
+                mode=Mode.ACT,
+                key=TaskKey(job_id, "main"),
+                candidates=(
+                    Candidate("spot", {"delay": -1.0625, "money": 14.4}, 0.012),
+                    Candidate(
+                        "sure", {"delay": -1.24, "money": 13.8}, 0.04, False, "0 of 6 instances are free"
+                    ),
+                    Candidate(None, {"delay": -2.61, "money": 4.23}),
+                ),
+                chosen="spot",
+                latency_s=0.004,
+            )
+        )
+    told = run("explain", job_id).stdout
+    assert "main goes to spot" in told
+    assert "decision 1 of the policy spotweave, in 4 ms" in told
+    rows = [line.split() for line in told.splitlines()]
+    assert [">", "spot", "0.0120", "-1.06", "14.4"] in rows
+    assert ["none", "for", "now", "-", "-2.61", "4.23"] in rows
+    assert "0 of 6 instances are free" in told
+    assert "job.submitted" in told
+    assert json.loads(run("explain", job_id, "--json").stdout)["job"]["job_id"] == job_id
+
+
+def test_a_job_is_cancelled_and_what_cannot_be_is_told(run: Any, job_file: Path, store: Store) -> None:
+    job_id = submitted(run("submit", job_file))
+    result = run("cancel", "no-such-job", job_id)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "no-such-job" in result.stderr
+    assert result.stdout == f"{job_id} is cancelled; what it still runs is being ended\n"
+    assert store.jobs.get(job_id).state is JobState.CANCELLED
+    assert run("cancel", job_id).exit_code == 0, "once more changes nothing"
+
+
+@pytest.mark.parametrize(("end", "code"), [(JobState.SUCCEEDED, 0), (JobState.FAILED, 1)])
+def test_waiting_tells_by_the_exit_code_how_it_ended(
+    run: Any, job_file: Path, store: Store, end: JobState, code: int
+) -> None:
+    def finish() -> None:
+        eventually(lambda: store.jobs.live())
+        with store.transaction():
+            store.jobs.set_state(store.jobs.live()[0].job_id, end, NOW + 90, "as the test says")
+
+    ending = threading.Thread(target=finish)
+    ending.start()
+    result = run("submit", job_file, "--wait")
+    ending.join()
+    assert result.exit_code == code, result.output
+    assert str(end) in result.stdout
+    assert "as the test says" in result.stdout
+    if end is JobState.SUCCEEDED:
+        assert "met, 8m30s left" in result.stdout
+
+
+def test_events_are_followed_over_a_break_without_loss_or_repetition(
+    service: Service, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("deploy.cli.client._AGAIN_S", 0.05)
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            with store.transaction():
+                store.events.add("test.event", NOW, {})
+
+    write(3)
+    listening = Listening(service.app, "127.0.0.1", 0)
+    listening.start()
+    seen: list[int] = []
+    refused: list[ServiceError] = []
+
+    def follow() -> None:
+        token = service.tokens[Role.VIEWER]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPOTWEAVE_TOKEN", token)
+            client = Client(f"http://127.0.0.1:{listening.port}")
+        with client:
+            try:
+                for event in client.follow(1, None):
+                    seen.append(event["sequence"])
+            except ServiceError as error:
+                refused.append(error)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    eventually(lambda: seen == [2, 3])
+    listening.stop()
+    write(2)
+    service.app.state.context.closing.clear()
+    again = Listening(service.app, "127.0.0.1", listening.port)
+    again.start()
+    try:
+        eventually(lambda: seen == [2, 3, 4, 5])
+        write(1)
+        eventually(lambda: seen == [2, 3, 4, 5, 6])
+        # What the service refuses is not tried again.
+        with store.transaction():
+            for record in store.tokens.all():
+                store.tokens.revoke(record.token_id, NOW)
+        again.stop()
+        service.app.state.context.closing.clear()
+        again = Listening(service.app, "127.0.0.1", listening.port)
+        again.start()
+        follower.join(60)
+        assert "was revoked" in str(refused[0])
+    finally:
+        again.stop()
+
+
+def test_the_latest_events_are_shown_in_one_line_each(run: Any, job_file: Path) -> None:
+    assert run("events").stdout == "nothing has happened yet\n"
+    job_id = submitted(run("submit", job_file))
+    (line,) = run("events", "--job", job_id).stdout.splitlines()
+    assert line.split()[2:] == [
+        "job.submitted",
+        job_id,
+        "name=hello",
+        "kind=spark-batch",
+        "submitter=the",
+        "submitter",
+    ]
+    (as_json,) = run("events", "--json").stdout.splitlines()
+    assert json.loads(as_json)["kind"] == "job.submitted"
+
+
+def test_a_lost_answer_does_not_submit_twice(
+    run: Any, job_file: Path, store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    real, lost = httpx.Client.request, [True]
+
+    def losing(self: httpx.Client, method: str, path: str, **arguments: Any) -> httpx.Response:
+        response = real(self, method, path, **arguments)
+        if lost:
+            lost.clear()
+            raise httpx.ReadError("the answer is lost")
+        return response
+
+    monkeypatch.setattr(httpx.Client, "request", losing)
+    submitted(run("submit", job_file))
+    assert len(store.jobs.live()) == 1
+
+
+@pytest.mark.parametrize("role", [None, Role.VIEWER])
+def test_who_may_not_is_told_what_to_do(
+    role: Role | None, service: Service, url: str, job_file: Path, store: Store
+) -> None:
+    env = {"SPOTWEAVE_SERVER": url}
+    if role is not None:
+        env["SPOTWEAVE_TOKEN"] = service.tokens[role]
+    line = refusal(spotweave("submit", job_file, env=env))
+    assert ("SPOTWEAVE_TOKEN" if role is None else "this needs a submitter's") in line
+    assert store.jobs.live() == []
+
+
+def test_an_expired_an_unknown_and_an_unreadable_token(
+    service: Service, url: str, tmp_path: Path, job_file: Path
+) -> None:
+    from deploy.security.tokens import AccessTokens
+
+    expired = AccessTokens(service.store).create("old", Role.ADMIN, NOW - 10, 5.0).text
+    line = refusal(spotweave("jobs", "--server", url, env={"SPOTWEAVE_TOKEN": expired}))
+    assert "has expired: make a new one" in line
+    assert expired not in line
+    unknown = "spw_0123456789ab_" + "A" * 43
+    assert "is not known here" in refusal(
+        spotweave("jobs", "--server", url, env={"SPOTWEAVE_TOKEN": unknown})
+    )
+    file = tmp_path / "token"
+    assert "cannot read the token file" in refusal(spotweave("jobs", "--server", url, "--token-file", file))
+    file.write_text(service.tokens[Role.VIEWER] + "\n")
+    file.chmod(0o644)
+    assert "so that others can use it" in refusal(spotweave("jobs", "--server", url, "--token-file", file))
+    file.chmod(0o600)
+    assert spotweave("jobs", "--server", url, "--token-file", file).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("name: hello\nwork: {kind: spark-batch, script: gone.py}\n", "gone.py: no such file or folder"),
+        ("name: hello\nwork: {kind: spark-batch, script: ../hello.py}\n", "../hello.py: no such file"),
+        ("name: hello\nwork: {kind: spark-batch, scirpt: hello.py}\n", "work.spark-batch.scirpt"),
+        (
+            "name: hello\nwork: {kind: spark-batch, script: hello.py, deadline_s: 5, standard_s: 100}\n",
+            "deadline",
+        ),
+        (
+            "name: hello\nwork: {kind: spark-batch, script: hello.py}\nresources: {vcpus: 99}\n",
+            "no offer can run",
+        ),
+        ("- a\n- b\n", "expected a mapping"),
+        (": : :", "is not YAML"),
+    ],
+)
+def test_a_job_that_cannot_run_is_refused_in_one_line(
+    run: Any, job_file: Path, store: Store, job: str, message: str
+) -> None:
+    job_file.write_text(job)
+    assert message in refusal(run("submit", job_file))
+    assert store.jobs.live() == []
+    assert "cannot read" in refusal(run("submit", job_file.with_name("none.yaml")))
+
+
+def test_a_runner_that_cannot_run_it_refuses_it(run: Any, job_file: Path, service: Service) -> None:
+    service.scheduler.refusal = "Spark jobs need Java 17 or newer, and there is none on PATH: install one"
+    assert "there is none on PATH" in refusal(run("submit", job_file))
+    assert service.store.jobs.live() == []
+
+
+def test_links_out_of_the_folder_are_not_followed(run: Any, job_file: Path, store: Store) -> None:
+    (job_file.parent / "words.txt").unlink()
+    (job_file.parent / "words.txt").symlink_to("/etc/hostname")
+    job_id = submitted(run("submit", job_file))
+    assert not (Path(store.jobs.get(job_id).workdir) / "words.txt").exists(), (
+        "it is an argument like any other"
+    )
+    folder = job_file.parent / "app"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("")
+    (folder / "data").symlink_to("/etc/hostname")
+    job_file.write_text("name: fl\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a}]}\n")
+    assert "outside of the job's folder" in refusal(run("submit", job_file))
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ("http://127.0.0.1:1", "no service answers at http://127.0.0.1:1: start one"),
+        ("127.0.0.1:8421", "expected http(s)://HOST:PORT"),
+        ("ftp://127.0.0.1", "expected http(s)://HOST:PORT"),
+        ("http://", "expected http(s)://HOST:PORT"),
+    ],
+)
+def test_a_service_that_is_not_there(server: str, message: str) -> None:
+    assert message in refusal(spotweave("jobs", "--server", server))
+
+
+def test_a_job_that_does_not_exist_is_told_whatever_was_typed(run: Any) -> None:
+    for name in ("no/such?job", "..", ""):
+        assert f"there is no job {name!r}" in refusal(run("explain", name))
+    assert "there is no job 'none'" in refusal(run("explain", "none"))
+
+
+def test_something_else_that_answers_is_told_from_a_service() -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path.startswith("/v1/jobs") else 404)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        server = f"http://127.0.0.1:{other.server_address[1]}"
+        assert "is no Spotweave service" in refusal(spotweave("jobs", "--server", server))
+        assert "is no Spotweave service (status 404)" in refusal(spotweave("clusters", "--server", server))
+        other.shutdown()
+
+
+def test_waiting_outlives_a_service_that_is_away(
+    service: Service, store: Store, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deploy.cli import asking
+
+    monkeypatch.setattr(asking, "_POLL_S", 0.05)
+    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
+    first = Listening(service.app, "127.0.0.1", 0)
+    first.start()
+    client = Client(f"http://127.0.0.1:{first.port}")
+    job_id = client.submit(job_file)["job_id"]
+    ended: list[dict[str, Any]] = []
+    waiting = threading.Thread(target=lambda: ended.append(asking._wait(client, job_id, quiet=False)))
+    waiting.start()
+    time.sleep(0.3)
+    first.stop()
+    with store.transaction():
+        store.jobs.set_state(job_id, JobState.SUCCEEDED, NOW + 60)
+    time.sleep(0.3)
+    with Listening(service.app, "127.0.0.1", first.port), client:
+        waiting.join(60)
+    assert [job["state"] for job in ended] == ["succeeded"]

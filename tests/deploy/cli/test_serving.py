@@ -1,0 +1,180 @@
+"""`spotweave serve` as a process, and everything that keeps it from starting."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.server.run import bind
+from deploy.service import open_store
+from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, eventually, refusal, served, spotweave
+
+JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a}]}\nresources: {vcpus: 1}\n"
+
+
+def kinds(config: Path) -> list[str]:
+    """Of the events of a deployment."""
+    from deploy.config import load_deployment
+
+    with open_store(load_deployment(config), 0.0) as store:
+        return [event.kind for event in store.events.latest(100)]
+
+
+def serve(config: Path, *options: str) -> str:
+    return refusal(spotweave("serve", "--config", config, *options, env=NO_JAVA))
+
+
+@pytest.mark.slow
+def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path) -> None:
+    config = deployment(tmp_path)
+    with served(config, "--dry-run") as first:
+        assert first.line.startswith("serving on http://127.0.0.1:")
+        assert "policy cheapest, dry-run, 2 offers" in first.line
+        assert httpx.get(f"{first.url}/healthz", timeout=60).json() == {"status": "ok"}
+        assert "<html" in httpx.get(f"{first.url}/", timeout=60).text
+        eventually(lambda: httpx.get(f"{first.url}/readyz", timeout=60).status_code == 200)
+        assert "another scheduler works with the database" in serve(config)
+        sent = spotweave("submit", _app(tmp_path), "--server", first.url)
+        assert sent.exit_code == 0, sent.output
+        job_id = sent.stdout.strip()
+        eventually(lambda: "task.decided" in kinds(config))
+        # Killed, it leaves everything to the next one.
+        first.end(signal.SIGKILL)
+    with served(config, "--dry-run") as second:
+        (job,) = json.loads(spotweave("jobs", "--server", second.url, "--json").stdout)
+        assert job["job_id"] == job_id
+        assert spotweave("cancel", job_id, "--server", second.url).exit_code == 0
+        code, errors = second.end()
+        assert code == 0, errors
+        lines = errors.splitlines()
+        assert "ending: what runs goes on, and the next serve takes it up" in lines
+        assert [line for line in lines if line.startswith("warning: Spark jobs need Java")]
+        # All else on stderr is JSON, one line each.
+        assert all(json.loads(line)["level"] for line in lines if line.startswith("{"))
+        assert len([line for line in lines if not line.startswith("{")]) == 2
+    assert kinds(config)[-1] == "service.ended"
+    assert not [kind for kind in kinds(config) if kind.startswith("instance.")], "it was a dry run"
+
+
+def _app(folder: Path) -> Path:
+    return _written(folder / "job.yaml", JOB.replace("app: app", f"app: {_flower_app(folder)}"))
+
+
+def _flower_app(folder: Path) -> str:
+    import shutil
+
+    shutil.copytree(ROOT / "examples" / "federated_mnist", folder / "federated_mnist", dirs_exist_ok=True)
+    return "federated_mnist"
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
+    config = deployment(tmp_path, http={"port": 0})
+    with served(config) as service:
+        assert "access token" in refusal(spotweave("jobs", "--server", service.url))
+        # The operator makes it beside the service that runs.
+        made = spotweave("token", "create", "--config", config, "--role", "admin", "--name", "me")
+        assert made.exit_code == 0, made.output
+        token = made.stdout.strip()
+        env = {"SPOTWEAVE_TOKEN": token}
+        assert spotweave("jobs", "--server", service.url, env=env).exit_code == 0
+        # The second signal of a person who cannot wait.
+        service.process.send_signal(signal.SIGINT)
+        code, errors = service.end(signal.SIGINT)
+        assert code in (0, 130), errors
+        assert f"spotweave token create --config {config} --role admin --name NAME" in errors
+        assert token not in errors
+
+
+@pytest.mark.slow
+def test_a_job_of_spark_is_refused_where_there_is_no_java(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("print('hello')\n")
+    job = _written(tmp_path / "job.yaml", "name: hello\nwork: {kind: spark-batch, script: hello.py}\n")
+    with served(deployment(tmp_path)) as service:
+        line = refusal(spotweave("submit", job, "--server", service.url))
+        assert "Spark jobs need Java 17 or newer" in line
+        assert "apt install openjdk-17-jre-headless" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"polciy": {}}, "deployment.yaml: polciy: extra inputs are not permitted"),
+        ({"http": {"prot": 1}}, "http.prot"),
+        ({"http": {"port": 70000}}, "http.port"),
+        ({"local": "gone.yaml"}, "cannot read"),
+        ({"policy": {"market": "nope"}}, "no checkpoint at nope"),
+        ({"policy": {"market": "cheapest", "federated": "cheapest"}}, "does not know federated tasks"),
+        ({"policy": {"market": "liu2022"}}, "liu2022"),
+        ({"policy": {"market": "cheapest", "weights": [1.0]}}, "has no value components"),
+        ({"state": "/proc/here"}, "cannot write to the state folder /proc/here"),
+        ({"state": "/etc/hostname"}, "cannot write to the state folder /etc/hostname"),
+        ({"store": "mysql://x"}, "begins with 'mysql'"),
+        ({"http": {"host": "0.0.0.0"}}, "refusing to listen on 0.0.0.0"),
+        ({"http": {"tls": {"certificate": "x.pem", "key": "y.pem"}}}, "cannot read the TLS certificate"),
+        ({"http": {"tls": {"certificate": "x.pem"}}}, "http.tls.key"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line_and_starts_nothing(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    assert message in serve(deployment(tmp_path, **changes))
+    assert not list(tmp_path.glob("state/spark/*"))
+
+
+def test_a_checkpoint_for_other_clusters_is_refused(tmp_path: Path) -> None:
+    (found,) = sorted((ROOT / "checkpoints" / "liu2022").rglob("*.pt"))[:1]
+    line = serve(deployment(tmp_path, policy={"market": str(found)}))
+    assert f"{found} was trained for +env=multicluster, not for +env=multicloud" in line
+
+
+def test_a_port_in_use_a_missing_file_and_unknown_log_options(tmp_path: Path) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        config = deployment(tmp_path, http={"port": port, "tokens": False})
+        assert f"port {port} on 127.0.0.1 is in use" in serve(config)
+    assert not (tmp_path / "state" / "spark").exists()
+    assert "cannot read" in serve(tmp_path / "none.yaml")
+    assert "expected json or console" in serve(config, "--log-format", "xml")
+    assert "expected one of debug" in serve(config, "--log-level", "loud")
+
+
+def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Path) -> None:
+    config = deployment(tmp_path)
+    result = spotweave("check", "--config", config, env=NO_JAVA)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 7
+    assert [line.split()[0] for line in lines] == ["ok"] * 6 + ["warning"]
+    assert not (tmp_path / "state").exists()
+    wrong = deployment(
+        tmp_path, state="/etc/hostname", policy={"market": "nope"}, http={"host": "0.0.0.0", "tokens": True}
+    )
+    result = spotweave("check", "--config", wrong)
+    assert result.exit_code == 2
+    bad = [line for line in result.stdout.splitlines() if line.startswith("error")]
+    assert [line.split()[1] for line in bad] == ["state:", "policies:", "http:"]
+    assert "cannot read" in refusal(spotweave("check", "--config", tmp_path / "none.yaml"))
+
+
+def test_check_tells_of_a_database_of_a_newer_version(tmp_path: Path) -> None:
+    config = deployment(tmp_path)
+    assert spotweave("token", "list", "--config", config).exit_code == 0
+    database = tmp_path / "state" / "store.db"
+    assert "version" in spotweave("check", "--config", config).stdout
+    with sqlite3.connect(database) as opened:
+        opened.execute("UPDATE schema_version SET version_num = '9999'")
+    opened.close()
+    result = spotweave("check", "--config", config)
+    assert result.exit_code == 2
+    assert "newer than this program's" in result.stdout
