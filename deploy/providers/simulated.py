@@ -181,7 +181,8 @@ class SimulatedCloud:
     def _save(self, work: _Work, until_s: float) -> None:
         """What the latest periodic checkpoint holds."""
         whole_s = (until_s - work.began_s) // CHECKPOINT_S * CHECKPOINT_S
-        self.saved[work.assignment.key] = min(0.99, work.progress(work.began_s + whole_s))
+        kept = min(0.99, work.progress(work.began_s + whole_s))
+        self.saved[work.assignment.key] = max(kept, self.saved.get(work.assignment.key, 0.0))
 
 
 def work_s(spec: JobSpec) -> float:
@@ -296,7 +297,12 @@ class SimulatedRunner:
             self.cloud.saved.get(assignment.key, 0.0),
             speed / work_s(assignment.spec),
         )
-        self.cloud.works[assignment.attempt_id] = self.cloud._active[assignment.key] = work
+        self.cloud.works[assignment.attempt_id] = work
+        if assignment.key in self.cloud.completions:
+            # As every runner must: an earlier attempt came to its end meanwhile.
+            work.done_s = work.began_s
+            return
+        self.cloud._active[assignment.key] = work
         self.cloud._settled_s = None
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
@@ -314,7 +320,10 @@ class SimulatedRunner:
         elif work.done_s is not None:
             phase, message, progress = Phase.SUCCEEDED, "", 1.0
         else:
-            progress = min(0.999, work.progress(self.cloud.clock.now()))
+            now_s = self.cloud.clock.now()
+            self.cloud._save(work, now_s)
+            saved = self.cloud.saved[assignment.key]
+            progress = min(0.999, work.progress(now_s))
             phase, message = Phase.RUNNING, ""
         return TaskReport(assignment.key, assignment.attempt, phase, progress, saved, message)
 

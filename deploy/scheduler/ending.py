@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from deploy.billing import usd
 from deploy.model.instances import InstanceState
@@ -33,8 +33,14 @@ class Ending:
         self._counted: set[tuple[str, str]] = set()
         """(job, message) of the user's failures of this pass: a server's error fails all clients at once."""
 
-    def settle(self, now_s: float) -> None:
-        """Everything that follows without a decision, each task in a transaction of its own."""
+    def settle(self, now_s: float, silent: Collection[str] = ()) -> None:
+        """Everything that follows without a decision, each task in a transaction of its own.
+
+        Args:
+            now_s: epoch seconds.
+            silent: kinds of jobs whose runner could not be asked: of an attempt whose instances are gone it
+                is not known whether it had come to its end before.
+        """
         self._counted.clear()
         with self._store.snapshot():
             tasks = self._store.tasks.placed()
@@ -45,11 +51,15 @@ class Ending:
             states = {name: instances[name] for name in task.instances}
             drains = {_drain_target(task, name) for name, one in states.items() if one.notice_s is not None}
             noticed |= drains
+            job = jobs[task.key.job_id]
             gone = any(one.state is InstanceState.TERMINATED for one in states.values())
             over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+            if gone and not over and job.spec.work.kind in silent:
+                continue
             if gone or drains - self._drained or over:
                 with self._store.transaction():
-                    self._settle_task(jobs[task.key.job_id], task, states, now_s)
+                    self._settle_task(job, task, states, now_s)
+                self._drained |= drains
         self._drained &= noticed
         self._settle_jobs(now_s)
         self._sweep(now_s)
@@ -82,7 +92,6 @@ class Ending:
             target = _drain_target(task, name)
             if target in self._drained:
                 continue
-            self._drained.add(target)
             self._store.intents.add(
                 IntentKind.DRAIN,
                 target,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
-from deploy.model.tasks import Phase, TaskReport
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.runners.base import RunnerError
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
@@ -173,4 +175,27 @@ def test_the_trained_policy_runs_the_loop_too(tmp_path: Path) -> None:
     assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
     decision = world.store.decisions.latest(1)[0]
     assert set(decision.candidates[0].values) == {"own_misses", "mutual_misses", "delay", "money"}
+    world.check_nothing_is_left()
+
+
+def test_an_attempt_that_ended_with_its_machine_is_not_begun_again_while_its_runner_is_silent(
+    tmp_path: Path,
+) -> None:
+    """Its work is done at 330 s, its machine is taken at 335 s, and its runner is silent until 400 s."""
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 335))
+    job = world.submit(batch())
+    world.go(320)
+    reports = world.runner.reports
+
+    def silent(assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        world.cloud.settle()
+        if world.clock.now() < 1_000_000 + 400:
+            raise RunnerError("no answer")
+        return reports(assignments)
+
+    world.runner.reports = silent  # type: ignore[method-assign]
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert len(world.cloud.machines) == 1
+    assert world.store.tasks.get(TaskKey(job, "main")).attempt == 1
     world.check_nothing_is_left()
