@@ -99,7 +99,7 @@ class Service:
                 self.store,
                 self.providers,
                 self.runners,
-                _policies(config, len(offers)),
+                load_policies(config, len(offers)),
                 self.clock,
                 node_answers,
                 SchedulerSettings(**config.scheduler.model_dump()),
@@ -168,7 +168,12 @@ class Service:
             provider.close()
 
 
-def _policies(config: DeploymentConfig, n_offers: int) -> Policies:
+def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
+    """Who decides, and in mode "shadow" who is only asked.
+
+    Raises:
+        ValueError: one line, if one of them cannot be used.
+    """
     policy = config.policy
     market = load_market_policy(policy.market, n_offers, policy.weights)
     rounds = load_round_policy(policy.federated, n_offers)

@@ -16,6 +16,7 @@ from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.tls import load_tls
 from deploy.server.deciding import Deciders
+from deploy.service import load_policies
 from deploy.store import migrate
 from deploy.store.database import Database
 
@@ -68,9 +69,10 @@ def _offers(config: DeploymentConfig) -> str:
 
 def _policies(config: DeploymentConfig) -> str:
     policy = config.policy
-    loaded = Deciders.load(policy.market, policy.federated, policy.weights)
-    assert loaded.federated is not None
-    return f"{loaded.market.source}; federated: {loaded.federated.source}; mode {policy.mode}"
+    load_policies(config, len(config.local_provider().offers))
+    answers = Deciders.load(policy.market, policy.federated, policy.weights)
+    assert answers.federated is not None
+    return f"{answers.market.source}; federated: {answers.federated.source}; mode {policy.mode}"
 
 
 def _store(config: DeploymentConfig) -> str:
