@@ -1,0 +1,179 @@
+"""The live scheduler on the AWS provider, boto3 and the emulator, in virtual time and one process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import botocore.endpoint
+import pytest
+from prometheus_client import CollectorRegistry
+
+from deploy.emulator.config import EmulatorConfig
+from deploy.emulator.emulator import Emulator
+from deploy.emulator.ledger import Entry
+from deploy.emulator.records import Instance
+from deploy.emulator.transport import in_process
+from deploy.model.instances import InstanceReport, InstanceState
+from deploy.providers.aws import names
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.simulated import SimulatedCloud, SimulatedRunner, VirtualClock, _Machine
+from deploy.scheduler.choosing import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.metrics import SchedulerMetrics
+from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.decisions import Mode
+from deploy.store.store import Store
+from tests.deploy.emulator.conftest import IMAGE, START_S, trace
+from tests.deploy.scheduler.worlds import World
+
+TYPE = "g4dn.xlarge"
+ON_DEMAND = 0.526
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
+PERIOD_S = 60.0
+SETTINGS = SchedulerSettings(
+    period_s=PERIOD_S, ask_again_s=60.0, back_off_s=60.0, cool_down_s=120.0, ready_within_s=900.0
+)
+HOUR_S = 3600
+
+
+class EmulatedCloud(SimulatedCloud):
+    """The simulated runner's view of machines that the emulator's instances are."""
+
+    def __init__(self, clock: VirtualClock, emulator: Emulator) -> None:
+        super().__init__(clock, ())
+        self.emulator = emulator
+        self._looked = 0
+
+    def settle(self) -> None:
+        world = self.emulator.world
+        with world.lock:
+            world.settle()
+            fresh = list(world.instances.values())[self._looked :]
+        self._looked += len(fresh)
+        for instance in fresh:
+            name, token = instance.instance_id, instance.tags[names.TOKEN]
+            machine = _Machine(_report(instance), instance.launched_s, 1.0)
+            self.machines[name] = self._live[name] = machine
+            self._by_token[token] = name
+            self._by_own_id[token.removeprefix(f"{instance.tags[names.DEPLOYMENT]}-")] = name
+        for name, machine in list(self._live.items()):
+            machine.report = _report(world.instances[name])
+            if machine.report.state is InstanceState.TERMINATED:
+                del self._live[name]
+        for work in list(self._active.values()):
+            self._settle_work(work, self.clock.now())
+
+
+def _report(one: Instance) -> InstanceReport:
+    ended = one.state in ("shutting-down", "terminated")
+    states = {"pending": InstanceState.LAUNCHING, "running": InstanceState.RUNNING}
+    return InstanceReport(
+        instance_id=one.instance_id,
+        client_token=one.tags[names.TOKEN],
+        offer_id=one.pool.zone,
+        address=one.address,
+        node_port=1,
+        state=states.get(one.state, InstanceState.TERMINATED),
+        launched_s=one.launched_s,
+        ended_s=one.ended_s if ended else None,
+    )
+
+
+class AwsWorld(World):
+    """A `World` whose cloud is the emulator, behind the real provider."""
+
+    def __init__(self, folder: Path, emulated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        # The SDK's pauses are real time; virtual time stands still during a pass.
+        monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _: None)
+        self.clock = VirtualClock(START_S)
+        config = EmulatorConfig.model_validate(
+            {"clock": "virtual", "images": [{"image_id": IMAGE}], "folder": folder, **emulated}
+        )
+        self.emulator = Emulator(config, self.clock)
+        self.session = in_process(self.emulator.app)
+        self.cloud = EmulatedCloud(self.clock, self.emulator)
+        self.url = f"sqlite:///{folder / 'store.db'}"
+        self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS
+        self.folder = folder
+        self._opened: Store | None = None
+        account = self.emulator.account
+        subnets = {zone: account.network("us-east-1", None, zone).subnet_id for zone in ZONES}
+        vpc = account.network("us-east-1", None, ZONES[0]).vpc_id
+        self.config = AwsConfig.model_validate(
+            {
+                "regions": {
+                    "us-east-1": {
+                        "image": IMAGE,
+                        "security_group": account.groups("us-east-1", vpc, [], [])[0][0],
+                        "subnets": subnets,
+                    }
+                },
+                "instance_types": {TYPE: {"quota": 20}},
+                "node": {"scheduler_url": "https://scheduler.example:8443"},
+                "prices_every_s": PERIOD_S,
+                "launch_s": 30.0,
+            }
+        )
+        self.restart()
+
+    def restart(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
+        self.aws = AwsProvider(self.config, self.session, self.clock.now)
+        runner = SimulatedRunner(self.cloud)
+        n_offers = 2 * len(ZONES)
+        market = load_market_policy(self.policy, n_offers)
+        self.scheduler = Scheduler(
+            self.store,
+            {"aws": self.aws},
+            [runner],
+            Policies(
+                market=Decider(market.policy, components=market.components),
+                rounds=Decider(load_round_policy("round_cost", n_offers).policy, window=1),
+                mode=self.mode,
+            ),
+            self.clock,
+            lambda instance: self.ready(instance.client_token),
+            self.settings,
+            SchedulerMetrics(CollectorRegistry()),
+        )
+
+    def leaked(self) -> Sequence[Instance]:
+        """What runs although no job needs it."""
+        return self.emulator.world.living()
+
+
+def spells(folder: Path, seed: int, hours: float) -> list[dict[str, Any]]:
+    """Four pools whose capacity ends every hour or two, each at its own price."""
+    rng = random.Random(seed)
+    pools = []
+    for k, zone in enumerate(ZONES):
+        rows, at_s, up, price = [], 0, 1, 0.15 + 0.02 * k
+        while at_s < hours * HOUR_S:
+            rows.append((at_s, up, price))
+            at_s += int(rng.expovariate(1 / (4500 if up else 1500))) + 300
+            up = 1 - up
+        rows.append((at_s, up, price))
+        pools.append(
+            {
+                "zone": zone,
+                "instance_type": TYPE,
+                "trace": trace(folder, zone, rows),
+                "on_demand_usd_hour": ON_DEMAND,
+            }
+        )
+    return pools
+
+
+def difference(store: Store, entries: Sequence[Entry], now_s: float) -> Fraction:
+    """USD by which Spotweave's bill is off the ledger's."""
+    ledger = sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) / 1_000_000
+    return Fraction(store.costs.total(now_s).usd) - ledger
