@@ -41,7 +41,7 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
             print(job["job_id"], flush=True)
     if not wait:
         return
-    ended = [_wait(client, job_id, quiet=as_json) for job_id in sent]
+    ended = wait_for(client, sent, quiet=as_json)
     if as_json:
         for job in ended:
             print_json(job)
@@ -51,13 +51,26 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
         raise typer.Exit(EXIT_FAILED)
 
 
-def _wait(client: Client, job_id: str, *, quiet: bool) -> dict[str, Any]:
-    """A job at its end. A service that is away for a while (a restart, say) is waited for too."""
-    told, away_s = "", None
+def wait_for(client: Client, job_ids: Sequence[str], *, quiet: bool = False) -> list[dict[str, Any]]:
+    """Jobs at their ends. A service that is away for a while (a restart, say) is waited for too.
+
+    Raises:
+        ServiceError: if it stays away for ten minutes, or refuses.
+    """
+    ended: dict[str, dict[str, Any]] = {}
+    told: dict[str, str] = {}
+    away_s: float | None = None
     while True:
         try:
-            job = client.job(job_id)
-            away_s = None
+            for job_id in [one for one in job_ids if one not in ended]:
+                job = client.job(job_id)
+                away_s = None
+                line = _progress(job)
+                if told.get(job_id) != line and not quiet:
+                    say(f"{clock(time.time())} {job_id} {line}")
+                told[job_id] = line
+                if job["ended_s"] is not None:
+                    ended[job_id] = job
         except UnreachableError as error:
             now_s = time.monotonic()
             if away_s is None:
@@ -65,13 +78,8 @@ def _wait(client: Client, job_id: str, *, quiet: bool) -> dict[str, Any]:
                 say(f"{error}; trying again")
             elif now_s - away_s > _GIVE_UP_S:
                 raise
-        else:
-            line = _progress(job)
-            if line != told and not quiet:
-                say(f"{clock(time.time())}  {job_id}  {line}")
-            told = line
-            if job["ended_s"] is not None:
-                return job
+        if len(ended) == len(job_ids):
+            return [ended[job_id] for job_id in job_ids]
         time.sleep(_POLL_S)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
+from click.testing import Result
 
 from deploy.cli.client import Client, ServiceError
 from deploy.model.jobs import JobState, TaskKey
@@ -371,7 +371,7 @@ def test_waiting_outlives_a_service_that_is_away(
     client = Client(f"http://127.0.0.1:{first.port}")
     job_id = client.submit(job_file)["job_id"]
     ended: list[dict[str, Any]] = []
-    waiting = threading.Thread(target=lambda: ended.append(asking._wait(client, job_id, quiet=False)))
+    waiting = threading.Thread(target=lambda: ended.extend(asking.wait_for(client, [job_id])))
     waiting.start()
     time.sleep(0.3)
     first.stop()
