@@ -1,7 +1,7 @@
 """EC2 for tests: moto, and around it what moto does not play: capacity, prices, tokens, interruptions.
 
-Hooks of botocore answer before moto does. Every request is built, and every parameter checked, by the real SDK
-from its own model of the service.
+Hooks of botocore answer before moto does. Every request is built, and every parameter checked, by the real
+SDK from its own model of the service.
 """
 
 from __future__ import annotations

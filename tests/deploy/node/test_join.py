@@ -1,0 +1,140 @@
+"""A node that knows only its user data gets its token once, and only with the right join token."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.node.config import ConfigError
+from deploy.node.join import IMDS_VARIABLE, JoinConfig, JoinError, join, load_join
+from deploy.security.joining import join_token, may_join
+
+NODE_TOKEN = "n" * 32
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """The metadata service and the scheduler in one."""
+
+    server: Any
+
+    def do_PUT(self) -> None:
+        self._send(200, b"imds-token")
+
+    def do_GET(self) -> None:
+        found = {"instance-id": b"i-0123456789abcdef0", "local-ipv4": b"127.0.0.9"}
+        self._send(200, found[self.path.rpartition("/")[2]])
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body)
+        if self.server.codes:
+            self._send(self.server.codes.pop(0), b"{}")
+        elif body["join_token"] == join_token(NODE_TOKEN, body["client_token"]):
+            self._send(200, json.dumps({"node_token": NODE_TOKEN}).encode())
+        else:
+            self._send(403, b'{"error": "no"}')
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _send(self, code: int, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def services(codes: list[int]) -> Iterator[Any]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.asked, server.codes = [], codes
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def config_for(server: Any, folder: Path, token: str) -> JoinConfig:
+    return JoinConfig(
+        scheduler_url=f"http://127.0.0.1:{server.server_port}",
+        client_token="launch-1",
+        join_token=token,
+        port=7070,
+        workdir=str(folder / "work"),
+    )
+
+
+def test_a_node_joins_after_a_failure_and_knows_its_token_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with services([503]) as server:
+        monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        config = config_for(server, tmp_path, join_token(NODE_TOKEN, "launch-1"))
+        made = join(config, 30.0)
+        assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
+        assert made.token == NODE_TOKEN
+        assert len(server.asked) == 2
+        assert join(config, 30.0) == made
+        assert len(server.asked) == 2
+    kept = tmp_path / "work" / ".agent" / "config.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_refused_node_says_so_and_does_not_ask_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with services([]) as server:
+        monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(JoinError, match="refused this node"):
+            join(config_for(server, tmp_path, "x" * 43), 30.0)
+        assert len(server.asked) == 1
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_silent_scheduler_is_named_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with services([]) as server:
+        port = server.server_port
+        config = config_for(server, tmp_path, "x" * 43)
+    monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{port}")
+    with pytest.raises(JoinError, match="could not join within"):
+        join(config, 0.5)
+
+
+def test_a_join_file_is_private_and_checked(tmp_path: Path) -> None:
+    path = tmp_path / "join.json"
+    path.write_text("{}")
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load_join(path)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match="scheduler_url"):
+        load_join(path)
+
+
+def test_a_join_token_opens_one_instance_while_it_is_young_and_silent() -> None:
+    right = join_token(NODE_TOKEN, "launch-1")
+    assert len(right) == 43
+    assert NODE_TOKEN not in right
+
+    def allowed(**changes: Any) -> bool:
+        fields: dict[str, Any] = {"age_s": 60.0, "live": True, "answered": False, **changes}
+        return may_join(NODE_TOKEN, "launch-1", fields.pop("given", right), **fields)
+
+    assert allowed()
+    assert not allowed(given=join_token(NODE_TOKEN, "launch-2"))
+    assert not allowed(given=join_token("m" * 32, "launch-1"))
+    assert not allowed(given="é")
+    assert not allowed(age_s=1801.0)
+    assert not allowed(live=False)
+    assert not allowed(answered=True)

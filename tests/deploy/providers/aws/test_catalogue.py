@@ -1,0 +1,103 @@
+"""The price list: what ships agrees with what is recorded elsewhere; a refresh from recorded shapes."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from deploy.providers.aws.catalogue import CatalogueError, load_catalogue, main, refreshed
+
+
+def product(price: str) -> str:
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": price}}
+    return json.dumps({"terms": {"OnDemand": {"X": {"priceDimensions": {"Y": dimension}}}}})
+
+
+def clients(answers: list[list[str]]) -> tuple[Any, Any, list[Stubber]]:
+    """Stubs check parameters and answers against the SDK's model of the services."""
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+    pricing, ec2 = boto3.client("pricing", **keys), boto3.client("ec2", **keys)
+    stubs = [Stubber(pricing), Stubber(ec2)]
+    gpu = {"Name": "T4", "Manufacturer": "NVIDIA", "Count": 1, "MemoryInfo": {"SizeInMiB": 16384}}
+    stubs[1].add_response(
+        "describe_instance_types",
+        {
+            "InstanceTypes": [
+                {
+                    "InstanceType": "g4dn.xlarge",
+                    "VCpuInfo": {"DefaultVCpus": 4},
+                    "MemoryInfo": {"SizeInMiB": 16384},
+                    "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+                    "GpuInfo": {"Gpus": [gpu]},
+                }
+            ]
+        },
+        {"InstanceTypes": ["g4dn.xlarge"]},
+    )
+    for prices in answers:
+        stubs[0].add_response(
+            "get_products",
+            {"PriceList": [product(price) for price in prices]},
+            {"ServiceCode": "AmazonEC2", "Filters": ANY, "FormatVersion": "aws_v1"},
+        )
+    for stub in stubs:
+        stub.activate()
+    return pricing, ec2, stubs
+
+
+def test_a_refresh_reads_prices_and_hardware() -> None:
+    pricing, ec2, stubs = clients([["0.5260000000", "0.5260000000"], ["0.5870000000"]])
+    made = refreshed(pricing, ec2, ["us-east-1", "eu-west-1"], ["g4dn.xlarge"], date(2026, 1, 2))
+    assert made.usd_hour("us-east-1", "g4dn.xlarge") == 0.526
+    assert made.usd_hour("eu-west-1", "g4dn.xlarge") == 0.587
+    hardware = made.hardware("g4dn.xlarge")
+    assert (hardware.vcpus, hardware.memory_gib, hardware.gpu, hardware.gpus) == (4, 16.0, "T4", 1)
+    assert made.regions["eu-west-1"].date == date(2026, 1, 2)
+    for stub in stubs:
+        stub.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("prices", [[], ["0.5", "0.6"]])
+def test_no_price_and_two_prices_are_refused(prices: list[str]) -> None:
+    pricing, ec2, _ = clients([prices])
+    with pytest.raises(CatalogueError, match=f"lists {len(prices)} on-demand prices for g4dn.xlarge"):
+        refreshed(pricing, ec2, ["us-east-1"], ["g4dn.xlarge"], date(2026, 1, 2))
+
+
+def test_what_ships_is_dated_sourced_and_complete() -> None:
+    shipped = load_catalogue()
+    assert set(shipped.regions) == {"us-east-1", "us-east-2", "us-west-2", "eu-west-1"}
+    for prices in shipped.regions.values():
+        assert prices.source
+        assert set(prices.usd_hour) <= set(shipped.types)
+    assert shipped.usd_hour("us-west-2", "p3.2xlarge") == 3.06
+    assert {shipped.hardware(name).gpu for name in ("g4dn.xlarge", "g5.xlarge", "p3.2xlarge")} == {
+        "T4",
+        "A10G",
+        "V100",
+    }
+    # A list price grows with the size within a family.
+    assert shipped.usd_hour("eu-west-1", "m5.4xlarge") == pytest.approx(
+        8 * shipped.usd_hour("eu-west-1", "m5.large")
+    )
+
+
+def test_what_is_not_there_is_named_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = load_catalogue()
+    with pytest.raises(CatalogueError, match="refresh --out"):
+        shipped.usd_hour("mars-north-1", "m5.large")
+    with pytest.raises(CatalogueError, match="has no g5"):
+        shipped.usd_hour("eu-west-1", "g5.12xlarge")
+    (tmp_path / "bad.json").write_text('{"format": 2}')
+    assert main(["show", "--catalogue", str(tmp_path / "bad.json")]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    assert main(["show"]) == 0
+    assert "us-east-1\tg4dn.xlarge\t0.526\t2026-07-20" in capsys.readouterr().out

@@ -1,0 +1,211 @@
+"""The check names what is missing, one line each, and changes nothing; the command line ends with 1 then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from deploy.providers.aws.__main__ import main
+from deploy.providers.aws.check import Finding, check
+from deploy.providers.aws.config import AwsConfig, AwsConfigError, load_config
+from deploy.providers.aws.quotas import quota_code
+from deploy.providers.aws.rights import actions, role_of, simulable
+from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config
+
+QUOTA = {"Quota": {"QuotaCode": "L-1", "Value": 32.0}}
+
+
+@pytest.fixture
+def config(aws: FakeAws, tmp_path: Path) -> AwsConfig:
+    """An account in which everything is right."""
+    config = make_config(tmp_path, instance_profile="spotweave-node")
+    iam = boto3.client("iam", region_name=REGION)
+    iam.create_role(RoleName="spotweave-node", AssumeRolePolicyDocument="{}")
+    iam.create_instance_profile(InstanceProfileName="spotweave-node")
+    iam.add_role_to_instance_profile(InstanceProfileName="spotweave-node", RoleName="spotweave-node")
+    group = config.regions[REGION].security_group
+    pair = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    ec2 = boto3.client("ec2", region_name=REGION)
+    rules = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"]
+    if not any(rule["UserIdGroupPairs"] for rule in rules):
+        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[pair])
+    aws.answers["GetServiceQuota"] = QUOTA
+    decisions = [{"EvalActionName": name, "EvalDecision": "allowed"} for name in simulable("scheduler")]
+    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": decisions, "IsTruncated": False}
+    return config
+
+
+def findings(aws: FakeAws, config: AwsConfig) -> list[Finding]:
+    return list(check(config, aws.session()))
+
+
+def missing(aws: FakeAws, config: AwsConfig) -> list[Finding]:
+    return [one for one in findings(aws, config) if one.verdict == "missing"]
+
+
+def test_an_account_in_which_all_is_right(aws: FakeAws, config: AwsConfig) -> None:
+    made = findings(aws, config)
+    assert {(one.what, one.verdict) for one in made if one.verdict == "missing"} == set()
+    assert {one.what for one in made} >= {
+        "credentials",
+        "clock",
+        "permissions",
+        "instance profile",
+        f"{REGION} image",
+        f"{REGION} subnets",
+        f"{REGION} security group",
+        f"{REGION} types",
+        f"{REGION} quotas",
+        f"{REGION} launch",
+    }
+    assert not boto3.client("ec2", region_name=REGION).describe_instances()["Reservations"]
+
+
+def _no_credentials(aws: FakeAws) -> None:
+    aws.failures["GetCallerIdentity"] = ["InvalidClientTokenId"]
+
+
+def _no_right(aws: FakeAws) -> None:
+    denied = {"EvalActionName": "ec2:TerminateInstances", "EvalDecision": "explicitDeny"}
+    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [denied], "IsTruncated": False}
+
+
+def _no_launch(aws: FakeAws) -> None:
+    aws.failures["RunInstances"] = ["UnauthorizedOperation"]
+
+
+def _no_image(aws: FakeAws) -> None:
+    aws.failures["DescribeImages"] = ["InvalidAMIID.NotFound"]
+
+
+def _other_architecture(aws: FakeAws) -> None:
+    aws.answers["DescribeImages"] = {"Images": [{"State": "available", "Architecture": "arm64"}]}
+
+
+def _no_type(aws: FakeAws) -> None:
+    offered = [{"InstanceType": TYPE, "Location": f"{REGION}{zone}"} for zone in "ab"]
+    aws.answers["DescribeInstanceTypeOfferings"] = {"InstanceTypeOfferings": offered}
+
+
+def _no_quota(aws: FakeAws) -> None:
+    aws.answers["GetServiceQuota"] = {"Quota": {"Value": 0.0}}
+
+
+def _no_profile(aws: FakeAws) -> None:
+    aws.failures["GetInstanceProfile"] = ["NoSuchEntity"]
+
+
+def _open_group(aws: FakeAws) -> None:
+    rules = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    aws.answers["DescribeSecurityGroups"] = {"SecurityGroups": [{"IpPermissions": rules}]}
+
+
+def _no_subnets(aws: FakeAws) -> None:
+    aws.answers["DescribeSubnets"] = {"Subnets": []}
+
+
+@pytest.mark.parametrize(
+    ("breaks", "what", "word"),
+    [
+        (_no_credentials, "credentials", "does not accept these credentials"),
+        (_no_right, "permissions", "may not ec2:TerminateInstances"),
+        (_no_launch, f"{REGION} launch", "may not ec2:RunInstances"),
+        (_no_image, f"{REGION} image", "not there, or not shared"),
+        (_other_architecture, f"{REGION} image", "is for arm64"),
+        (_no_type, f"{REGION} types", f"{OTHER} is not offered in {REGION}a, {REGION}b"),
+        (_no_quota, f"{REGION} quotas", "ask for at least 2"),
+        (_no_profile, "instance profile", "create it"),
+        (_open_group, f"{REGION} security group", "lets in everyone"),
+        (_no_subnets, f"{REGION} subnets", "is not in this account"),
+    ],
+)
+def test_what_is_missing_is_named(aws: FakeAws, config: AwsConfig, breaks: Any, what: str, word: str) -> None:
+    breaks(aws)
+    named = missing(aws, config)
+    assert {one.what for one in named} == {what}
+    assert word in named[0].text
+    assert all("\n" not in one.text for one in named)
+
+
+def test_a_wrong_clock_is_named(aws: FakeAws, config: AwsConfig) -> None:
+    import time
+
+    made = {one.what: one for one in check(config, aws.session(), lambda: time.time() + 400)}
+    assert made["clock"].verdict == "missing"
+    assert "+4" in made["clock"].text
+
+
+def test_what_may_not_be_looked_at_is_unknown(aws: FakeAws, config: AwsConfig) -> None:
+    aws.failures["SimulatePrincipalPolicy"] = ["AccessDenied"]
+    aws.failures["DescribeSubnets"] = ["UnauthorizedOperation"]
+    made = {one.what: one for one in findings(aws, config)}
+    assert made["permissions"].verdict == "unknown"
+    assert made[f"{REGION} subnets"].verdict == "unknown"
+    assert "ec2:DescribeSubnets" in made[f"{REGION} subnets"].text
+
+
+def test_no_network_is_one_line(aws: FakeAws, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_config(tmp_path, endpoint_url="http://127.0.0.1:9")
+    assert main(["check", "--config", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert "cannot be reached" in said
+
+
+def test_the_command_line(
+    aws: FakeAws, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_config(tmp_path)
+    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: aws.session())
+    aws.set_price(0.06, 1_760_000_000.0)
+    assert main(["offers", "--config", str(path), "--gpu", "t4", "--max-price", "0.4"]) == 0
+    said = capsys.readouterr()
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert [row["offer_id"] for row in rows] == [f"aws/{REGION}{zone}/{OTHER}/spot" for zone in "ab"]
+    assert rows[0]["gpu"] == "T4"
+    assert said.err.startswith("note: no placement score: ")
+    assert main(["describe", "--config", str(path), "--deployment", "d"]) == 0
+    assert main(["describe", "--config", str(tmp_path / "none"), "--deployment", "d"]) == 1
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_quotas_of_families() -> None:
+    assert quota_code("m5.large", "spot") == quota_code("t3.micro", "spot") == "L-34B43A08"
+    assert quota_code("g4dn.xlarge", "spot") == "L-3819A6DF"
+    assert quota_code("p3.2xlarge", "on_demand") == "L-417A185B"
+    assert quota_code("inf2.xlarge", "spot") is None
+    assert quota_code("p5.48xlarge", "spot") is None
+
+
+def test_the_role_behind_a_session() -> None:
+    assert role_of("arn:aws:sts::123:assumed-role/ops/me") == "arn:aws:iam::123:role/ops"
+    assert role_of("arn:aws:iam::123:user/me") == "arn:aws:iam::123:user/me"
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"regoins": {}}, "regoins"),
+        ({"instance_types": {"m5.large": {"quota": 0}}}, "quota"),
+        ({"instance_types": {"x9.large": {"quota": 1}}}, "x9.large"),
+        ({"tags": {"aws:x": "1"}}, "reserved"),
+        ({"node": {"scheduler_url": "http://10.0.0.1:8443"}}, "scheduler_url"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line(
+    aws: FakeAws, tmp_path: Path, changes: dict[str, Any], word: str
+) -> None:
+    path = write_config(tmp_path, **changes)
+    with pytest.raises(AwsConfigError, match=word) as caught:
+        load_config(path).prices()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_example_configuration_is_one(tmp_path: Path) -> None:
+    config = load_config(Path(__file__).parents[4] / "configs" / "deploy" / "aws.yaml")
+    assert config.prices().usd_hour("us-east-1", "g4dn.xlarge") == 0.526
+    assert actions("node") == ()

@@ -1,0 +1,78 @@
+"""The policies allow every call that the code makes, and none that it does not make."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from deploy.providers.aws.candidates import candidates
+from deploy.providers.aws.catalogue import refreshed
+from deploy.providers.aws.check import check
+from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.aws.rights import POLICIES, actions
+from deploy.providers.base import ProviderError
+from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.contract import DEPLOYMENT, request
+
+# EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
+IMPLIED = {"ec2:CreateTags", "iam:PassRole"}
+SPOT = f"aws/{REGION}a/{TYPE}/spot"
+
+
+def _work(aws: FakeAws, tmp_path: Path) -> None:
+    """Everything that a scheduler does, on every path that calls EC2."""
+    provider = AwsProvider(make_config(tmp_path), aws.session())
+    provider.offers()
+    spot = provider.launch(request(SPOT))
+    provider.launch_any(request(SPOT), [SPOT, f"aws/{REGION}b/{OTHER}/spot"])
+    owned = provider.launch(request(f"aws/{REGION}a/{TYPE}/on_demand"))
+    aws.interrupt(spot.instance_id, time.time())
+    provider.describe(DEPLOYMENT)
+    provider.stop([owned.instance_id])
+    provider.resume([owned.instance_id])
+    provider.terminate([owned.instance_id, "i-00000000000000000"])
+    provider.close()
+
+
+def _operate(aws: FakeAws, tmp_path: Path) -> None:
+    """Everything that a person does with the commands."""
+    config = make_config(tmp_path, instance_profile="spotweave-node")
+    aws.answers["GetServiceQuota"] = {"Quota": {"Value": 32.0}}
+    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [], "IsTruncated": False}
+    aws.answers["GetSpotPlacementScores"] = {"SpotPlacementScores": []}
+    aws.answers["GetProducts"] = {"PriceList": []}
+    list(check(config, aws.session()))
+    provider = AwsProvider(config, aws.session())
+    candidates(provider, time.time())
+    clients = provider.clients
+    with pytest.raises((ValueError, ProviderError)):
+        refreshed(
+            clients.get("pricing", REGION), clients.get("ec2", REGION), [REGION], [TYPE], date(2026, 1, 1)
+        )
+
+
+def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
+    _work(aws, tmp_path)
+    assert set(aws.calls) | IMPLIED == set(actions("scheduler"))
+
+
+def test_the_operator_may_check_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
+    _operate(aws, tmp_path)
+    assert set(aws.calls) - set(actions("scheduler")) == set(actions("operator"))
+
+
+def test_policies_are_narrow() -> None:
+    for name in ("scheduler", "operator", "node"):
+        content = json.loads((POLICIES / f"{name}.json").read_text())
+        assert content["Version"] == "2012-10-17"
+        for statement in content["Statement"]:
+            if statement["Effect"] == "Allow":
+                assert not any("*" in action for action in statement["Action"])
+    scheduler = json.loads((POLICIES / "scheduler.json").read_text())["Statement"]
+    for statement in scheduler:
+        if {"ec2:TerminateInstances", "iam:PassRole", "ec2:CreateTags"} & set(statement["Action"]):
+            assert statement["Condition"]
