@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    aws_reconcile,
     decisions,
     federated_rounds,
     inference,
@@ -45,6 +46,7 @@ BENCHMARKS = (
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),
     Benchmark("decisions", "decisions of the policy server", decisions.measure),
+    Benchmark("aws_reconcile", "AWS provider at 1,000 instances", aws_reconcile.measure),
     Benchmark("memory", "memory of a training run", memory.measure),
     Benchmark("initial_mapping", "initial mapping of federated learning", initial_mapping.measure),
     Benchmark("paper_schedule", "the paper's whole training schedule", paper_schedule.measure, long=True),
