@@ -54,7 +54,7 @@ class Runner(Protocol):
         """End this attempt and everything that it started, on nodes and elsewhere; then it is really gone."""
 
     def leave(self, assignment: Assignment) -> None:
-        """This task, whose attempt is stopped, takes no part in its job any more: the others go on without it."""
+        """This task, whose attempt is stopped, leaves its job for good: the others go on without it."""
 
     def forget(self, job_id: str) -> None:
         """The job is over: end what it still has (its server, its run), keep logs and results."""

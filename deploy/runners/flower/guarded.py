@@ -13,8 +13,6 @@ import logging
 import os
 from pathlib import Path
 
-from flwr.superlink import extensions
-from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -63,6 +61,10 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
 
 def main() -> None:
     """Run the SuperLink until it is told to stop."""
+    # Here: the scheduler reads names of this module, and this would double the time that it needs to start.
+    from flwr.superlink import extensions
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
     for name in ("uvicorn.access", "flwr"):
         logging.getLogger(name).addFilter(_worth_a_line)
     token = Path(os.environ[TOKEN_FILE_VARIABLE]).read_text()

@@ -12,6 +12,8 @@ from deploy.model.jobs import JobState
 from tests.deploy.chaos import ledger
 from tests.deploy.chaos.deployment import Deployment
 
+_ENDING_S = 10.0
+
 
 def check_jobs(deployment: Deployment, submitted: list[str]) -> None:
     """No job is lost, each has succeeded, once."""
@@ -31,6 +33,10 @@ def check_nothing_runs(deployment: Deployment) -> None:
     assert not deployment.store.instances.live()
     reports = deployment.provider.describe(deployment.deployment_id)
     assert {report.state for report in reports} == {InstanceState.TERMINATED}
+    # What was killed may still be ending.
+    until = time.monotonic() + _ENDING_S
+    while deployment.leftovers() and time.monotonic() < until:
+        time.sleep(0.2)
     assert deployment.leftovers() == []
 
 

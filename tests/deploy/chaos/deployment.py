@@ -64,7 +64,8 @@ class Deployment:
         """Start it; does not wait."""
         self._killed = False
         self.starts += 1
-        call = [sys.executable, "-m", "tests.deploy.chaos.serve", self.trap, self.folder / "deployment.yaml"]
+        files = (str(self.trap), str(self.folder / "deployment.yaml"))
+        call = [sys.executable, "-m", "tests.deploy.chaos.serve", *files]
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
                 call, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

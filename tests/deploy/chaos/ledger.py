@@ -34,9 +34,9 @@ OFFERS: list[dict[str, Any]] = [
         "price_usd_hour": 0.0371,
         "quota": 8,
         "launch_s": 0.5,
+        "billing_minimum_s": 60,
     }
 ]
-_MINIMUM_S = 60
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def read(state: Path) -> list[Entry]:
         ended_s = record["ended_s"]
         # Microseconds: what epoch seconds resolve.
         ran_us = round(((ended_s or launched_s) - launched_s) * 1e6)
-        seconds = max(ceil(Fraction(max(ran_us, 0), 10**6)), offer.get("billing_minimum_s", _MINIMUM_S))
+        seconds = max(ceil(Fraction(max(ran_us, 0), 10**6)), offer["billing_minimum_s"])
         price = round(offer["price_usd_hour"] * 1e6)
         found.append(
             Entry(

@@ -67,13 +67,13 @@ def _set(trap: Path) -> None:
 
     Intents.add = adding  # type: ignore[method-assign]
     Intents.done = confirming  # type: ignore[method-assign]
-    Store.transaction = committing  # type: ignore[method-assign]
+    Store.transaction = committing  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":
     _set(Path(sys.argv[1]))
     # Many faults hit the same few jobs, as they would not elsewhere: do not wait minutes after each.
-    deploy.service.SchedulerSettings = functools.partial(  # type: ignore[misc,assignment]
+    deploy.service.SchedulerSettings = functools.partial(  # type: ignore[attr-defined,assignment]
         SchedulerSettings, back_off_s=0.5, back_off_most_s=4.0
     )
     sys.argv[1:] = ["serve", "--config", sys.argv[2], "--log-format", "console"]
