@@ -69,17 +69,21 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Lines of the console since the last call."""
-        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+        return [str(entry["message"]) for entry in self._log("browser")]
 
     def hosts_asked(self) -> set[str]:
         """Hosts (with ports) of all requests of the page since the last call."""
         found = set()
-        for entry in self.driver.get_log("performance"):
+        for entry in self._log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = urlsplit(message["params"]["request"]["url"])
                 if url.scheme in ("http", "https", "ws", "wss"):
                     found.add(url.netloc)
+        return found
+
+    def _log(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.driver.get_log(kind)  # type: ignore[no-untyped-call]
         return found
 
     def picture(self, path: Path, whole: bool = False) -> None:

@@ -117,7 +117,7 @@ def told(folder: Path, length_s: float = LENGTH_S) -> World:
         (60, batch("wordcount", 300, deadline_s=900.0), "ana"),
         (240, JobSpec(name="digits", work=Flower(app="app", rounds=20, clients=clients, epoch_s=120.0),
                       places=Places(markets=("spot",))), "ben"),
-        (300, batch("wrong-column", 200), "ben"),
+        (300, batch("wrong-column", 200, places=Places(markets=("owned",))), "ben"),
         (600, JobSpec(name="clicks", work=SparkStreaming(script="s.py", period_s=30.0, batch_deadline_s=45.0,
                                                         batches=80, standard_s=12.0)), "ana"),
         (900, batch("features", 1200, deadline_s=3300.0, places=Places(markets=("spot",))), "ana"),
@@ -139,9 +139,9 @@ def told(folder: Path, length_s: float = LENGTH_S) -> World:
 
 
 def warn(world: World) -> None:
-    """A provider says that it will end its oldest spot instance in two minutes."""
+    """A provider says that it will end an instance of the federated job in two minutes."""
     for machine in world.cloud.machines.values():
-        if machine.report.ended_s is None and "spot" in machine.report.offer_id:
+        if machine.report.ended_s is None and machine.report.tags["job_id"].startswith("digits"):
             machine.report = replace(machine.report, notice_s=world.clock.now() + 120.0)
             return
 
