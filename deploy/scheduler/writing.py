@@ -44,8 +44,8 @@ class Writing:
     def __init__(self, store: Store, mode: Mode) -> None:
         self._store = store
         self._mode = mode
-        self._waits: dict[TaskKey, str | None] = {}
-        """Tasks whose latest decision was "none for now", with the watched choice: that again is no news."""
+        self._waits: dict[TaskKey, set[tuple[str | None, bool]]] = {}
+        """Of tasks that wait or stay: what was said since they did (watched choice, overruled)."""
         self._hopeless: set[TaskKey] = set()
 
     def decision(
@@ -67,9 +67,10 @@ class Writing:
         beside = None if watched is None else watched.choice
         releases = decision.need.here is not None and not decision.need.running
         if chosen is None and not releases:
-            if key in self._waits and self._waits[key] == beside:
+            said = self._waits.setdefault(key, set())
+            if (beside, bool(overruled)) in said:
                 return None
-            self._waits[key] = beside
+            said.add((beside, bool(overruled)))
         else:
             self._waits.pop(key, None)
         record = self._store.decisions.add(
@@ -109,7 +110,7 @@ class Writing:
 
     def keep_only(self, keys: set[TaskKey]) -> None:
         """Forget all other tasks."""
-        self._waits = {key: beside for key, beside in self._waits.items() if key in keys}
+        self._waits = {key: said for key, said in self._waits.items() if key in keys}
         self._hopeless &= keys
 
 

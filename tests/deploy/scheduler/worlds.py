@@ -67,7 +67,12 @@ class World:
         """A new scheduler over the same store and cloud, as after a SIGKILL."""
         if self._opened is not None:
             self._opened.close()
-        self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
+        self._opened = Store.open(self.url, self.clock.now(), durable=False)
+        self.anew(self._opened)
+
+    def anew(self, store: Store) -> None:
+        """A new scheduler, which remembers nothing."""
+        self.store = store
         self.provider = SimulatedProvider(self.cloud)
         self.runner = self.runs()
         self.registry = CollectorRegistry()

@@ -1,0 +1,255 @@
+"""Moves of running tasks; money by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from agents.policy import Policy
+from deploy.model.instances import Offer
+from deploy.model.jobs import JobState, TaskKey
+from deploy.providers.simulated import SimulatedOffer
+from deploy.scheduler.appraising import Appraising
+from deploy.scheduler.choosing import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.moving import Move, MoveRules, Standing, appraise, mean_usd_hour
+from deploy.scheduler.needs import Need
+from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.view import View
+from deploy.store.store import Store
+from envs.simulation.snapshot import ClusterField, Observation
+from tests.deploy.scheduler.cases import need, offer
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+
+DEAR = offer("dear", "on_demand", price_usd_hour=1.0, on_demand_usd_hour=1.0)
+HALF_DONE = need(standard_s=3600.0, progress=0.5, restart_s=20.0, running=True, here="dear", left_here_s=1800)
+START = 1_000_000.0
+
+
+def moved(price: float, standing: Standing | None = None, task: Need = HALF_DONE, **facts: float) -> Move:
+    there = offer("fair", "on_demand", price_usd_hour=price, on_demand_usd_hour=1.0, **facts)
+    offers: list[Offer] = [DEAR, there]
+    view = View(offers, Counter(), Counter(), Occupancy(), {})
+    return appraise(task, standing or Standing(DEAR), there, Appraising(), view, MoveRules())
+
+
+def test_a_lower_price_for_half_an_hour_is_worth_a_launch() -> None:
+    """Here 1800 s at 1 USD/h, there 80 s of start and 1800 s at 0.5; an hour of delay counts 0.1."""
+    move = moved(0.5)
+    here, there = 1.1 * 1800 / 3600, 0.6 * 1880 / 3600
+    start, overlap = 0.5 * 80 / 3600, 1.0 * 60 / 3600
+    assert move.gain_usd == pytest.approx(here - there + start, abs=1e-5)
+    assert move.cost_usd == pytest.approx(start + overlap, abs=1e-5)
+    assert move.worth
+
+
+def test_work_that_was_not_saved_is_paid_again_at_the_new_price() -> None:
+    quarter, half = (moved(0.5, Standing(DEAR, unsaved=share)) for share in (0.25, 0.5))
+    assert quarter.cost_usd == pytest.approx(0.5 * 80 / 3600 + 60 / 3600 + 0.5 * 900 / 3600, abs=1e-5)
+    assert quarter.worth  # 0.248 against 1.2 x 0.153
+    assert not half.worth  # 0.248 against 1.2 x 0.278
+
+
+def test_what_is_left_of_the_billing_minimum_is_paid_for_nothing() -> None:
+    assert moved(0.5, Standing(DEAR, minimum_left_s=30)).cost_usd == moved(0.5).cost_usd
+    longer = moved(0.5, Standing(DEAR, minimum_left_s=240)).cost_usd
+    assert longer - moved(0.5).cost_usd == pytest.approx(180 / 3600, abs=1e-9)
+    # Of a new minimum of 3600 s start and work use 1880.
+    short = moved(0.5, billing_minimum_s=3600.0).cost_usd
+    assert short - moved(0.5).cost_usd == pytest.approx(0.5 * 1720 / 3600, abs=1e-9)
+
+
+def test_a_price_below_the_cost_of_the_switch_is_not_followed_without_a_hint() -> None:
+    """At 0.92 the move gains 0.0378 USD, the switch costs 0.0371: within the margin of a fifth."""
+    assert moved(0.92).gain_usd > moved(0.92).cost_usd
+    assert not moved(0.92).worth
+    assert moved(0.92, Standing(DEAR, hinted=True)).worth
+
+
+def test_several_instances_cost_several_times_as_much() -> None:
+    three = moved(
+        0.5, task=replace(HALF_DONE, resources=HALF_DONE.resources.model_copy(update={"instances": 3}))
+    )
+    assert three.cost_usd == pytest.approx(3 * moved(0.5).cost_usd)
+
+
+def test_a_mean_price_weighs_each_price_by_its_time(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path / 'store.db'}", 0.0, durable=False) as store:
+        quoted = offer("spot", price_usd_hour=0.5)
+        with store.transaction():
+            for price, moment in ((0.2, 0.0), (0.6, 3000.0), (0.4, 6000.0)):
+                store.prices.record([replace(quoted, price_usd_hour=price)], moment)
+        assert mean_usd_hour(quoted, store.prices, 8000.0, 20_000.0) == pytest.approx(3200 / 8000)
+        assert mean_usd_hour(quoted, store.prices, 8000.0, 4000.0) == pytest.approx(0.5)
+        assert mean_usd_hour(offer("unseen", price_usd_hour=0.7), store.prices, 8000.0, 4000.0) == 0.7
+
+
+class Restless(Policy):
+    """Always the cheapest offer of now, wherever the task runs."""
+
+    name = "restless"
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        price = observations["clusters"][..., ClusterField.PRICE_USD_HOUR]
+        n_offers = price.shape[1]
+        valid = observations["action_mask"].reshape(len(price), -1, n_offers + 1)
+        row = valid.any(2).argmax(1)
+        mine = valid[np.arange(len(price)), row]
+        here = observations["pairs"][np.arange(len(price)), row, :, 6] > 0
+        cost = np.where((mine[:, :n_offers] > 0) | here, price, np.inf)
+        best = cost.argmin(1)
+        stay = here[np.arange(len(price)), best] | ~np.isfinite(cost.min(1))
+        return np.asarray(row * (n_offers + 1) + np.where(stay, n_offers, best), np.int64)
+
+
+class RestlessWorld(World):
+    def decides(self) -> Policies:
+        return replace(super().decides(), market=Decider(Restless()))
+
+
+def swinging(swing: bool, settings: SchedulerSettings, folder: Path) -> RestlessWorld:
+    """Two spot offers whose prices swap every half hour, or one of which falls for good after two hours."""
+
+    def first(now_s: float) -> float:
+        return 0.3 if not swing or int((now_s - START) // 1800) % 2 == 0 else 0.5
+
+    def second(now_s: float) -> float:
+        if swing:
+            return 0.8 - first(now_s)
+        return 0.1 if now_s - START >= 7200 else 0.5
+
+    offers = [
+        SimulatedOffer(offer(name, provider="simulated", launch_s=60.0), price_usd_hour=price)
+        for name, price in (("a", first), ("b", second))
+    ]
+    return RestlessWorld(folder, offers, settings=settings)
+
+
+SLOW = SchedulerSettings(period_s=300.0, ask_again_s=300.0, reconsider_s=600.0)
+
+
+def test_nobody_runs_after_prices_that_swing_for_a_day(tmp_path: Path) -> None:
+    world = swinging(True, SLOW, tmp_path)
+    job = world.submit(batch(work_s=86_400.0))
+    world.until_all_end(100_000.0)
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.events("task.moved") == []
+    # Asked every ten minutes all day: that it stays, by choice and for the cost, is written down once each.
+    by_cost, by_choice, placed = sorted(
+        world.store.decisions.latest(100, job_id=job),
+        key=lambda one: (
+            one.chosen is not None,
+            not any("it stays" in item.reason for item in one.candidates),
+        ),
+    )
+    assert (by_cost.chosen, by_choice.chosen, placed.chosen) == (None, None, "a")
+    assert "moving gains" in next(one.reason for one in by_cost.candidates if one.offer_id == "b")
+    world.check_nothing_is_left()
+
+
+def test_without_a_memory_of_prices_it_would_run_after_them(tmp_path: Path) -> None:
+    world = swinging(True, replace(SLOW, moves=MoveRules(memory_s=1.0)), tmp_path)
+    world.submit(batch(work_s=86_400.0))
+    world.until_all_end(120_000.0)
+    assert len(world.events("task.moved")) > 20
+
+
+def test_a_price_that_falls_for_good_is_followed_once(tmp_path: Path) -> None:
+    world = swinging(False, SLOW, tmp_path)
+    job = world.submit(batch(work_s=21_600.0))
+    world.until_all_end(100_000.0)
+    (event,) = world.events("task.moved")
+    assert (event.data["from"], event.data["to"]) == ("a", "b")
+    assert event.data["gain_usd"] > 1.2 * event.data["cost_usd"] > 0
+    assert event.decision_id is not None
+    assert world.store.decisions.get(event.decision_id).chosen == "b"
+    assert world.cloud.completions == {TaskKey(job, "main"): 1}
+    assert world.metric("moves_total") == 1
+    world.check_nothing_is_left()
+
+
+def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> None:
+    """Spot capacity comes after 400 s; its launch takes 30 s, in which the work goes on."""
+    world = RestlessWorld(
+        tmp_path,
+        cheap_and_sure(available=lambda now_s: now_s - START >= 400),
+        settings=SchedulerSettings(period_s=10.0, ask_again_s=10.0, reconsider_s=100.0),
+    )
+    job = world.submit(batch(work_s=7200.0))
+    world.go(600)
+    old, new = (machine.report for machine in world.cloud.machines.values())
+    assert (old.offer_id, new.offer_id) == ("sure", "spot")
+    assert old.ended_s is not None
+    assert 30 <= old.ended_s - new.launched_s <= 60
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.events("task.lost") == []
+    world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_move_to_what_is_not_to_be_had_leaves_the_task_where_it_is(tmp_path: Path, restarts: bool) -> None:
+    offers = cheap_and_sure(available=lambda now_s: now_s - START >= 400)
+    # It is shown, and every launch there is refused for want of room.
+    offers[0].offer = replace(offers[0].offer, quota=4)
+    world = RestlessWorld(
+        tmp_path, offers, settings=SchedulerSettings(period_s=10.0, ask_again_s=10.0, reconsider_s=100.0)
+    )
+    launch = world.provider.launch
+
+    def refuse(request: object) -> object:
+        from deploy.providers.base import CapacityError
+
+        if request.offer_id == "spot":  # type: ignore[attr-defined]
+            raise CapacityError("no room")
+        return launch(request)  # type: ignore[arg-type]
+
+    job = world.submit(batch(work_s=1200.0))
+    for _ in range(200):
+        world.provider.launch = refuse  # type: ignore[method-assign, assignment]
+        world.go(10)
+        if restarts and world.store.intents.pending():
+            world.restart()
+            launch = world.provider.launch
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.events("task.stayed")
+    assert world.events("task.moved") == []
+    assert [machine.report.offer_id for machine in world.cloud.machines.values()] == ["sure"]
+    world.check_nothing_is_left()
+
+
+def test_what_a_notice_dooms_is_replaced_while_it_still_works(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=2000.0))
+    world.go(300)
+    (machine,) = world.cloud.machines.values()
+    machine.report = replace(machine.report, notice_s=world.clock.now() + 120)
+    world.go(120)
+    world.cloud.kill(machine.report.instance_id, by_provider=True)
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.events("task.lost") == []
+    assert len(world.events("task.moved")) == 1
+    assert [one.report.offer_id for one in world.cloud.machines.values()] == ["spot", "spot"]
+    world.check_nothing_is_left()
+
+
+def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None:
+    world = RestlessWorld(tmp_path, cheap_and_sure(available=lambda now_s: now_s - START >= 200))
+    job = world.submit(batch(work_s=40_000.0))
+    world.go(400)
+    assert world.events("task.moved") == []
+    (machine,) = world.cloud.machines.values()
+    machine.report = replace(machine.report, rebalance=True)
+    world.go(100)
+    assert [event.data["to"] for event in world.events("task.moved")] == ["spot"]
+    with world.store.transaction():
+        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "enough")
+    world.go(100)
+    world.check_nothing_is_left()

@@ -1,0 +1,147 @@
+"""Federated trainings in virtual time: synchronous rounds, as the Flower runner tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deploy.model.instances import InstanceState
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, TaskKey
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.providers.simulated import SimulatedCloud, SimulatedRunner
+
+
+@dataclass
+class Training:
+    """One application as it really is.
+
+    Attributes:
+        epochs_s: by task, at speed 1.
+        rounds: in all.
+        done: rounds that are finished.
+        began_s: when the present one did.
+        present_s: since when each client that is there is; by task.
+        delivered_s: when each client of the present round did.
+        ended_s: when the last round did.
+    """
+
+    epochs_s: dict[str, float]
+    rounds: int
+    done: int = 0
+    began_s: float = 0.0
+    present_s: dict[str, float] = field(default_factory=dict)
+    delivered_s: dict[str, float] = field(default_factory=dict)
+    ended_s: float | None = None
+    attempts: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def settle(self, now_s: float) -> None:
+        """Everything up to now."""
+        while self.ended_s is None:
+            for name, since_s in self.present_s.items():
+                end_s = max(self.began_s, since_s) + self.epochs_s[name]
+                if name not in self.delivered_s and end_s <= now_s:
+                    self.delivered_s[name] = end_s
+            if set(self.epochs_s) - set(self.delivered_s):
+                return
+            self.done += 1
+            self.began_s = max(self.delivered_s.values())
+            self.delivered_s.clear()
+            if self.done == self.rounds:
+                self.ended_s = self.began_s
+
+    def left_s(self, name: str, now_s: float) -> float:
+        """Until all others have delivered."""
+        left = [0.0]
+        for other, epoch_s in self.epochs_s.items():
+            if other != name and other not in self.delivered_s:
+                spent_s = now_s - max(self.began_s, self.present_s[other]) if other in self.present_s else 0.0
+                left.append(epoch_s - spent_s)
+        return max(left)
+
+
+class RoundsRunner(SimulatedRunner):
+    """Runs federated trainings with rounds; other jobs as its base does."""
+
+    trainings: dict[str, Training]
+    epochs_s: dict[str, float]
+
+    def __init__(
+        self, cloud: SimulatedCloud, epochs_s: dict[str, float], trainings: dict[str, Training]
+    ) -> None:
+        super().__init__(cloud)
+        self.epochs_s, self.trainings = epochs_s, trainings
+
+    def ensure(self, assignment: Assignment) -> None:
+        work = assignment.spec.work
+        assert isinstance(work, Flower)
+        epochs_s = {f"client-{one.name}": self.epochs_s[one.name] for one in work.clients}
+        training = self.trainings.setdefault(assignment.key.job_id, Training(epochs_s, work.rounds))
+        now_s = self.cloud.clock.now()
+        training.settle(now_s)
+        name = assignment.key.task
+        if training.attempts.get(name) != assignment.attempt and name in training.epochs_s:
+            training.attempts[name] = assignment.attempt
+            training.present_s[name] = now_s
+            training.tokens[name] = assignment.nodes[0].instance_id
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        self.cloud.settle()
+        return [self._tell(assignment) for assignment in assignments]
+
+    def _tell(self, assignment: Assignment) -> TaskReport:
+        key, now_s = assignment.key, self.cloud.clock.now()
+        training = self.trainings.get(key.job_id)
+        if training is None:
+            return TaskReport(key, assignment.attempt, Phase.LOST, message="it was never started")
+        training.settle(now_s)
+        delivered = key.task in training.delivered_s
+        if training.ended_s is not None:
+            phase = Phase.SUCCEEDED
+        elif not assignment.nodes:
+            phase = Phase.WAITING if delivered else Phase.STARTING
+        elif not self._lives(assignment):
+            phase = Phase.LOST
+            training.present_s.pop(key.task, None)
+        else:
+            phase = Phase.WAITING if delivered else Phase.RUNNING
+        return TaskReport(
+            key,
+            assignment.attempt,
+            phase,
+            executions_done=training.done,
+            last_execution_s=training.epochs_s[key.task] if training.done else None,
+            round_left_s=training.left_s(key.task, now_s),
+        )
+
+    def _lives(self, assignment: Assignment) -> bool:
+        ours = assignment.nodes[0].instance_id
+        return any(
+            machine.report.client_token.endswith(ours) and machine.report.state is InstanceState.RUNNING
+            for machine in self.cloud.machines.values()
+        )
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """Nothing is kept of an epoch."""
+
+    def stop(self, assignment: Assignment) -> None:
+        training = self.trainings.get(assignment.key.job_id)
+        if training is not None and training.attempts.get(assignment.key.task) == assignment.attempt:
+            training.settle(self.cloud.clock.now())
+            training.present_s.pop(assignment.key.task, None)
+
+    def leave(self, assignment: Assignment) -> None:
+        training = self.trainings.get(assignment.key.job_id)
+        if training is not None:
+            training.epochs_s.pop(assignment.key.task, None)
+            training.present_s.pop(assignment.key.task, None)
+            training.delivered_s.pop(assignment.key.task, None)
+
+
+def federated(rounds: int, *clients: FlowerClient, **changes: object) -> JobSpec:
+    work = Flower(app="app", rounds=rounds, clients=clients, **changes)  # type: ignore[arg-type]
+    return JobSpec(name="fl", work=work)
+
+
+def key_of(job_id: str, client: str) -> TaskKey:
+    return TaskKey(job_id, f"client-{client}")
