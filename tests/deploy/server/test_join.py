@@ -13,6 +13,7 @@ from deploy.server.routes import join
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, Api, HandClock, one_line_error
+from tests.deploy.store.cases import a_job
 
 NODE_TOKEN = "n" * 43
 
@@ -25,6 +26,7 @@ def clock() -> HandClock:
 @pytest.fixture
 def api(store: Store, clock: HandClock) -> Api:
     with store.transaction():
+        store.jobs.add(a_job("job"))
         store.instances.request(
             "i-1",
             offer("spot"),
