@@ -125,8 +125,9 @@ class FlowerClient(_Part):
     name: Name
     config: dict[str, str] = Field(default_factory=dict)
     region: str | None = None
-    """Where its data are."""
+    """Where its data are: it trains there or nowhere. None: anywhere."""
     budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    """What its instances may cost together; a hard limit. It leaves the training before it is passed."""
 
 
 class Flower(_Part):
@@ -179,6 +180,18 @@ class JobSpec(_Part):
         for key in self.env:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
                 raise ValueError(f"env has the name {key!r}: expected letters, digits and underscores")
+        return self
+
+    @model_validator(mode="after")
+    def _regions(self) -> JobSpec:
+        clients = self.work.clients if isinstance(self.work, Flower) else ()
+        allowed = self.places.regions
+        for client in clients:
+            if allowed is not None and client.region is not None and client.region not in allowed:
+                raise ValueError(
+                    f"the data of client {client.name!r} are in {client.region}, where places.regions does not "
+                    "let the job run: add that region"
+                )
         return self
 
     @property

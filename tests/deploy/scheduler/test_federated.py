@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.billing import usd
-from deploy.model.jobs import FlowerClient, JobState
+from deploy.model.jobs import FlowerClient, JobSpec, JobState, Places
 from deploy.model.tasks import Phase
 from deploy.providers.simulated import SimulatedOffer
 from tests.deploy.scheduler.cases import offer
@@ -126,3 +126,9 @@ def test_a_client_trains_where_its_data_are(tmp_path: Path, region: str | None, 
     world.submit(federated(2, A.model_copy(update={"region": region}), epoch_s=100.0))
     world.until_all_end()
     assert {machine.report.offer_id for machine in world.cloud.machines.values()} == {goes_to}
+
+
+def test_data_where_the_job_may_not_run_are_a_mistake() -> None:
+    work = federated(1, A.model_copy(update={"region": "far"})).work
+    with pytest.raises(ValueError, match="add that region"):
+        JobSpec(name="fl", work=work, places=Places(regions=("near",)))
