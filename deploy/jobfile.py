@@ -88,7 +88,6 @@ def _read(path: Path, root: Path, found: dict[str, bytes]) -> None:
             raise JobFileError(
                 f"the files of the job have more than {MAX_BYTES >> 20} MiB: let it read its data elsewhere"
             )
-        # A path such as a/../b.py is a name only people need.
-        found[(path.parent.resolve() / path.name).relative_to(root).as_posix()] = path.read_bytes()
+        found[path.relative_to(root).as_posix()] = path.read_bytes()
     except OSError as error:
         raise JobFileError(f"cannot read {path}: {error.strerror}") from error

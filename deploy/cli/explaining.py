@@ -98,8 +98,8 @@ def _decision(on: Console, decision: Mapping[str, Any]) -> None:
     headings = ("", "CANDIDATE", "USD/H>", *(f"{_heading(name)}>" for name in names), "REASON*")
     on.print(table(headings, rows, wrap=on.width < _WIDE, indent=2))
     if names:
-        better = "less" if names == [EXPECTED] else "more"
-        on.print(f"  of each value of the policy, {better} is better", markup=False, style="dim")
+        rule = "a rule has no values; beside it what each would be expected to cost"
+        on.print("  " + (rule if names == [EXPECTED] else "of each value, more is better"), style="dim")
 
 
 def _heading(name: str) -> str:

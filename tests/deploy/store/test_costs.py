@@ -90,7 +90,7 @@ def test_what_was_never_launched_costs_nothing(store: Store) -> None:
     assert store.costs.audit() == []
 
 
-def test_costs_are_listed_by_job_zone_market_and_day(store: Store) -> None:
+def test_costs_are_listed_by_job_offer_zone_market_and_day(store: Store) -> None:
     add_job(store, "j1")
     add_job(store, "j2")
     request(store, "i1", SPOT, "j1")
@@ -107,6 +107,7 @@ def test_costs_are_listed_by_job_zone_market_and_day(store: Store) -> None:
     }
     assert usd == {
         Grouping.JOB: {"j1": 0.002, "j2": 0.036667},
+        Grouping.OFFER: {ON_DEMAND.offer_id: 0.026667, SPOT.offer_id: 0.012},
         Grouping.ZONE: {"aws/us-east-1": 0.026667, "aws/us-east-1/us-east-1a": 0.012},
         Grouping.MARKET: {"on_demand": 0.026667, "spot": 0.012},
         Grouping.DAY: {"2026-02-28": 0.001, "2026-03-01": 0.037667},
