@@ -189,8 +189,8 @@ class JobSpec(_Part):
         for client in clients:
             if allowed is not None and client.region is not None and client.region not in allowed:
                 raise ValueError(
-                    f"the data of client {client.name!r} are in {client.region}, where places.regions does not "
-                    "let the job run: add that region"
+                    f"the data of client {client.name!r} are in {client.region}, where places.regions lets "
+                    "nothing run: add that region"
                 )
         return self
 
