@@ -1,8 +1,26 @@
-"""What really runs of an instance: nothing, or a group of processes."""
+"""What really runs of an instance: nothing, or a group of processes with a loopback address of its own."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import deploy
+from deploy.emulator.config import EmulatorConfig, EmulatorConfigError
 from deploy.emulator.records import Instance
+from deploy.node import procfs
+from deploy.node.config import write_private
+from deploy.node.processes import NODE_VARIABLE
+from deploy.providers.local.records import STATE_VARIABLE, StateError, StateFolder
+
+HARDWARE_FILE = "hardware.json"
+FATE_FILE = "fate.json"
+USER_DATA_FILE = "user-data"
 
 
 class NoMachines:
@@ -30,5 +48,114 @@ class NoMachines:
         """Nothing runs."""
 
 
-class Processes(NoMachines):
-    def __init__(self, config) -> None: ...
+class Processes:
+    """One process group for each running instance; what an emulator that was killed left behind is ended first.
+
+    Raises (when made):
+        EmulatorConfigError: if the state folder cannot be used.
+    """
+
+    def __init__(self, config: EmulatorConfig) -> None:
+        self._state = StateFolder(config.state_folder)
+        try:
+            self._state.create()
+        except StateError as error:
+            raise EmulatorConfigError(str(error)) from error
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._sweep()
+        # The instances of an emulator end with it, and so do their disks.
+        for folder in (self._state.path / "instances").iterdir():
+            shutil.rmtree(folder)
+
+    def start(self, instance: Instance) -> None:
+        """Boot it."""
+        folder = self._state.folder(instance.instance_id)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        hardware = {
+            "instance_id": instance.instance_id,
+            "address": instance.address,
+            "owner_pid": os.getpid(),
+            "owner_ticks": _own_ticks(),
+            "action": instance.behaviour,
+            "metadata": {
+                "local-ipv4": instance.address,
+                "ami-id": instance.image_id,
+                "instance-type": instance.pool.instance_type,
+                "instance-life-cycle": "spot" if instance.spot else "on-demand",
+                "placement/availability-zone": instance.pool.zone,
+                "placement/region": instance.region,
+            },
+        }
+        write_private(folder / HARDWARE_FILE, json.dumps(hardware))
+        write_private(folder / USER_DATA_FILE, instance.user_data)
+        self.fate(instance)
+        # The emulator's own environment may hold secrets: an instance gets none of it.
+        env = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+        env |= {
+            "HOME": str(folder / "root"),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(Path(deploy.__file__).resolve().parents[1]),
+            NODE_VARIABLE: instance.instance_id,
+            STATE_VARIABLE: str(self._state.path),
+        }
+        log = os.open(folder / "console.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._children[instance.instance_id] = subprocess.Popen(
+                [sys.executable, "-m", "deploy.emulator.machine", str(folder)],
+                env=env,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    def fate(self, instance: Instance) -> None:
+        """Tell its metadata service."""
+        folder = self._state.folder(instance.instance_id)
+        if folder.exists():
+            write_private(folder / FATE_FILE, instance.fate.model_dump_json())
+
+    def stop(self, instance: Instance) -> None:
+        """Power off; its disk stays until the emulator ends."""
+        self._end(instance.instance_id)
+
+    def address(self, taken: set[str]) -> str:
+        """A loopback address that nobody has: all of 127/8 is this machine."""
+        draw = random.SystemRandom().randrange
+        while (address := f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}") in taken:
+            pass
+        return address
+
+    def close(self) -> None:
+        """End everything."""
+        for name in list(self._children):
+            self._end(name)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        for name in self._state.processes(list(procfs.scan())):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        """SIGKILL everything of an instance, first whatever could start more."""
+
+        def members(seen: list[procfs.Process]) -> list[procfs.Process]:
+            child = self._children.get(name)
+            below = procfs.descendants({child.pid}, seen) | {child.pid} if child is not None else set()
+            tagged = {one.pid for one in self._state.processes(seen).get(name, [])}
+            return [one for one in seen if one.alive and one.pid in below | tagged]
+
+        if not procfs.kill_all(members):
+            raise RuntimeError(f"instance {name}: some of its processes cannot be killed")
+        child = self._children.pop(name, None)
+        if child is not None:
+            child.wait()
+
+
+def _own_ticks() -> int:
+    own = procfs.read(os.getpid())
+    assert own is not None
+    return own.start_ticks
