@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,7 +21,7 @@ from deploy.security.roles import Role
 from deploy.server.run import Service as Listening
 from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.store import Store
-from tests.deploy.cli.commands import eventually, refusal, spotweave
+from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, Service
 
@@ -381,3 +384,16 @@ def test_waiting_outlives_a_service_that_is_away(
     with Listening(service.app, "127.0.0.1", first.port), client:
         waiting.join(60)
     assert [job["state"] for job in ended] == ["succeeded"]
+
+
+def test_whoever_has_read_enough_ends_a_command_quietly(service: Service, url: str, store: Store) -> None:
+    with store.transaction():
+        for _ in range(1000):
+            store.events.add("test.event", NOW, {"text": "x" * 200})
+    command = (
+        f"{sys.executable} -m training.cli events --limit 1000 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
+    )
+    env = {**os.environ, "SPOTWEAVE_SERVER": url, "SPOTWEAVE_TOKEN": service.tokens[Role.VIEWER]}
+    ended = subprocess.run(["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["kind"] == "test.event"
