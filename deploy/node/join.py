@@ -55,7 +55,7 @@ class JoinConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scheduler_url: Annotated[str, Field(pattern=r"^(https://|http://(127\.|localhost))")]
+    scheduler_url: Annotated[str, Field(pattern=r"^(https:/{2}|http:/{2}(127\.|localhost))")]
     ca_pem: str | None = None
     client_token: Annotated[str, Field(min_length=1, max_length=200)]
     join_token: Annotated[str, Field(min_length=16, max_length=200, repr=False)]

@@ -75,7 +75,7 @@ class NodeConfig(_Part):
     """
 
     scheduler_url: Annotated[
-        str, Field(pattern=r"^(https://[^/\s]+|http://(127\.[0-9.]+|localhost)(:\d+)?)$")
+        str, Field(pattern=r"^(https:/{2}[^/\s]+|http:/{2}(127\.[0-9.]+|localhost)(:\d+)?)$")
     ]
     ca_file: Path | None = None
     python: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/opt/spotweave/bin/python"
