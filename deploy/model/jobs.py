@@ -106,8 +106,8 @@ class Profile(_Part):
     reference_speed: Annotated[FiniteFloat, Field(gt=0)] = 1.0
     """Speed of the instance type that standard times refer to."""
     sensitivity: Annotated[FiniteFloat, Field(gt=0, le=100)] | None = None
-    """How far speed matters (Liu 2022, section 5.3): a type that is faster or slower than the reference by more
-    than a seventh of this counts as that fast or slow only. None: all of it matters."""
+    """How far speed matters (Liu 2022, section 5.3): a type that is faster or slower than the reference by
+    more than a seventh of this counts as that fast or slow only. None: all of it matters."""
     data_region: str | None = None
     """Where the input lies; None: everywhere."""
     data_gb: Annotated[FiniteFloat, Field(ge=0)] = 0.0

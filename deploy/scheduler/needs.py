@@ -25,7 +25,7 @@ _CATEGORIES = {
 REFERENCE_HETERO = 70.0
 """`HETERO_FACTOR` of speed 1: the released policies were trained with this one for a V100."""
 ZETA = 10.0
-"""A sensitivity of 1 lets speeds count that are within so much of a task's reference (Liu 2022, section 5.3)."""
+"""A sensitivity of 1 lets speeds count within so much of a task's reference (Liu 2022, section 5.3)."""
 
 
 def hetero_of(speed: float) -> float:
@@ -130,7 +130,7 @@ class Need:
         return _CATEGORIES[self.kind]
 
     def execution_s(self, speed: float) -> float:
-        """Seconds of one execution (of all the work of a task that has only one) at a speed, in whole ones."""
+        """Whole seconds of one execution (of all the work of a task that has only one) at a speed."""
         reference, effective = hetero_of(self.reference_speed), hetero_of(speed)
         if self.sensitivity is not None:
             width = ZETA * self.sensitivity
@@ -139,7 +139,7 @@ class Need:
         return math.ceil(round(self.standard_s * reference / effective, 6))
 
     def left_s(self, speed: float) -> float:
-        """Expected seconds to the end of its work (streaming: of its next batch) from the start at a speed."""
+        """Expected seconds of work left (streaming: of its next batch) at a speed, once it has started."""
         done = self.execution_saved if self.kind == "streaming" else self.progress
         work_s = max(1, math.ceil((1.0 - done) * self.execution_s(speed)))
         if self.kind == "streaming" or self.checkpoint_s <= 0:

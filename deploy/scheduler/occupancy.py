@@ -17,7 +17,7 @@ MEAN_STEPS = 100
 
 
 class Occupancy:
-    """Samples of used instances by offer, the latest `HISTORY_STEPS` of each, at whole multiples of `SAMPLE_S`."""
+    """The latest `HISTORY_STEPS` samples of used instances by offer, at whole multiples of `SAMPLE_S`."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[int]] = {}

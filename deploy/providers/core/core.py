@@ -1,9 +1,9 @@
 """One episode of the simulated market, driven from outside: what was asked of it happens, and time goes on.
 
-The core is the one that `spotweave/MultiCloud-v0` steps. There it stops at each decision and is told one action;
-here it stops wherever something can be seen (a job arrived, is due, started, ended, was interrupted or is late,
-or the price of something rented changed), and a scheduler asks for what it wants. A job that is due and is given
-nothing was told "none for now".
+The core is the one that `spotweave/MultiCloud-v0` steps. There it stops at each decision and is told one
+action; here it stops wherever something can be seen (a job arrived, is due, started, ended, was interrupted or
+is late, or the price of something rented changed), and a scheduler asks for what it wants. A job that is due
+and is given nothing was told "none for now".
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class SimulationCore:
     """An episode of a market world.
 
     Args:
-        world: one lane, without moves of running jobs, hibernation and federated applications: the live side's
-            own ways of these are its own.
+        world: one lane, without moves of running jobs, hibernation and federated applications, of which the
+            live side has ways of its own.
         key: of the episode.
 
     Attributes:
@@ -72,8 +72,8 @@ class SimulationCore:
         market = world.config.market
         if world.n_lanes != 1 or world.spec.federated or market.hibernate or market.reconsider_interval_s:
             raise ValueError(
-                "the core needs a world of one lane with market.reconsider_interval_s=0, market.hibernate=false "
-                "and workload.federated=false"
+                "the core needs a world of one lane with market.reconsider_interval_s=0, "
+                "market.hibernate=false and workload.federated=false"
             )
         self.world = world
         world.reset([key])
@@ -131,7 +131,9 @@ class SimulationCore:
         quota, queues = self.offers.fixed[offer, [at.QUOTA, at.QUEUES]]
         taken = 0 if queues else self.lanes.offer[_LANE, offer, at.USED]
         if taken + self.job[job, at.EXECUTORS] > quota:
-            raise QuotaError(f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit")
+            raise QuotaError(
+                f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit"
+            )
         self._decide(job, offer)
         self._asked = True
         stay = Stay(job, offer, self.now)

@@ -111,7 +111,9 @@ class CoreProvider:
         """Nothing is to be done for instances that have ended. Raises RefusedError for others."""
         for token, stay in self._tokens.items():
             if token in instance_ids and stay.ended_s is None:
-                raise RefusedError(f"{token} runs, and the core knows no way to end it: jobs end by themselves")
+                raise RefusedError(
+                    f"{token} runs, and the core knows no way to end it: jobs end by themselves"
+                )
 
     def close(self) -> None:
         """Nothing is held."""
@@ -160,7 +162,11 @@ class CoreRunner:
 
     def _report(self, assignment: Assignment, stay: Stay) -> TaskReport:
         core = self._core
-        facts, state, real = core.job[stay.job], core.lanes.job[_LANE, stay.job], core.lanes.job_real[_LANE, stay.job]
+        facts, state, real = (
+            core.job[stay.job],
+            core.lanes.job[_LANE, stay.job],
+            core.lanes.job_real[_LANE, stay.job],
+        )
         phase = Phase.RUNNING
         if stay.ended_s is not None:
             phase = Phase.LOST if stay.by_provider else Phase.SUCCEEDED
@@ -238,7 +244,11 @@ class Arrivals:
     def new(self) -> Iterator[tuple[str, JobSpec, float]]:
         """(job id, spec, epoch seconds of its arrival) of those that arrived since the last call."""
         for number in range(self._seen, self._core.arrived):
-            yield job_id_of(number), self._spec(number), float(ORIGIN_S + self._core.job[number, at.ARRIVAL_S])
+            yield (
+                job_id_of(number),
+                self._spec(number),
+                float(ORIGIN_S + self._core.job[number, at.ARRIVAL_S]),
+            )
         self._seen = self._core.arrived
 
     def _spec(self, number: int) -> JobSpec:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from agents.policy import Policy
+from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobState
+from deploy.model.jobs import JobState, SparkBatch, SparkStreaming
 from deploy.providers.core.core import ORIGIN_S, SimulationCore
 from deploy.providers.core.views import (
     Arrivals,
@@ -50,11 +51,13 @@ class Played:
         steps: all decisions, in order.
         observations: what the policy saw at each.
         metrics: of the episode.
+        ends_s: episode seconds at which each job ended, by arrival.
     """
 
-    steps: list[Step]
-    observations: list[Observation]
-    metrics: dict[str, float]
+    steps: list[Step] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    ends_s: list[int] = field(default_factory=list)
 
 
 def config_of(jobs: int) -> MarketWorldConfig:
@@ -72,7 +75,7 @@ def by_environment(policy: Policy, config: MarketWorldConfig, key: EpisodeKey) -
     names = world.spec.cluster_names
     observation, _ = env.reset(seed=key.seed, options={"split": key.split, "index": key.index})
     policy.begin(0, key.seed)
-    played = Played([], [], {})
+    played = Played()
     done = False
     while not done:
         action = policy.act(observation)
@@ -84,6 +87,7 @@ def by_environment(policy: Policy, config: MarketWorldConfig, key: EpisodeKey) -
         observation, _, terminated, truncated, info = env.step(action)
         done = terminated or truncated
     played.metrics = info["metrics"]
+    played.ends_s = world.lanes.job[0, :, at.FINISH_S].tolist()
     return played
 
 
@@ -93,7 +97,7 @@ class Recorder(Decider):
     def __init__(self, policy: Policy, clock: CoreClock, window: int, components: Sequence[str]) -> None:
         super().__init__(policy, window, components)
         self._clock = clock
-        self.played = Played([], [], {})
+        self.played = Played()
 
     def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
         """As the live one, and remember it."""
@@ -163,7 +167,43 @@ class Live:
             self.clock.sleep(self.scheduler.settings.period_s)
         played = self.recorder.played
         played.metrics = self.core.metrics()
+        played.ends_s = self.core.lanes.job[0, :, at.FINISH_S].tolist()
         return played
+
+    def books(self) -> dict[str, float]:
+        """What the store alone knows of the same metrics, from its jobs, tasks, instances and bills."""
+        jobs = self.store.jobs.latest(1_000_000)
+        tasks = [task for job in jobs for task in self.store.tasks.of_job(job.job_id)]
+        late = [
+            job
+            for job in jobs
+            if isinstance(job.spec.work, SparkBatch)
+            and job.spec.work.deadline_s is not None
+            and job.ended_s is not None
+            and job.ended_s > job.submitted_s + job.spec.work.deadline_s
+        ]
+        # The core bills no launch that failed; in the store it is an instance that ran until that was known.
+        charges = sum(
+            self.store.costs.of_instance(one.instance_id, self.clock.now()).cost
+            for job in jobs
+            for one in self.store.instances.of_job(job.job_id)
+            if one.ready_s is not None
+        )
+        return {
+            "succeeded": float(sum(job.state is JobState.SUCCEEDED for job in jobs)),
+            "miss_tc": float(len(late)),
+            "miss_batches": float(sum(task.misses for task in tasks if self._streams(task.key.job_id))),
+            "interruptions": float(sum(task.interruptions for task in tasks)),
+            "rented_usd": charges / CHARGES_PER_USD,
+        }
+
+    def _streams(self, job_id: str) -> bool:
+        return isinstance(self.store.jobs.get(job_id).spec.work, SparkStreaming)
+
+    def ends_in_store(self) -> list[int]:
+        """As `Played.ends_s`, from the store."""
+        jobs = sorted(self.store.jobs.latest(1_000_000), key=lambda job: job.job_id)
+        return [-1 if job.ended_s is None else int(job.ended_s) - ORIGIN_S for job in jobs]
 
 
 def by_live_loop(name: str, config: MarketWorldConfig, key: EpisodeKey, folder: Path) -> tuple[Played, Live]:

@@ -1,0 +1,80 @@
+"""The live loop over the simulation core decides as the environment does, and comes to the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.providers.base import CapacityError, QuotaError, RefusedError
+from deploy.providers.core.core import SimulationCore
+from envs.multicloud import build_market
+from envs.simulation.market import columns as at
+from envs.simulation.world import EpisodeKey
+from tests.deploy.parity.comparing import compare
+from tests.deploy.parity.playing import config_of
+
+POLICIES = ("maf", "expected_cost", "multicloud")
+
+
+def _same(policy: str, seed: int, jobs: int, folder: Path) -> None:
+    found = compare(policy, seed, jobs, folder)
+    theirs = found.environment
+    assert found.live.steps == theirs.steps
+    assert found.columns == {}
+    assert found.metrics == {}
+    assert found.live.ends_s == theirs.ends_s == found.ends_in_store
+    # The store alone, which knows nothing of the core, comes to the same.
+    metrics = theirs.metrics
+    assert found.books["succeeded"] == jobs
+    assert found.books["miss_tc"] == metrics["miss_tc"]
+    assert found.books["miss_batches"] == metrics["miss_batches"]
+    assert found.books["interruptions"] == metrics["interruptions"]
+    assert found.books["rented_usd"] == pytest.approx(
+        metrics["spot_usd"] + metrics["on_demand_usd"], abs=1e-9
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -> None:
+    _same(policy, 0, 30, tmp_path)
+
+
+def test_the_core_gives_nothing_that_is_not_there() -> None:
+    core = SimulationCore(build_market(config_of(40)), EpisodeKey(0, "test", 0))
+    spot = [k for k, name in enumerate(core.world.spec.cluster_names) if name.endswith("spot")]
+    while core.arrived < 30 or all(_is_up(core, k) for k in spot):
+        core.go_on()
+    up = next(k for k in spot if _is_up(core, k))
+    down = next(k for k in spot if not _is_up(core, k))
+    stay = core.put(0, up)
+    assert core.put(0, up) is stay  # the rest of its instances
+    with pytest.raises(RefusedError, match="LAUNCHING"):
+        core.put(0, down)
+    with pytest.raises(CapacityError, match="no capacity"):
+        core.put(1, down)
+    with pytest.raises(QuotaError, match="do not fit"):
+        _put_all(core, up)
+    core.go_on()
+    assert core.now == stay.asked_s  # what was asked for can be seen before time passes
+
+
+def _put_all(core: SimulationCore, offer: int) -> None:
+    for job in range(1, core.arrived):
+        core.put(job, offer)
+
+
+def _is_up(core: SimulationCore, offer: int) -> bool:
+    row = core.lanes.offer[0, offer, at.UP_NOW]
+    rows = core.episodes.up[core.slot, offer]
+    while rows[row, at.UNTIL] <= core.now:
+        row += 1
+    return bool(rows[row, at.UP])
+
+
+def test_a_world_with_ways_of_its_own_is_refused() -> None:
+    config = config_of(5)
+    config.market.reconsider_interval_s = 1800
+    with pytest.raises(ValueError, match="reconsider_interval_s=0"):
+        SimulationCore(build_market(config), EpisodeKey(0, "test", 0))
