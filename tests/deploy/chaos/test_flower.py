@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 JOBS = Path(__file__).parent / "jobs"
 COUNTS = {"scheduler": 3, "writer": 3, "instance": 2, "notice": 2, "agent": 1, "superlink": 3, "supernode": 1}
-ROUNDS = 5
-END_S = 420.0
+ROUNDS = 4
+END_S = 600.0
 
 
 def make_app(folder: Path) -> None:

@@ -27,7 +27,7 @@ QUICK = {
 }
 TASKS = 24
 BATCHES = 30
-END_S = 420.0
+END_S = 600.0
 
 
 def batch_spec(name: str, ledger: Path, *args: str, instances: int = 1) -> dict[str, Any]:
