@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming
@@ -170,26 +171,27 @@ class CoreRunner:
         phase = Phase.RUNNING
         if stay.ended_s is not None:
             phase = Phase.LOST if stay.by_provider else Phase.SUCCEEDED
-        executed, executions = int(state[at.EXECUTED]), int(facts[at.EXECUTIONS])
-        saved = float(real[at.SAVED])
+        executed = int(state[at.EXECUTED])
         region = int(state[at.CHECKPOINT_REGION])
-        common = {
-            "key": assignment.key,
-            "attempt": assignment.attempt,
-            "phase": phase,
-            "executions_done": executed,
-            "saved_region": core.world.data.regions[region] if region >= 0 else "",
-        }
+        report = TaskReport(
+            assignment.key,
+            assignment.attempt,
+            phase,
+            executions_done=executed,
+            saved_region=core.world.data.regions[region] if region >= 0 else "",
+        )
+        saved = float(real[at.SAVED])
         if facts[at.CATEGORY] != Category.STREAMING:
             done = 1.0 if phase is Phase.SUCCEEDED else share_done(core.lanes, core.episodes, _LANE, stay.job)
-            return TaskReport(**common, progress=done, saved=saved, misses=int(state[at.MISSES]))
+            return replace(report, progress=float(done), saved=saved, misses=int(state[at.MISSES]))
         due_s = facts[at.ARRIVAL_S] + (executed + 1) * facts[at.PERIOD_S]
         # Batches that are late and not finished yet are seen by the clock.
         overdue = max(0, int(state[at.LATE_NEXT]) - executed)
-        return TaskReport(
-            **common,
-            progress=executed / executions,
-            saved=executed / executions,
+        share = executed / int(facts[at.EXECUTIONS])
+        return replace(
+            report,
+            progress=share,
+            saved=share,
             misses=int(state[at.MISSES]) - overdue,
             next_due_s=float(ORIGIN_S + due_s),
             execution_saved=saved,
@@ -200,6 +202,9 @@ class CoreRunner:
 
     def stop(self, assignment: Assignment) -> None:
         """An attempt ends with its instances."""
+
+    def leave(self, assignment: Assignment) -> None:
+        """The core's jobs have one task."""
 
     def forget(self, job_id: str) -> None:
         """Nothing is kept."""

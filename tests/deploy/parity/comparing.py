@@ -79,7 +79,7 @@ def _columns(environment: Played, live: Played, steps: int) -> dict[str, int]:
     for k in range(steps):
         theirs, ours = environment.observations[k], live.observations[k]
         for part in ("clusters", "jobs", "pairs", "occupation", "action_mask"):
-            differs = np.asarray(theirs[part]) != np.asarray(ours[part])  # type: ignore[literal-required]
+            differs = np.asarray(theirs[part]) != np.asarray(ours[part])
             if not differs.any():
                 continue
             columns = _COLUMNS.get(part)

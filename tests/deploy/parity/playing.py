@@ -31,6 +31,7 @@ from deploy.store.jobs import Job
 from deploy.store.store import Store
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market
 from envs.simulation.market import columns as at
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation, Snapshot, encode
 from envs.simulation.world import EpisodeKey
 
@@ -72,6 +73,7 @@ def by_environment(policy: Policy, config: MarketWorldConfig, key: EpisodeKey) -
     """As training and evaluation play it."""
     env = MultiCloudEnv(config)
     world = env.world
+    assert isinstance(world, MarketWorld)
     names = world.spec.cluster_names
     observation, _ = env.reset(seed=key.seed, options={"split": key.split, "index": key.index})
     policy.begin(0, key.seed)
