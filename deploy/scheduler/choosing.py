@@ -18,7 +18,7 @@ from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.giving_up import requeue
 from deploy.scheduler.leaving import leave, pays_nowhere
 from deploy.scheduler.moving import Move, appraise, lasting
-from deploy.scheduler.needs import Need
+from deploy.scheduler.needs import Kind, Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.placing import cancel_move, intend_move, place
 from deploy.scheduler.roster import Asked, Roster
@@ -146,7 +146,7 @@ class Chooser:
     def _decide_all(
         self, decider: Decider, watched: Decider | None, asked: list[Asked], view: View, now_s: float
     ) -> None:
-        asked = [one for one in asked if not self._leaves(one, view, now_s)]
+        asked = [self._realistic(one, view, now_s) for one in asked if not self._leaves(one, view, now_s)]
         for _ in range(self._settings.decisions_per_pass):
             if not asked or not view.offers:
                 return
@@ -212,7 +212,6 @@ class Chooser:
         """Write a decision down, and do it."""
         need = one.need
         self._roster.asking.again(need.key, now_s, self._ask_again_s(need))
-        self._say_hopeless(need, view.offers, now_s)
         with self._store.transaction():
             number = self._writing.decision(
                 decider.policy.name, decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
@@ -242,10 +241,17 @@ class Chooser:
         self._roster.lateness.start(need.key, need.misses)
         view.take(chosen, instances)
 
-    def _say_hopeless(self, need: Need, offers: Sequence[Offer], now_s: float) -> None:
-        reason = hopeless(need, offers)
-        if reason:
-            self._writing.hopeless(need.key, reason, now_s)
+    def _realistic(self, one: Asked, view: View, now_s: float) -> Asked:
+        """The task without a deadline that nothing can meet any more: no money is spent on it then.
+
+        Where the net is off (a margin of minus infinity) policies see every deadline as it is.
+        """
+        reason = hopeless(one.need, view.offers)
+        if not reason or self._settings.margin.fixed_s == -math.inf:
+            return one
+        self._writing.hopeless(one.need.key, reason, now_s)
+        kind: Kind = "general" if one.need.kind == "deadline" else one.need.kind
+        return replace(one, need=replace(one.need, kind=kind, slack_s=None))
 
     def _ask_again_s(self, need: Need) -> float:
         if self._policies.mode is Mode.DRY_RUN or need.kind != "federated":

@@ -3,8 +3,8 @@
 A policy may gamble with spot capacity as long as there is time left to fall back on. When that time is up
 (the latest start on demand, less a margin for what launches and estimates are off by), the task goes to the
 on-demand or owned offer that ends it first, or stays if it is on such an offer. What was not saved counts as
-not done then, as it would have to be done again. Where no offer can meet a deadline any more the policy's
-choice stands: `hopeless` says so. Source of the idea: the
+not done then, as it would have to be done again. Where no offer can meet a deadline any more `hopeless` says
+so; policies then see a task without one. Source of the idea: the
 "safety net" of "Can't Be Late" (NSDI'24), for one job and one zone.
 """
 

@@ -1,0 +1,136 @@
+"""A policy that is watched, standard times that are learned, deadlines beyond hope; figures by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
+from deploy.providers.simulated import SimulatedOffer
+from deploy.scheduler.choosing import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.learned import Learned
+from deploy.scheduler.needs import Round
+from deploy.scheduler.policies import load_market_policy
+from deploy.scheduler.safety import Margin, catch, finish_s, hopeless
+from deploy.store.decisions import Mode, Shadowing
+from tests.deploy.scheduler.cases import need, offer
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+
+
+class WatchingWorld(World):
+    """On demand only acts, the cheapest is watched."""
+
+    def decides(self) -> Policies:
+        acts = Decider(load_market_policy("on_demand", 2).policy)
+        watched = Decider(load_market_policy("cheapest", 2).policy)
+        return replace(super().decides(), market=acts, watched_market=watched)
+
+
+def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> None:
+    world = WatchingWorld(tmp_path, cheap_and_sure(), mode=Mode.SHADOW)
+    job = world.submit(batch(work_s=300.0))
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert [machine.report.offer_id for machine in world.cloud.machines.values()] == ["sure"]
+    (decision,) = world.store.decisions.latest(10)
+    assert (decision.mode, decision.policy, decision.chosen) == (Mode.SHADOW, "on_demand", "sure")
+    assert (decision.shadow_policy, decision.shadow_choice) == ("cheapest", "spot")
+    # On demand 350 s at 1 USD/h; on spot 0.3, and a 7200 s spell seen for 0 s (counts as a tenth), whose
+    # interruption costs half of the 300 s and 50 s of start. An hour of delay counts 0.1.
+    rate = 0.2 / (7200**0.25 * 720**0.75)
+    lost_s = 300 * rate * 200
+    difference = (0.3 + 0.1) * (350 + lost_s) / 3600 - (1.0 + 0.1) * 350 / 3600
+    assert decision.shadow_difference == pytest.approx(difference, rel=1e-4)
+    assert world.store.decisions.shadowing() == [
+        Shadowing("on_demand", "cheapest", 1, 0, pytest.approx(difference, rel=1e-4))
+    ]
+    told = world.events("task.decided")[0].data["watched"]
+    assert (told["policy"], told["offer"]) == ("cheapest", "spot")
+    assert world.metric("watched_total", policy="cheapest", agreed="no") == 1
+    assert world.metric("watched_difference_usd", policy="cheapest") == pytest.approx(difference, rel=1e-4)
+
+
+def unsaid(name: str = "etl") -> JobSpec:
+    return JobSpec(name=name, work=SparkBatch(script="x.py"))
+
+
+def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path) -> None:
+    """600 s of work at speed 1, on instances of speed 2, seen every 10 s."""
+    fast = SimulatedOffer(offer("fast", "on_demand", provider="simulated", speed=2.0, launch_s=30.0))
+    world = World(tmp_path, [fast])
+    job = world.submit(unsaid())
+    world.until_all_end()
+    learned = Learned(world.store)
+    learned.look(world.clock.now())
+    record, key = world.store.jobs.get(job), TaskKey(job, "main")
+    took_s = learned.standard_s(record, key)
+    assert took_s is not None
+    assert 600 <= took_s <= 600 + 2 * 3 * 10
+    told = learned.told(record, key).spec.work
+    assert isinstance(told, SparkBatch)
+    assert told.standard_s == took_s
+    said = replace(record, spec=batch("etl", work_s=77.0))
+    assert learned.told(said, key) is said
+    assert learned.standard_s(replace(record, spec=unsaid("other")), key) is None
+
+
+def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
+    job = world.submit(unsaid())
+    world.until_all_end()
+    learned = Learned(world.store)
+    learned.look(world.clock.now())
+    assert world.state(job) is JobState.SUCCEEDED
+    assert learned.standard_s(world.store.jobs.get(job), TaskKey(job, "main")) is None
+
+
+@pytest.mark.parametrize("policy", ["expected_cost", "multicloud"])
+def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_where_it_is_cheap(
+    tmp_path: Path, policy: str
+) -> None:
+    world = World(tmp_path, cheap_and_sure(), policy=policy)
+    job = world.submit(batch(work_s=300.0, deadline_s=200.0))
+    world.go(50)
+    world.restart()
+    (machine,) = world.cloud.machines.values()
+    machine_id = machine.report.instance_id
+    world.cloud.kill(machine_id, by_provider=True)
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    (event,) = world.events("task.hopeless")
+    # 30 s of launch, 20 of set-up, 300 of work.
+    assert event.data["reason"] == "the deadline is in 200 s and what is left takes 350 s at best"
+    assert {one.report.offer_id for one in world.cloud.machines.values()} == {"spot"}
+    assert world.metric("deadline_misses_total", kind="job") == 1
+
+
+SPOT, SURE = offer("spot"), offer("sure", "on_demand")
+
+
+def test_a_deadline_is_beyond_hope_only_if_nothing_meets_it() -> None:
+    late = need(kind="deadline", slack_s=650.0, restart_s=20.0)
+    assert hopeless(late, [SPOT, SURE])
+    assert not hopeless(late, [SPOT, offer("fast", speed=2.0)])
+    assert not hopeless(replace(late, running=True, here="spot", left_here_s=640.0), [SPOT, SURE])
+    assert not hopeless(replace(late, slack_s=None), [SPOT, SURE])
+    assert not hopeless(replace(late, kind="streaming"), [SPOT, SURE])
+    assert "was 5 s ago" in hopeless(replace(late, slack_s=-5.0), [SPOT, SURE])
+
+
+def test_the_net_counts_all_rounds_of_the_slowest_client() -> None:
+    """60 s of launch, its own epoch of 100 s, and four more of the slowest, which takes 300."""
+    client = need(kind="federated", standard_s=100.0, executions_left=5, round=Round(slowest_s=300.0))
+    assert finish_s(client, SURE) == 60 + 100 + 4 * 300
+    free = {"spot": 4, "sure": 4}
+    margin = Margin(fixed_s=60.0, share=0.1)
+    spare = replace(client, slack_s=1360 * 1.1 + 61)
+    assert catch(spare, "spot", [SPOT, SURE], free, margin).offer_id is None
+    assert catch(replace(spare, slack_s=1360 * 1.1 + 60), None, [SPOT, SURE], free, margin).offer_id == "sure"
+    # An idle one on sure capacity is not released any more.
+    idle = replace(
+        spare, slack_s=1300.0 + 60, here="sure", left_here_s=100.0, round=Round(True, slowest_s=300.0)
+    )
+    assert catch(idle, None, [SPOT, SURE], {"spot": 4, "sure": 0}, margin).offer_id == "sure"
