@@ -1,1 +1,1 @@
-"""AWS on this machine: a moto server with markets that move, capacity that ends, and interruptions on a clock."""
+"""AWS on this machine: moto, with markets that move, capacity that ends, interruptions on a clock."""

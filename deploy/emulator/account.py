@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from moto.core import DEFAULT_ACCOUNT_ID
 from moto.core.base_backend import BackendDict
 from moto.core.exceptions import ServiceException
 from moto.core.model_instances import reset_model_data
-from moto.ec2 import ec2_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
-from moto.iam import iam_backends
+from moto.iam.models import iam_backends
 
 from deploy.emulator.config import EmulatorConfig, ImageConfig
 from deploy.emulator.errors import AwsError, invalid
@@ -52,7 +52,7 @@ class Account:
                 self._register(region, image)
 
     def ec2(self, region: str) -> Any:
-        """moto's backend."""
+        """The backend of moto."""
         return ec2_backends[DEFAULT_ACCOUNT_ID][region]
 
     def image(self, region: str, image_id: str) -> Image:
@@ -123,7 +123,7 @@ class Account:
 
     def key_pair(self, region: str, name: str | None) -> None:
         """Raises AwsError if there is none of this name."""
-        if name is not None and name not in self.ec2(region).keypairs:
+        if name is not None and name not in self.ec2(region).key_pairs:
             raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
 
     def zone_ids(self, region: str) -> dict[str, str]:
@@ -154,6 +154,6 @@ def _refusing() -> Iterator[None]:
 
 
 def _asked(ask: Callable[[], _T]) -> _T:
-    """moto's refusals are AWS's."""
+    """The refusals of moto are those of AWS."""
     with _refusing():
         return ask()

@@ -1,33 +1,24 @@
-"""What the emulator answers itself, because moto has it not, or not truly. moto answers the rest."""
+"""Instances, disks and their tags: the actions that change what runs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from deploy.emulator import describing
 from deploy.emulator.account import Account
 from deploy.emulator.describing import Reservations, page, state
-from deploy.emulator.errors import AwsError, invalid, not_found
+from deploy.emulator.errors import AwsError, not_found, refuse_dry_run
 from deploy.emulator.launching import Launcher
-from deploy.emulator.market import Pool
-from deploy.emulator.records import Instance, SpotRequest, Volume
+from deploy.emulator.records import Instance, Volume
 from deploy.emulator.world import World
 
 _Params = dict[str, Any]
 _Answer = dict[str, Any]
 _OURS = ("i-", "sir-", "vol-")
-PRODUCT = "Linux/UNIX"
-_MOST_PRICES = 1000
-
-_SPOT_QUOTAS = {"standard": "L-34B43A08", "g": "L-3819A6DF", "p": "L-7212CCBC", "inf": "L-B5D1601B"}
-_ON_DEMAND_QUOTAS = {"standard": "L-1216C47A", "g": "L-DB2E81BA", "p": "L-417A185B", "inf": "L-1945791B"}
-"""https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"""
 
 
-class Actions:
+class InstanceActions:
     """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
 
     def __init__(self, world: World, account: Account) -> None:
@@ -44,25 +35,13 @@ class Actions:
             ("ec2", "StartInstances"): self._start_instances,
             ("ec2", "DescribeVolumes"): self._describe_volumes,
             ("ec2", "DeleteVolume"): self._delete_volume,
-            ("ec2", "DescribeSpotPriceHistory"): self._describe_spot_price_history,
-            ("ec2", "DescribeSpotInstanceRequests"): self._describe_spot_instance_requests,
-            ("ec2", "CancelSpotInstanceRequests"): self._cancel_spot_instance_requests,
-            ("ec2", "RequestSpotInstances"): self._request_spot_instances,
-            ("ec2", "GetSpotPlacementScores"): self._get_spot_placement_scores,
-            ("ec2", "DescribeInstanceTypeOfferings"): self._describe_instance_type_offerings,
             ("ec2", "CreateTags"): self._create_tags,
             ("ec2", "DeleteTags"): self._delete_tags,
-            ("pricing", "GetProducts"): self._get_products,
-            ("servicequotas", "GetServiceQuota"): self._get_service_quota,
-            ("servicequotas", "ListServiceQuotas"): self._list_service_quotas,
         }
-
-    # Instances.
 
     def _run_instances(self, region: str, params: _Params) -> _Answer:
         made = self._launcher.run_instances(region, params)
-        answer = self._reservations.of(made)[0]
-        return answer
+        return self._reservations.of(made)[0]
 
     def _describe_instances(self, region: str, params: _Params) -> _Answer:
         ids = params.get("InstanceIds", [])
@@ -71,7 +50,7 @@ class Actions:
                 "InvalidParameterCombination",
                 "The parameter instancesSet cannot be used with the parameter maxResults",
             )
-        _dry(params)
+        refuse_dry_run(params)
         found = self._visible(region, ids) if ids else self._world.described(region)
         chosen = describing.instances(found, params.get("Filters", []))
         part, token = page(chosen, params, len(chosen) or 1)
@@ -140,7 +119,7 @@ class Actions:
         found = self._visible(region, params.get("InstanceIds", []))
         if not found:
             raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
-        _dry(params)
+        refuse_dry_run(params)
         answer = []
         for one in found:
             before = one.state
@@ -189,14 +168,14 @@ class Actions:
                     raise AwsError(
                         "VolumeInUse", f"Volume {name} is currently attached to {disk.instance_id}"
                     )
-                _dry(params)
+                refuse_dry_run(params)
                 disk.deleted_s = self._world.now_s()
                 return {}
         raise AwsError("InvalidVolume.NotFound", f"The volume '{name}' does not exist.")
 
     def _create_tags(self, region: str, params: _Params) -> _Answer:
         tags = {tag["Key"]: tag.get("Value", "") for tag in params["Tags"]}
-        _dry(params)
+        refuse_dry_run(params)
         theirs = self._of_moto(params)
         if theirs:
             self._account.ec2(region).create_tags(theirs, tags)
@@ -205,7 +184,7 @@ class Actions:
         return {}
 
     def _delete_tags(self, region: str, params: _Params) -> _Answer:
-        _dry(params)
+        refuse_dry_run(params)
         theirs = self._of_moto(params)
         wanted = {tag["Key"]: tag.get("Value") for tag in params.get("Tags", [])}
         if theirs:
@@ -233,192 +212,6 @@ class Actions:
                 raise not_found([name]) if name.startswith("i-") else describing.missing("ID", [name])
         return [known[name] for name in ours]
 
-    # Spot.
-
-    def _describe_spot_price_history(self, region: str, params: _Params) -> _Answer:
-        now_s = self._world.clock.now()
-        start_s = _epoch(params.get("StartTime"), now_s)
-        end_s = min(now_s, _epoch(params.get("EndTime"), now_s))
-        start_s = min(start_s, end_s)
-        filters = {one["Name"]: one.get("Values", []) for one in params.get("Filters", [])}
-        types = params.get("InstanceTypes") or filters.pop("instance-type", None)
-        products = params.get("ProductDescriptions") or filters.pop("product-description", None)
-        zones = [params["AvailabilityZone"]] if "AvailabilityZone" in params else None
-        zones = zones or filters.pop("availability-zone", None)
-        if filters:
-            raise invalid(f"The filter '{next(iter(filters))}' is invalid")
-        if products and not {PRODUCT, f"{PRODUCT} (Amazon VPC)"} & set(products):
-            return {"SpotPriceHistory": [], "NextToken": ""}
-        rows: list[tuple[float, Pool, float]] = []
-        for pool in self._world.market.of_region(region):
-            if (types is None or pool.instance_type in types) and (zones is None or pool.zone in zones):
-                for at_s, price in self._world.market.prices(pool, start_s, end_s):
-                    rows.append((at_s, pool, price))
-        rows.sort(key=lambda row: (-row[0], row[1].instance_type, row[1].zone))
-        part, token = page(rows, params, _MOST_PRICES)
-        return {
-            "SpotPriceHistory": [
-                {
-                    "AvailabilityZone": pool.zone,
-                    "InstanceType": pool.instance_type,
-                    "ProductDescription": PRODUCT,
-                    "SpotPrice": f"{price:.6f}",
-                    "Timestamp": at_s,
-                }
-                for at_s, pool, price in part
-            ],
-            "NextToken": token or "",
-        }
-
-    def _requests(self, region: str, params: _Params) -> list[SpotRequest]:
-        instances = self._world.instances
-        known = {
-            name: one
-            for name, one in self._world.requests.items()
-            if instances[one.instance_id].region == region
-        }
-        ids = params.get("SpotInstanceRequestIds", [])
-        absent = [name for name in ids if name not in known]
-        if absent:
-            raise AwsError(
-                "InvalidSpotInstanceRequestID.NotFound",
-                f"The spot instance request ID '{absent[0]}' does not exist",
-            )
-        return [one for name, one in known.items() if not ids or name in ids]
-
-    def _describe_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
-        found = describing.requests(self._requests(region, params), params.get("Filters", []))
-        part, token = page(found, params, 1000)
-        return {"SpotInstanceRequests": [describing.request(one) for one in part], "NextToken": token}
-
-    def _cancel_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
-        answer = []
-        found = self._requests(region, params)
-        _dry(params)
-        for one in found:
-            if one.state != "closed":
-                one.state, one.updated_s = "cancelled", self._world.now_s()
-                running = self._world.instances[one.instance_id].occupies
-                one.status = (
-                    "request-canceled-and-instance-running" if running else "canceled-before-fulfillment"
-                )
-            answer.append({"SpotInstanceRequestId": one.request_id, "State": one.state})
-        return {"CancelledSpotInstanceRequests": answer}
-
-    def _request_spot_instances(self, region: str, params: _Params) -> _Answer:
-        raise AwsError(
-            "UnsupportedOperation", "The emulator launches spot instances by RunInstances and CreateFleet."
-        )
-
-    def _get_spot_placement_scores(self, region: str, params: _Params) -> _Answer:
-        """1 without capacity for the target; else 10 times the share of the latest day with capacity."""
-        wanted = params.get("InstanceTypes", [])
-        regions = params.get("RegionNames") or [region]
-        target = int(params["TargetCapacity"])
-        now_s = self._world.clock.now()
-        scores: dict[tuple[str, str], int] = {}
-        for place in regions:
-            ids = self._account.zone_ids(place)
-            for pool in self._world.market.of_region(place):
-                if wanted and pool.instance_type not in wanted:
-                    continue
-                key = (place, ids[pool.zone] if params.get("SingleAvailabilityZone") else "")
-                free = pool.spot_capacity - self._world.used(pool, spot=True)
-                score = 1
-                if self._world.market.has_spot(pool, now_s) and free >= target:
-                    score = max(1, round(10 * self._world.market.up_ratio(pool, now_s)))
-                scores[key] = max(score, scores.get(key, 1))
-        found = [
-            {"Region": place, **({"AvailabilityZoneId": zone} if zone else {}), "Score": score}
-            for (place, zone), score in sorted(scores.items(), key=lambda item: -item[1])
-        ]
-        part, token = page(found, params, 1000)
-        return {"SpotPlacementScores": part, "NextToken": token}
-
-    def _describe_instance_type_offerings(self, region: str, params: _Params) -> _Answer:
-        kind = params.get("LocationType", "region")
-        ids = self._account.zone_ids(region)
-        places: dict[str, Callable[[Pool], str]] = {
-            "region": lambda pool: region,
-            "availability-zone": lambda pool: pool.zone,
-            "availability-zone-id": lambda pool: ids[pool.zone],
-        }
-        if kind not in places:
-            raise invalid(f"Invalid value '{kind}' for LocationType")
-        filters = {one["Name"]: one.get("Values", []) for one in params.get("Filters", [])}
-        pools = self._world.market.of_region(region)
-        found = sorted({(pool.instance_type, places[kind](pool)) for pool in pools})
-        chosen = [
-            {"InstanceType": name, "LocationType": kind, "Location": place}
-            for name, place in found
-            if name in filters.get("instance-type", [name]) and place in filters.get("location", [place])
-        ]
-        part, token = page(chosen, params, 1000)
-        return {"InstanceTypeOfferings": part, "NextToken": token}
-
-    # Other services.
-
-    def _get_products(self, region: str, params: _Params) -> _Answer:
-        wanted = {one["Field"]: one["Value"] for one in params.get("Filters", [])}
-        prices = {
-            (pool.region, pool.instance_type): pool.config.on_demand_usd_hour
-            for pool in self._world.market.pools.values()
-        }
-        found = []
-        for (place, name), price in sorted(prices.items()):
-            attributes = {
-                "instanceType": name,
-                "regionCode": place,
-                "operatingSystem": "Linux",
-                "tenancy": "Shared",
-                "preInstalledSw": "NA",
-                "capacitystatus": "Used",
-                "marketoption": "OnDemand",
-            }
-            if all(attributes.get(field, value) == value for field, value in wanted.items()):
-                found.append(json.dumps(_product(attributes, price)))
-        part, token = page(found, params, 100)
-        return {"FormatVersion": "aws_v1", "PriceList": part, **({"NextToken": token} if token else {})}
-
-    def _quotas(self) -> list[_Answer]:
-        config = self._world.config
-        named = (
-            (_SPOT_QUOTAS, config.spot_quota, "Spot"),
-            (_ON_DEMAND_QUOTAS, config.on_demand_quota, "Running"),
-        )
-        return [
-            {
-                "ServiceCode": "ec2",
-                "QuotaCode": code,
-                "QuotaName": f"{kind} {bucket} instances (vCPUs)",
-                "Value": float(getattr(quota, bucket)),
-                "Unit": "None",
-                "Adjustable": True,
-                "GlobalQuota": False,
-            }
-            for codes, quota, kind in named
-            for bucket, code in codes.items()
-        ]
-
-    def _get_service_quota(self, region: str, params: _Params) -> _Answer:
-        for quota in self._quotas():
-            if (quota["ServiceCode"], quota["QuotaCode"]) == (
-                params.get("ServiceCode"),
-                params.get("QuotaCode"),
-            ):
-                return {"Quota": quota}
-        raise AwsError(
-            "NoSuchResourceException", "The request failed because the specified quota does not exist."
-        )
-
-    def _list_service_quotas(self, region: str, params: _Params) -> _Answer:
-        return {"Quotas": self._quotas() if params.get("ServiceCode") == "ec2" else []}
-
-
-def _dry(params: _Params) -> None:
-    if params.get("DryRun"):
-        raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
-
 
 def _expect(one: Instance, *states: str) -> None:
     if one.state not in states:
@@ -426,28 +219,3 @@ def _expect(one: Instance, *states: str) -> None:
             "IncorrectInstanceState",
             f"The instance '{one.instance_id}' is not in a state from which this can be done ({one.state}).",
         )
-
-
-def _epoch(given: datetime | None, otherwise_s: float) -> float:
-    return otherwise_s if given is None else given.replace(tzinfo=UTC).timestamp()
-
-
-def _product(attributes: dict[str, str], price: float) -> _Answer:
-    sku = f"{attributes['regionCode']}.{attributes['instanceType']}".upper()
-    dimension = {
-        "unit": "Hrs",
-        "pricePerUnit": {"USD": f"{price:.10f}"},
-        "beginRange": "0",
-        "endRange": "Inf",
-        "description": f"${price} per On Demand Linux {attributes['instanceType']} Instance Hour",
-    }
-    term = {
-        "sku": sku,
-        "offerTermCode": "JRTCKXETXF",
-        "priceDimensions": {f"{sku}.JRTCKXETXF.6YS6EN2CT7": dimension},
-    }
-    return {
-        "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": sku},
-        "serviceCode": "AmazonEC2",
-        "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}},
-    }

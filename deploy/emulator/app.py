@@ -11,14 +11,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.datastructures import MultiDict
 
 from deploy.emulator import wire
 from deploy.emulator.control import PREFIX, Control
 from deploy.emulator.errors import AwsError
-from deploy.emulator.faults import LostAnswerError
 from deploy.emulator.request import Call, read_call
 
 if TYPE_CHECKING:
@@ -43,13 +42,14 @@ class App:
         self._moto = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
         if environ.get("PATH_INFO", "").startswith(PREFIX):
             status, content = self._control.answer(environ)
             return _send(start_response, (status, "application/json", content))
         call = read_call(environ)
         try:
             self._admit(call)
-            own = self._emulator.actions.table.get((call.service, call.action))
+            own = self._emulator.actions.get((call.service, call.action))
             if own is not None:
                 answer = self._own(call, own)
                 self._emulator.faults.after(call.service, call.action)
@@ -119,7 +119,7 @@ class App:
             environ["CONTENT_LENGTH"] = str(len(call.body))
         if call.buffered:
             environ["wsgi.input"] = io.BytesIO(call.body)
-        result = self._moto(environ, start_response)
+        result: Iterable[bytes] = self._moto(environ, start_response)
         self._emulator.faults.after(call.service, call.action)
         return result
 
@@ -171,8 +171,9 @@ def _denied(call: Call, permission: str) -> AwsError:
         ).decode()
         return AwsError(
             "UnauthorizedOperation",
-            f"You are not authorized to perform this operation. {who} on resource: * because no identity-based "
-            f"policy allows the {permission} action. Encoded authorization failure message: {encoded}",
+            f"You are not authorized to perform this operation. {who} on resource: * because no "
+            f"identity-based policy allows the {permission} action. "
+            f"Encoded authorization failure message: {encoded}",
             403,
         )
     code = "AccessDeniedException" if call.json else "AccessDenied"

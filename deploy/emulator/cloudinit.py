@@ -1,7 +1,7 @@
 """As much of cloud-init and systemd as user data here needs, below a folder instead of below /.
 
-Done are `write_files`, `runcmd` (commands, `install -d`, `systemctl enable --now`) and scripts that begin with
-`#!`. Every path that user data itself creates is moved below the instance's folder, wherever it is named.
+Done are `write_files`, `runcmd` (commands, `install -d`, `systemctl enable --now`) and scripts that begin
+with `#!`. Every path that user data itself creates is moved below the instance's folder, wherever named.
 """
 
 from __future__ import annotations

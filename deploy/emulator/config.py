@@ -33,8 +33,8 @@ class PoolConfig(_Part):
     Attributes:
         zone: as AWS names it; its region follows from it.
         instance_type: as AWS names it.
-        trace: folder of a market trace (docs/traces.md) of its spot market, relative to the configuration; None:
-            the spot price never changes and capacity never ends.
+        trace: folder of a market trace (docs/traces.md) of its spot market, relative to the configuration;
+            None: the spot price never changes and capacity never ends.
         spot_usd_hour: spot price where the trace holds none, and without a trace.
         on_demand_usd_hour: price on demand; also the default of a spot request's maximum price.
         spot_capacity: spot instances that fit while the trace says that there is capacity.

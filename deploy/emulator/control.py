@@ -1,4 +1,4 @@
-"""The control interface under /_emulator/: JSON in, JSON out. It is for tests and rehearsals, not part of AWS.
+"""The control interface under /_emulator/: JSON in, JSON out, for tests and rehearsals.
 
 GET  state       time, instances, what went wrong so far
 GET  calls       how often each action was called

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from deploy.emulator import wire
 from deploy.emulator.errors import AwsError, invalid

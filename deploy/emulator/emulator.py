@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 from deploy.emulator.account import Account
-from deploy.emulator.actions import Actions
+from deploy.emulator.actions import InstanceActions
 from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.events import make_queue
 from deploy.emulator.faults import Faults
 from deploy.emulator.ledger import Entry, entry
+from deploy.emulator.lists import ListActions
 from deploy.emulator.machines import NoMachines, Processes
 from deploy.emulator.market import Market
+from deploy.emulator.spot import SpotActions
 from deploy.emulator.world import Machines, World
 from deploy.model.clock import Clock, SystemClock
 from deploy.providers.simulated import VirtualClock
@@ -38,7 +40,12 @@ class Emulator:
         machines: Machines = Processes(config) if config.machines == "processes" else NoMachines()
         self.world = World(config, clock, market, machines)
         self.faults: Faults = self.world.faults
-        self.actions = Actions(self.world, self.account)
+        # What moto has not, or not truly; moto answers the rest.
+        self.actions = {
+            **InstanceActions(self.world, self.account).table,
+            **SpotActions(self.world, self.account).table,
+            **ListActions(self.world).table,
+        }
         self.calls: Counter[str] = Counter()
         if config.events_queue is not None:
             for region in config.regions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class AwsError(Exception):
     """A refusal.
@@ -27,5 +29,12 @@ def not_found(instance_ids: list[str]) -> AwsError:
     several = len(instance_ids) > 1
     return AwsError(
         "InvalidInstanceID.NotFound",
-        f"The instance ID{'s' if several else ''} '{', '.join(instance_ids)}' do{'' if several else 'es'} not exist",
+        f"The instance ID{'s' if several else ''} '{', '.join(instance_ids)}' "
+        f"do{'' if several else 'es'} not exist",
     )
+
+
+def refuse_dry_run(params: Mapping[str, object]) -> None:
+    """What would have succeeded is refused where only that was asked. Raises AwsError."""
+    if params.get("DryRun"):
+        raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)

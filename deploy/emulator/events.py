@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import uuid
 from random import Random
+from typing import Any, cast
 
-from moto.core import DEFAULT_ACCOUNT_ID
-from moto.events import events_backends
-from moto.sqs import sqs_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.events.models import events_backends
+from moto.sqs.models import sqs_backends
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -47,7 +48,7 @@ class Events:
                     # moto's transformer takes milliseconds, also where there is nothing to transform.
                     transformed = any("InputTransformer" in target for target in rule.targets)
                     sent = {**event, "ingestion-time": time_s} if transformed else dict(event)
-                    rule.send_to_targets(sent, transform_input=transformed)
+                    rule.send_to_targets(cast(Any, sent), transform_input=transformed)
 
 
 def make_queue(region: str, name: str) -> None:

@@ -1,47 +1,21 @@
-"""RunInstances and CreateFleet: from what is asked for to instances, or to the refusal that AWS would give."""
+"""RunInstances and CreateFleet: from a wish to instances, or to the refusal that AWS would give."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from deploy.emulator.account import Account, Image
+from deploy.emulator.account import Account
 from deploy.emulator.config import region_of
-from deploy.emulator.errors import AwsError, invalid
-from deploy.emulator.market import INSTANCE_TYPES, Pool, limit
+from deploy.emulator.errors import AwsError, invalid, refuse_dry_run
+from deploy.emulator.market import Pool, limit
 from deploy.emulator.records import Behaviour, Instance, SpotRequest, Volume
+from deploy.emulator.wishes import Wish, max_price, merged, merged_tags, resolve
 from deploy.emulator.world import World
 
-_MAX_USER_DATA = 16384
 _LIFECYCLES = {"spot": "spot", "on-demand": "on-demand"}
-
-
-@dataclass(frozen=True)
-class Wish:
-    """One kind of instance that is asked for, all parameters resolved but the pool."""
-
-    region: str
-    image: Image
-    instance_type: str
-    spot: bool
-    max_usd_hour: float | None
-    behaviour: Behaviour
-    persistent: bool
-    hibernates: bool
-    user_data: bytes
-    profile_arn: str | None
-    group_ids: tuple[str, ...]
-    group_names: tuple[str, ...]
-    subnet_id: str | None
-    zone: str | None
-    disks: tuple[dict[str, Any], ...]
-    tags: dict[str, dict[str, str]]
-    client_token: str = ""
-    fleet_id: str | None = None
 
 
 class Launcher:
@@ -60,14 +34,13 @@ class Launcher:
         given = dict(params)
         if "LaunchTemplate" in given:
             data, _, _ = self._account.template(region, given["LaunchTemplate"])
-            given = _merged(data, given)
-        wish = replace(self._wish(region, given), client_token=token)
+            given = merged(data, given)
+        wish = replace(resolve(self._account, region, given), client_token=token)
         least, most = int(params.get("MinCount", 1)), int(params.get("MaxCount", 1))
         if not 1 <= least <= most:
             raise invalid(f"MinCount {least} and MaxCount {most}: expected 1 <= MinCount <= MaxCount")
         pools = self._pools(wish)
-        if params.get("DryRun"):
-            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+        refuse_dry_run(params)
         refusal: AwsError | None = None
         for pool in pools:
             try:
@@ -104,8 +77,7 @@ class Launcher:
                     **({"Overrides": override} if override else {}),
                 }
                 wishes.append((self._fleet_wish(region, params, data, override, kind == "spot"), about))
-        if params.get("DryRun"):
-            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+        refuse_dry_run(params)
         errors: list[dict[str, Any]] = []
         launched: list[dict[str, Any]] = []
         reservation = self._world.new_id("r")
@@ -135,14 +107,14 @@ class Launcher:
     def _fleet_wish(
         self, region: str, params: dict[str, Any], data: dict[str, Any], override: dict[str, Any], spot: bool
     ) -> Wish:
-        given = _merged(data, {key: override[key] for key in ("InstanceType", "SubnetId") if key in override})
+        given = merged(data, {key: override[key] for key in ("InstanceType", "SubnetId") if key in override})
         if "AvailabilityZone" in override:
             given["Placement"] = {"AvailabilityZone": override["AvailabilityZone"]}
-        given["TagSpecifications"] = _merged_tags(data, params)
-        wish = self._wish(region, given)
+        given["TagSpecifications"] = merged_tags(data, params)
+        wish = resolve(self._account, region, given)
         options = params.get("SpotOptions", {})
         if spot:
-            limits = [wish.max_usd_hour, _price(override.get("MaxPrice"))]
+            limits = [wish.max_usd_hour, max_price(override.get("MaxPrice"))]
             said = options.get("InstanceInterruptionBehavior", wish.behaviour)
             behaviour: Behaviour = said if said in ("stop", "hibernate") else "terminate"
             return replace(
@@ -190,48 +162,6 @@ class Launcher:
         return sorted(found, key=price)
 
     # What is asked for.
-
-    def _wish(self, region: str, given: dict[str, Any]) -> Wish:
-        image_id, instance_type = given.get("ImageId"), given.get("InstanceType", "m1.small")
-        if not image_id:
-            raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
-        if instance_type not in INSTANCE_TYPES:
-            raise invalid(f"Invalid value '{instance_type}' for InstanceType.")
-        image = self._account.image(region, image_id)
-        supported = INSTANCE_TYPES[instance_type]["ProcessorInfo"]["SupportedArchitectures"]
-        if image.architecture not in supported:
-            raise invalid(
-                f"The architecture '{','.join(supported)}' of the specified instance type does not match the "
-                f"architecture '{image.architecture}' of the specified AMI."
-            )
-        self._account.key_pair(region, given.get("KeyName"))
-        market = given.get("InstanceMarketOptions", {})
-        options = market.get("SpotOptions", {})
-        hibernates = bool(given.get("HibernationOptions", {}).get("Configured"))
-        behaviour = options.get("InstanceInterruptionBehavior", "hibernate" if hibernates else "terminate")
-        persistent = options.get("SpotInstanceType", "one-time") == "persistent"
-        spot = market.get("MarketType") == "spot"
-        if spot and behaviour != "terminate" and not persistent:
-            raise invalid(f"The interruption behavior '{behaviour}' needs a persistent Spot request.")
-        network = (given.get("NetworkInterfaces") or [{}])[0]
-        return Wish(
-            region=region,
-            image=image,
-            instance_type=instance_type,
-            spot=spot,
-            max_usd_hour=_price(options.get("MaxPrice")),
-            behaviour=behaviour,
-            persistent=persistent,
-            hibernates=hibernates,
-            user_data=_user_data(given.get("UserData")),
-            profile_arn=self._account.profile_arn(given.get("IamInstanceProfile", {})),
-            group_ids=tuple(given.get("SecurityGroupIds", []) or network.get("Groups", [])),
-            group_names=tuple(given.get("SecurityGroups", [])),
-            subnet_id=given.get("SubnetId") or network.get("SubnetId"),
-            zone=given.get("Placement", {}).get("AvailabilityZone"),
-            disks=tuple(given.get("BlockDeviceMappings", [])),
-            tags=_tags(given.get("TagSpecifications", [])),
-        )
 
     def _pools(self, wish: Wish) -> list[Pool]:
         """Where it may run, in the order of the configuration. Raises AwsError."""
@@ -391,42 +321,6 @@ class Launcher:
                 f"request(s) with the client token {token}.",
             )
         return known[1]
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """A launch template with a request over it; tags are joined."""
-    return {**base, **over, "TagSpecifications": _merged_tags(base, over)}
-
-
-def _merged_tags(base: dict[str, Any], over: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*base.get("TagSpecifications", []), *over.get("TagSpecifications", [])]
-
-
-def _tags(specifications: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for specification in specifications:
-        tags = found.setdefault(specification["ResourceType"], {})
-        tags.update({tag["Key"]: tag.get("Value", "") for tag in specification.get("Tags", [])})
-    return found
-
-
-def _price(text: str | None) -> float | None:
-    if text is None:
-        return None
-    value = float(text)
-    if value < 0.001:
-        raise invalid(f"Invalid value '{text}' for MaxPrice: it must be more than USD 0.001")
-    return value
-
-
-def _user_data(text: str | None) -> bytes:
-    try:
-        content = base64.b64decode(text or "", validate=True)
-    except binascii.Error as error:
-        raise AwsError("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from error
-    if len(content) > _MAX_USER_DATA:
-        raise invalid(f"User data is limited to {_MAX_USER_DATA} bytes")
-    return content
 
 
 def _no_capacity(pool: Pool) -> AwsError:

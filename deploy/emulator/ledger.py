@@ -1,10 +1,10 @@
 """The independent ledger: what AWS would charge, computed apart from `deploy.billing` and by other means.
 
-The rule (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, and the
-pricing page): begun seconds from `LaunchTime` to the shutdown, at least 60 for each start; a spot second costs
-the price in force when it begins; nothing if EC2 interrupts an instance within an hour of its first start.
-`LaunchTime` lies before `running`, where AWS's meter starts, by the launch latency: it is the only start that the
-API shows, and so an upper bound.
+The rule (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, and
+the pricing page): begun seconds from `LaunchTime` to the shutdown, at least 60 for each start; a spot second
+costs the price in force when it begins; nothing if EC2 interrupts an instance within an hour of its first
+start. `LaunchTime` lies before `running`, where AWS's meter starts, by the launch latency: it is the only
+start that the API shows, and so an upper bound.
 
 Amounts are exact fractions, so that no rounding is shared with the code that is checked.
 """

@@ -1,7 +1,7 @@
 """`python -m deploy.emulator.machine FOLDER`: one instance from inside.
 
-Its metadata service answers on its own address; then it boots: user data as cloud-init would do it. It ends when
-the emulator ends it, or when there is no emulator any more.
+Its metadata service answers on its own address; then it boots: user data as cloud-init would do it. It ends
+when the emulator ends it, or when there is no emulator any more.
 """
 
 from __future__ import annotations

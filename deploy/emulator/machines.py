@@ -49,7 +49,7 @@ class NoMachines:
 
 
 class Processes:
-    """One process group for each running instance; what an emulator that was killed left behind is ended first.
+    """One process group for each running instance; what a killed emulator left behind is ended first.
 
     Raises (when made):
         EmulatorConfigError: if the state folder cannot be used.

@@ -131,7 +131,7 @@ def vcpus(instance_type: str) -> int:
 
 
 def limit(config: EmulatorConfig, *, spot: bool, instance_type: str) -> int:
-    """vCPUs that may run at once of all types that share this type's limit."""
+    """Virtual cores that may run at once of all types that share this type's limit."""
     quota = config.spot_quota if spot else config.on_demand_quota
     return int(getattr(quota, bucket_of(instance_type)))
 

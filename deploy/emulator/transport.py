@@ -14,7 +14,7 @@ from moto.core.botocore_stubber import MockRawResponse
 from deploy.emulator.faults import LostAnswerError
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
 
 def in_process(

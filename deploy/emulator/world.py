@@ -93,7 +93,7 @@ class World:
         return sum(one.occupies and one.pool is pool and one.spot is spot for one in self._living.values())
 
     def used_vcpus(self, region: str, instance_type: str, *, spot: bool) -> int:
-        """vCPUs that count against the limit of this type."""
+        """Virtual cores that count against the limit of this type."""
         bucket = bucket_of(instance_type)
         return sum(
             one.pool.vcpus
@@ -234,10 +234,8 @@ class World:
             self.machines.stop(instance)
         instance.transition = f"{'Service' if by_provider else 'User'} initiated ({_gmt(at_s)})"
         if not by_provider:
-            code = (
-                "UserInitiatedShutdown" if final == "terminated" or instance.spot else "UserInitiatedShutdown"
-            )
-            instance.reason = (f"Client.{code}", f"Client.{code}: User initiated shutdown")
+            code = "Client.UserInitiatedShutdown"
+            instance.reason = (code, f"{code}: User initiated shutdown")
         elif final == "terminated":
             instance.reason = (
                 "Server.SpotInstanceTermination",

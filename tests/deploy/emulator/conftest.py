@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.config import Config
 
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
@@ -14,6 +15,28 @@ from deploy.emulator.transport import in_process
 
 IMAGE = "ami-0123456789abcdef0"
 START_S = 1_750_000_000
+
+
+class Clients:
+    """boto3's clients take a second to make: each is made once and talks to the emulator of the moment."""
+
+    def __init__(self) -> None:
+        self.emulator: Emulator | None = None
+        self._session = in_process(self._serve)
+        self._made: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        if service not in self._made:
+            plain = Config(retries={"total_max_attempts": 1})
+            self._made[service] = self._session.client(service, config=plain)
+        return self._made[service]
+
+    def _serve(self, environ: Any, start_response: Any) -> Any:
+        assert self.emulator is not None
+        return self.emulator.app(environ, start_response)
+
+
+CLIENTS = Clients()
 
 
 class Cloud:
@@ -36,7 +59,8 @@ class Cloud:
             **changes,
         }
         self.emulator = Emulator(EmulatorConfig.model_validate(content))
-        self.session = in_process(self.emulator.app)
+        CLIENTS.emulator = self.emulator
+        self.session = CLIENTS
         self.ec2 = self.session.client("ec2")
 
     def run(self, **changes: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A thousand instance-hours on an AWS where everything goes wrong: nothing lost, nothing leaked, bills exact."""
+"""Hours on an AWS where everything goes wrong: nothing lost, nothing leaked, bills exact."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def rehearse(world: AwsWorld, jobs: int, work_s: float, most_passes: int) -> Non
 
 def check(world: AwsWorld, jobs: int) -> None:
     ended = world.store.jobs.latest(jobs + 1)
-    assert [job.state for job in ended] == [JobState.SUCCEEDED] * jobs, [job.reason for job in ended if job.reason]
-    assert set(world.cloud.completions.values()) == {1} and len(world.cloud.completions) == jobs
+    assert [job.state for job in ended] == [JobState.SUCCEEDED] * jobs, [
+        job.reason for job in ended if job.reason
+    ]
+    assert list(world.cloud.completions.values()) == [1] * jobs
     assert world.leaked() == []
     assert world.store.instances.live() == []
     assert world.store.intents.pending() == []
@@ -68,7 +70,9 @@ def test_chaos(
     check(world, jobs)
     counts = world.emulator.faults.counts
     ran_s = sum(entry.seconds for entry in world.emulator.ledger())
-    print(f"\n{ran_s / 3600:.0f} instance-hours, {world.emulator.world.interruptions} interruptions, {dict(counts)}")
+    print(
+        f"\n{ran_s / 3600:.0f} instance-hours, {world.emulator.world.interruptions} interruptions, {counts}"
+    )
     print(f"{sum(world.emulator.calls.values())} calls, {world.store.costs.total(world.clock.now()).usd} USD")
     assert ran_s >= hours * 3600
     assert world.emulator.world.interruptions >= interruptions
