@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from deploy.model.jobs import TaskKey
 
@@ -26,3 +27,7 @@ class Lateness:
         """A task that is on an offer has missed so many by now."""
         self.by_offer[offer_id] += max(0, misses - self._known.get(key, misses))
         self._known[key] = misses
+
+    def keep_only(self, keys: Collection[TaskKey]) -> None:
+        """Forget all other tasks; what they missed stays counted."""
+        self._known = {key: misses for key, misses in self._known.items() if key in keys}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import replace
 from statistics import median
 
@@ -16,6 +16,8 @@ LOOK_S = 60.0
 """So often the store is asked for jobs that have ended since."""
 LOOK_BACK = 200
 """So many of the latest jobs that succeeded are looked at."""
+NAMES = 10_000
+"""So many names are remembered: those whose jobs succeeded last."""
 RUNS = 20
 """The median is that of so many latest runs."""
 
@@ -31,7 +33,8 @@ class Learned:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._seen: deque[str] = deque(maxlen=2 * LOOK_BACK)
-        self._runs: dict[tuple[str, str, str], deque[float]] = defaultdict(lambda: deque(maxlen=RUNS))
+        self._runs: dict[tuple[str, str, str], deque[float]] = {}
+        """The name that was heard of last comes last."""
         self._next_s = 0.0
 
     def look(self, now_s: float) -> None:
@@ -48,7 +51,11 @@ class Learned:
             for task in self._store.tasks.of_job(job.job_id):
                 took_s = reference_s(job, task, held.get(task.key.task, []))
                 if took_s is not None:
-                    self._runs[_name(job, task.key)].append(took_s)
+                    runs = self._runs.pop(_name(job, task.key), deque(maxlen=RUNS))
+                    runs.append(took_s)
+                    self._runs[_name(job, task.key)] = runs
+        while len(self._runs) > NAMES:
+            del self._runs[next(iter(self._runs))]
 
     def told(self, job: Job, key: TaskKey) -> Job:
         """The job as it would be if it said what earlier runs of its name took, where it does not."""

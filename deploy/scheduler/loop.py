@@ -20,6 +20,9 @@ from deploy.scheduler.observing import Observer, Probe
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.store import Store
 
+PRUNE_S = 3600.0
+"""So often what is older than the store keeps is removed: little at a time."""
+
 
 class Scheduler:
     """One deployment's scheduler; only the holder of the store's lead may run one.
@@ -56,6 +59,7 @@ class Scheduler:
         self.actions = Actions(store, providers, by_kind, self.settings, self.chooser.cool_down)
         self.metrics = metrics
         self.passes = 0
+        self._prune_s = 0.0
 
     def step(self) -> None:
         """One pass. Errors of providers and runners are events and back-offs, never the end of the loop."""
@@ -72,6 +76,9 @@ class Scheduler:
         self.ending.settle(now_s, self.observer.silent)
         self.chooser.choose(self.observer.offers, now_s, self.observer.released)
         self.actions.act(now_s)
+        if now_s >= self._prune_s:
+            self.store.prune(now_s)
+            self._prune_s = now_s + PRUNE_S
         self.passes += 1
 
     def run(self, passes: int | None = None) -> None:

@@ -215,6 +215,7 @@ class Roster:
     def _forget(self, keys: set[TaskKey]) -> None:
         self.asking.keep_only(keys)
         self._rounds.keep_only(keys)
+        self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}
         self._ends = {job_id: end for job_id, end in self._ends.items() if job_id in ids}
 

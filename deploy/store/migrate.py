@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -31,6 +32,7 @@ def current_version(connection: Connection) -> str | None:
     return context.get_current_revision()
 
 
+@cache
 def newest_version() -> str:
     """The version of this program."""
     config = Config()
