@@ -183,6 +183,24 @@ def test_a_new_attempt_is_asked_even_if_the_old_one_never_answers(
     assert not one_round.replies()
 
 
+def test_nobody_waits_for_who_takes_no_part_any_more(
+    one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
+) -> None:
+    one_round.step(setup(tmp_path))
+    grid.answer(grid.pushed[1], result(2.0))
+    one_round.step(setup(tmp_path))
+    assert not one_round.is_over(None)
+    remaining = setup(tmp_path)
+    del remaining.clients["a"]
+    assert one_round.step(remaining)
+    assert one_round.is_over(None)
+    assert not status.clients["a"].owes
+    # What it says after all is not taken.
+    grid.answer(grid.pushed[0], result(9.0))
+    one_round.step(remaining)
+    assert [reply.metadata.src_node_id for reply in one_round.replies()] == [2]
+
+
 def test_an_exception_is_told_and_not_asked_for_again_before_a_new_attempt(
     one_round: Round, status: Status, grid: FakeGrid, tmp_path: Path
 ) -> None:

@@ -253,9 +253,20 @@ def test_a_released_client_is_told_of_the_job_without_a_node(stage: Stage, playe
     released = Assignment(TaskKey("job", "client-a"), 1, SPEC, (), str(stage.folder / "work"))
     report = stage.runner.reports([released])[0]
     assert (report.phase, report.round_left_s) == (Phase.WAITING, 9.0)
+    stage.say(run=1, completed=1, clients=clients | {"a": Participation(owes=True)})
+    assert stage.runner.reports([released])[0].phase is Phase.STARTING
     played.finish(True)
     stage.phases()
     assert stage.runner.reports([released])[0].phase is Phase.SUCCEEDED
+
+
+def test_a_client_that_leaves_is_not_among_those_who_take_part(stage: Stage, played: Played) -> None:
+    stage.until_running()
+    stage.runner.stop(stage.assignment("a"))
+    stage.runner.leave(stage.assignment("a"))
+    setup = Setup.load(next((stage.folder / "state").rglob("setup.json")))
+    assert setup is not None
+    assert set(setup.clients) == {"b"}
 
 
 def test_a_dead_superlink_is_started_again_and_the_run_too(stage: Stage, played: Played) -> None:
