@@ -242,7 +242,7 @@ def test_what_a_notice_dooms_is_replaced_while_it_still_works(tmp_path: Path) ->
 
 def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None:
     world = RestlessWorld(tmp_path, cheap_and_sure(available=lambda now_s: now_s - START >= 200))
-    job = world.submit(batch(work_s=40_000.0))
+    job = world.submit(batch(work_s=3000.0))
     world.go(400)
     assert world.events("task.moved") == []
     (machine,) = world.cloud.machines.values()
