@@ -1,23 +1,43 @@
-"""Things that go wrong, at random: kills between any two effects, errors, machines that vanish."""
+"""Things that go wrong: kills between two effects, errors, machines that vanish; at random or when told."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from deploy.providers.base import CapacityError, ProviderError, ThrottledError
 from deploy.runners.base import RunnerError
 from deploy.store.store import Store
+
+PROVIDER_ERRORS = (ProviderError, ThrottledError, CapacityError)
+RUNNER_ERRORS = (RunnerError,)
 
 
 class Killed(BaseException):
     """The scheduler's process ends here: nothing after this point happens."""
 
 
+class Striking(Protocol):
+    """Decides what goes wrong.
+
+    Attributes:
+        counts: how often what did.
+    """
+
+    counts: Counter[str]
+
+    def strikes(self, kind: str) -> bool:
+        """Whether a fault of this kind happens now."""
+
+    def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
+        """Which error a call fails with."""
+
+
 class Faults:
-    """Decides what goes wrong; `left` counts down.
+    """At random; `left` counts down.
 
     Args:
         seed: of the choices.
@@ -29,21 +49,56 @@ class Faults:
         self.rng = random.Random(seed)
         self.rate = rate
         self.left = most
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
 
     def strikes(self, kind: str) -> bool:
         """Whether a fault of this kind happens now."""
         if self.left <= 0 or self.rng.random() >= self.rate:
             return False
         self.left -= 1
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.counts[kind] += 1
         return True
+
+    def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
+        """Which error a call fails with."""
+        return self.rng.choice(errors)
+
+
+class Armed:
+    """One fault at a time, at the n-th point from now at which something can go wrong."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._points = 0
+        self._error = 0
+
+    def arm(self, points: int, error: int = 0) -> None:
+        """Strike at the `points`-th point from now, with the `error`-th of the errors that fit there."""
+        self._points, self._error = points, error
+
+    def disarm(self) -> None:
+        """Nothing goes wrong any more."""
+        self._points = 0
+
+    def strikes(self, kind: str) -> bool:
+        """Whether a fault of this kind happens now."""
+        if self._points == 0:
+            return False
+        self._points -= 1
+        if self._points:
+            return False
+        self.counts[kind] += 1
+        return True
+
+    def one_of(self, errors: tuple[type[Exception], ...]) -> type[Exception]:
+        """Which error a call fails with."""
+        return errors[self._error % len(errors)]
 
 
 class Faulty:
     """An object whose methods are killed before or after their effect, or fail with one of its errors."""
 
-    def __init__(self, inner: Any, faults: Faults, errors: tuple[type[Exception], ...]) -> None:
+    def __init__(self, inner: Any, faults: Striking, errors: tuple[type[Exception], ...]) -> None:
         self._inner = inner
         self._faults = faults
         self._errors = errors
@@ -57,22 +112,18 @@ class Faulty:
             if self._faults.strikes(f"killed before {name}"):
                 raise Killed
             if self._faults.strikes(f"{name} fails"):
-                raise self._faults.rng.choice(self._errors)("it cannot be done now")
+                raise self._faults.one_of(self._errors)("it cannot be done now")
             result = call(*args, **keywords)
             if self._faults.strikes(f"killed after {name}"):
                 raise Killed
             if self._faults.strikes(f"{name} was done and said it failed"):
-                raise self._faults.rng.choice(self._errors[:1])("time-out")
+                raise self._errors[0]("time-out")
             return result
 
         return wrapped
 
 
-PROVIDER_ERRORS = (ProviderError, ThrottledError, CapacityError)
-RUNNER_ERRORS = (RunnerError,)
-
-
-def faulty_transactions(store: Store, faults: Faults) -> None:
+def faulty_transactions(store: Store, faults: Striking) -> None:
     """Kill the process right before a commit (nothing is written) or right after it."""
     original = store.transaction
 

@@ -1,0 +1,182 @@
+"""The live loop with 10,000 queued jobs and 1,000 instances: seconds of a pass, memory of the scheduler.
+
+The simulated cloud runs in the same process and is counted with it. The store is a real one on this disk,
+synced at each commit; the policies are the released `multicloud` and the rule `round_cost`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from benchmarks.measurement import Measurement
+from deploy.model.instances import InstanceState, Offer
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
+from deploy.providers.simulated import (
+    SimulatedCloud,
+    SimulatedOffer,
+    SimulatedProvider,
+    SimulatedRunner,
+    VirtualClock,
+)
+from deploy.scheduler.choosing import Policies
+from deploy.scheduler.decider import Decider
+from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+
+QUEUED = 10_000
+INSTANCES = 1_000
+OFFERS = 20
+PASSES = 30
+PASS_S = 1.0
+MEMORY_MIB = 500.0
+_ROOT = Path(__file__).resolve().parent.parent
+_FILL_PASSES = 5
+
+
+def measure() -> Iterator[Measurement]:
+    """In a process of its own, whose memory is that of the scheduler alone."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.loop"],
+        cwd=_ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(f"the loop could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
+    found = json.loads(done.stdout)
+    note = f"{found['queued']} queued jobs, {found['instances']} instances, {PASSES} passes"
+    for name, what in (("mean_s", "mean"), ("longest_s", "longest")):
+        yield Measurement(f"pass of the loop, {what}", found[name], "s", PASS_S, False, note)
+    yield Measurement("pass of the loop, CPU", found["cpu_s"], "s", None, False, f"mean; {note}")
+    yield Measurement("memory of the scheduler", found["peak_mib"], "MiB", MEMORY_MIB, False, note)
+
+
+def filled(folder: Path) -> Scheduler:
+    """A scheduler that was just started: its 1,000 instances are at work while 10,000 jobs wait."""
+    clock = VirtualClock()
+    cloud = SimulatedCloud(clock, [SimulatedOffer(_offer(k)) for k in range(OFFERS)])
+    store = Store.open(f"sqlite:///{folder}/store.db", clock.now())
+    rng, numbers = random.Random(7), itertools.count()
+    # The released policy would rather wait than take the dearest offers: a rule takes them all.
+    filler = _scheduler(
+        store, cloud, "cheapest", SchedulerSettings(period_s=30.0, decisions_per_pass=INSTANCES)
+    )
+    for _ in range(_FILL_PASSES):
+        _submit(store, clock.now(), str(folder), INSTANCES - len(store.instances.live()), numbers, rng)
+        filler.step()
+        clock.sleep(30.0)
+    running = len(store.instances.in_states([InstanceState.RUNNING]))
+    if running != INSTANCES:
+        raise ValueError(f"{running} instances run after {_FILL_PASSES} passes: expected {INSTANCES}")
+    _submit(store, clock.now(), str(folder), QUEUED - store.jobs.counts()[JobState.PENDING], numbers, rng)
+    return _scheduler(store, cloud, "multicloud", SchedulerSettings())
+
+
+def _scheduler(store: Store, cloud: SimulatedCloud, policy: str, settings: SchedulerSettings) -> Scheduler:
+    market = load_market_policy(policy, OFFERS)
+    policies = Policies(
+        Decider(market.policy, components=market.components),
+        Decider(load_round_policy("round_cost", OFFERS).policy, window=1),
+    )
+    return Scheduler(
+        store,
+        {"simulated": SimulatedProvider(cloud)},
+        [SimulatedRunner(cloud)],
+        policies,
+        cloud.clock,
+        lambda instance: cloud.state_of(instance.client_token) is InstanceState.RUNNING,
+        settings,
+    )
+
+
+def _submit(
+    store: Store, now_s: float, folder: str, jobs: int, numbers: Iterator[int], rng: random.Random
+) -> None:
+    with store.transaction():
+        for number in itertools.islice(numbers, max(0, jobs)):
+            spec = _spec(number, rng)
+            store.jobs.add(Job(f"job-{number}", spec, JobState.PENDING, now_s, folder, "me"))
+
+
+def _offer(k: int) -> Offer:
+    sure = k % 4 == 0
+    return Offer(
+        offer_id=f"offer-{k}",
+        provider="simulated",
+        region=f"region-{k % 3}",
+        zone=f"zone-{k % 5}",
+        instance_type="large",
+        market="on_demand" if sure else "spot",
+        vcpus=8,
+        memory_gib=32.0,
+        gpu=None,
+        speed=1.0 + 0.05 * (k % 5),
+        price_usd_hour=1.0 if sure else 0.3 + 0.02 * k,
+        on_demand_usd_hour=1.0,
+        available=True,
+        quota=INSTANCES // OFFERS,
+        mean_up_s=7200.0,
+        launch_s=60.0,
+    )
+
+
+def _spec(number: int, rng: random.Random) -> JobSpec:
+    """Of ten jobs eight are batches (half of them with a deadline), one streams, one is federated."""
+    work: SparkBatch | SparkStreaming | Flower
+    if number % 10 == 0:
+        clients = tuple(FlowerClient(name=f"c{k}") for k in range(3))
+        work = Flower(app="app", rounds=100, clients=clients, epoch_s=300.0)
+    elif number % 10 == 1:
+        work = SparkStreaming(script="s.py", period_s=60.0, batch_deadline_s=60.0, standard_s=20.0)
+    else:
+        work_s = rng.uniform(20_000.0, 80_000.0)
+        deadline_s = 20 * work_s if number % 2 else None
+        work = SparkBatch(script="b.py", args=("--n", str(number)), standard_s=work_s, deadline_s=deadline_s)
+    return JobSpec(name=f"job-{number}", work=work, budget_usd=500.0 if number % 5 == 0 else None)
+
+
+def main() -> None:
+    """Print what was measured as JSON."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as folder:
+        scheduler = filled(Path(folder))
+        store, walls = scheduler.store, []
+        cpu_s = time.process_time()
+        for _ in range(PASSES):
+            began_s = time.perf_counter()
+            scheduler.step()
+            walls.append(time.perf_counter() - began_s)
+            scheduler.clock.sleep(scheduler.settings.period_s)
+        cpu_s = time.process_time() - cpu_s
+        found = {
+            "queued": store.jobs.counts()[JobState.PENDING],
+            "instances": len(store.instances.live()),
+            "mean_s": sum(walls) / PASSES,
+            "longest_s": max(walls),
+            "cpu_s": cpu_s / PASSES,
+            # Linux gives KiB.
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        store.close()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

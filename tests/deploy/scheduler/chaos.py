@@ -1,0 +1,238 @@
+"""A world in which everything that can go wrong does, and what must hold of it nevertheless."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming
+from deploy.providers.simulated import SimulatedOffer, VirtualClock
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.database import Lock
+from deploy.store.errors import StoreError
+from deploy.store.store import Store
+from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.faults import (
+    PROVIDER_ERRORS,
+    RUNNER_ERRORS,
+    Faulty,
+    Killed,
+    Striking,
+    faulty_transactions,
+)
+from tests.deploy.scheduler.worlds import World, batch
+
+PASS_S = 10.0
+MOST_PASSES = 20_000
+REOPEN = 10
+"""Every so many restarts the database is opened anew; a store remembers nothing, so the others do without."""
+SETTINGS = SchedulerSettings(
+    period_s=PASS_S, ask_again_s=PASS_S, cool_down_s=60.0, back_off_most_s=60.0, losses_most=100_000
+)
+OFFERS = ("spot-a", "spot-b", "sure")
+
+
+class OwnClock:
+    """The scheduler's idea of the time: it may be set back; the cloud's goes on."""
+
+    def __init__(self, true: VirtualClock) -> None:
+        self._true = true
+        self.behind_s = 0.0
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._true.now() - self.behind_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._true.sleep(seconds)
+
+
+class ChaoticWorld(World):
+    """A scheduler that is killed, and a cloud that fails.
+
+    Attributes:
+        faults: what goes wrong in calls and commits.
+        down_until: by offer: it has no capacity before this epoch second.
+        submitted: ids of all jobs that the store took.
+    """
+
+    def __init__(self, folder: Path, faults: Striking) -> None:
+        self.faults = faults
+        self.down_until = dict.fromkeys(OFFERS, 0.0)
+        self.submitted: list[str] = []
+        self._own: OwnClock | None = None
+        self._lead: Lock | None = None
+        self._restarts = 0
+        super().__init__(folder, self._offers(), settings=SETTINGS)
+
+    def _offers(self) -> list[SimulatedOffer]:
+        facts = {"provider": "simulated", "launch_s": 20.0}
+        return [
+            SimulatedOffer(made, available=lambda now_s, name=made.offer_id: now_s >= self.down_until[name])
+            for made in (
+                offer("spot-a", price_usd_hour=0.21, **facts),
+                offer("spot-b", price_usd_hour=0.37, free_first_s=300.0, **facts),
+                offer("sure", "on_demand", quota=8, **facts),
+            )
+        ]
+
+    @property
+    def own(self) -> OwnClock:
+        """The scheduler's clock."""
+        if self._own is None:
+            self._own = OwnClock(self.clock)
+        return self._own
+
+    def restart(self) -> None:
+        """As after a SIGKILL: nothing is left of the scheduler's memory, and its lead is free."""
+        if self._lead is not None:
+            self._lead.release()
+        self._restarts += 1
+        if self._restarts % REOPEN == 1:
+            super().restart()
+            faulty_transactions(self.store, self.faults)
+        else:
+            self.anew(self.store)
+        self._lead = self.store.lead()
+        provider = Faulty(self.provider, self.faults, PROVIDER_ERRORS)
+        runner = Faulty(self.runner, self.faults, RUNNER_ERRORS)
+        scheduler = self.scheduler
+        scheduler.clock = self.own
+        for part in (scheduler.observer, scheduler.actions):
+            part._providers = {"simulated": provider}  # type: ignore[dict-item]
+            part._runners = dict.fromkeys(self.runner.kinds, runner)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Let go of the store."""
+        if self._lead is not None:
+            self._lead.release()
+        self.store.close()
+
+    def step(self) -> None:
+        """A pass; who is killed in it is started again."""
+        try:
+            self.scheduler.step()
+        except Killed:
+            self.restart()
+        self.clock.sleep(PASS_S)
+
+    def send(self, spec: JobSpec) -> None:
+        """Submit a job; the kill may come before or after it is taken."""
+        job_id = f"{spec.name}-1"
+        try:
+            self.submit(spec)
+        except Killed:
+            self.restart()
+        if job_id in self.store.jobs.named([job_id]):
+            self.submitted.append(job_id)
+
+    def cancel(self, job_id: str) -> None:
+        """As its owner does."""
+        try:
+            with self.store.transaction():
+                self.store.jobs.set_state(job_id, JobState.CANCELLED, self.clock.now(), "by its owner")
+        except Killed:
+            self.restart()
+
+    def second_scheduler(self) -> None:
+        """Another process wants to lead."""
+        with Store.open(self.url, self.clock.now(), durable=False) as store, pytest.raises(StoreError):
+            store.lead()
+
+    def let_end(self) -> None:
+        """Nothing goes wrong any more."""
+        self.down_until = dict.fromkeys(OFFERS, 0.0)
+        for _ in range(MOST_PASSES):
+            if not (self.store.jobs.live() or self.store.instances.live() or self.store.intents.pending()):
+                break
+            self.step()
+        for _ in range(10):
+            self.step()
+
+    # What must hold.
+
+    def check_always(self) -> None:
+        """None runs twice to its end; the cloud has nothing that the store does not know of."""
+        assert set(self.cloud.completions.values()) <= {1}
+        assert self.store.costs.audit() == []
+        for machine in self.cloud.machines.values():
+            assert self.store.instances.by_client_token(machine.report.client_token) is not None
+
+    def check_in_the_end(self) -> None:
+        """No job is lost, no machine is left, and the bill is the cloud's own, to the last unit."""
+        self.check_always()
+        self.check_nothing_is_left()
+        jobs = self.store.jobs.named(self.submitted)
+        assert set(jobs) == set(self.submitted)
+        for job_id, job in jobs.items():
+            completed = [key for key in self.cloud.completions if key.job_id == job_id]
+            match job.state:
+                case JobState.SUCCEEDED:
+                    assert completed
+                case JobState.FAILED if "budget" in job.reason:
+                    assert job.spec.budget_usd is not None
+                case JobState.FAILED:
+                    assert job.user_failures == job.spec.max_user_failures + 1, job.reason
+                case JobState.CANCELLED:
+                    assert job.reason == "by its owner"
+                case _:
+                    raise AssertionError(f"{job_id} is lost: {job}")
+        assert self.store.costs.total(self.clock.now()).cost == self.ledger()
+
+    def ledger(self) -> int:
+        """What the cloud itself would bill: every machine that it ever ran, whoever knew of it."""
+        total = 0
+        for machine in self.cloud.machines.values():
+            report = machine.report
+            facts = self.cloud.offer(report.offer_id).offer
+            usage = Usage(
+                launched_s=report.launched_s,
+                ended_s=report.ended_s,
+                by_provider=report.by_provider,
+                segments=(PriceSegment(report.launched_s, micro_usd_hour(facts.price_usd_hour)),),
+                on_demand_micro_usd_hour=micro_usd_hour(facts.on_demand_usd_hour),
+                minimum_s=facts.billing_minimum_s,
+                free_first_s=facts.free_first_s,
+            )
+            total += bill(usage, self.clock.now()).cost
+        return total
+
+
+def stream(name: str, batches: int) -> JobSpec:
+    """A batch a minute."""
+    work = SparkStreaming(script="s.py", period_s=60.0, batch_deadline_s=60.0, batches=batches)
+    return JobSpec(name=name, work=work)
+
+
+def training(name: str, clients: int) -> JobSpec:
+    """Three rounds of a minute."""
+    members = tuple(FlowerClient(name=f"c{k}") for k in range(clients))
+    return JobSpec(name=name, work=Flower(app="app", rounds=3, clients=members, epoch_s=60.0))
+
+
+def any_job(name: str, rng: random.Random) -> JobSpec:
+    """One of every kind."""
+    match rng.randrange(10):
+        case 0 | 1:
+            return stream(name, rng.randint(2, 6))
+        case 2 | 3:
+            return training(name, rng.randint(2, 4))
+        case kind:
+            return batch(
+                name,
+                work_s=rng.uniform(60.0, 600.0),
+                instances=rng.randint(1, 3),
+                deadline_s=rng.uniform(600.0, 6000.0) if kind < 6 else None,
+                budget_usd=rng.choice((0.02, 5.0)) if kind == 9 else None,
+            )
+
+
+def machines(world: ChaoticWorld) -> Sequence[str]:
+    """Names of those that run."""
+    world.cloud.settle()
+    return world.cloud.live()
