@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 class Join(BaseHTTPRequestHandler):
     """The scheduler's side of joining."""
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         content = json.dumps({"node_token": TOKEN}).encode()
         self.send_response(200)
