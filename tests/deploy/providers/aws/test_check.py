@@ -160,8 +160,10 @@ def test_the_command_line(
     aws: FakeAws, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_config(tmp_path)
-    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: aws.session())
+    session = aws.session()
+    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
     aws.set_price(0.06, 1_760_000_000.0)
+    aws.failures["GetSpotPlacementScores"] = ["UnauthorizedOperation"]
     assert main(["offers", "--config", str(path), "--gpu", "t4", "--max-price", "0.4"]) == 0
     said = capsys.readouterr()
     rows = [json.loads(line) for line in said.out.splitlines()]
