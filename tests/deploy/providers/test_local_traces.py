@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.providers.local.traces import Recording, TraceError, load_recording
@@ -61,6 +61,7 @@ def test_history_by_hand() -> None:
     assert RECORDING.history(0).up_ratio == 1.0
 
 
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40_000), min_size=1, max_size=12),
     first=st.booleans(),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.model.jobs import JobSpec
@@ -221,6 +221,7 @@ def load(text: str) -> dict[str, str]:
     return found
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
 )

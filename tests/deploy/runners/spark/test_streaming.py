@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.runners.spark.streaming import BatchLog
@@ -93,6 +93,7 @@ def test_logs_that_are_read_are_removed_but_for_the_newest(log: BatchLog) -> Non
     assert log.read().done == 2
 
 
+@settings(deadline=None)
 @given(
     batches=st.lists(st.integers(1, 5000), min_size=1, max_size=30),
     looks=st.lists(st.integers(0, 4000), max_size=8),
