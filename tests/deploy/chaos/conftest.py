@@ -24,4 +24,6 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 @pytest.fixture
 def seed() -> int:
     """Of the plan; another one by SPOTWEAVE_CHAOS_SEED."""
-    return int(os.environ.get("SPOTWEAVE_CHAOS_SEED", "7"))
+    number = int(os.environ.get("SPOTWEAVE_CHAOS_SEED", "7"))
+    print(f"seed {number}")
+    return number
