@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -59,14 +58,14 @@ def _measured() -> tuple[float, int, Callable[[], float]]:
     """Seconds and calls of a pass with moto; and a function that measures one on recorded answers."""
     import boto3
 
-    # By name: nothing imports the live side.
-    names, config_of, provider_of = (
-        import_module(f"deploy.providers.aws.{part}") for part in ("names", "config", "provider")
-    )
+    from deploy.providers.aws import names
+    from deploy.providers.aws.config import AwsConfig
+    from deploy.providers.aws.provider import AwsProvider
+
     ec2 = boto3.client("ec2", region_name=_REGION)
     subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
     image = ec2.describe_images()["Images"][0]["ImageId"]
-    config = config_of.AwsConfig.model_validate(
+    config = AwsConfig.model_validate(
         {
             "regions": {
                 _REGION: {
@@ -93,7 +92,7 @@ def _measured() -> tuple[float, int, Callable[[], float]]:
     session = boto3.Session()
     session.events.register("before-send.ec2", recorder.replay)
     session.events.register("before-parse.ec2", recorder.record)
-    provider = provider_of.AwsProvider(config, session)
+    provider = AwsProvider(config, session)
 
     def best() -> float:
         seconds = []

@@ -26,7 +26,8 @@ WORKPLACE = re.compile(
         )
     )
 )
-INDEX_URL = re.compile(r"https?://[^\s\"'`<>)\]]+")
+# Without brackets and braces, which are addresses and templates, not hosts of indexes.
+INDEX_URL = re.compile(r"https?://[^\s\"'`<>)\[\]{}]+")
 
 
 def tracked_files() -> list[Path]:
