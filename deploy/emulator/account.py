@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Account:
         for region in config.regions:
             for image in config.images:
                 self._register(region, image)
+            self._name(region)
 
     def ec2(self, region: str) -> Any:
         """The backend of moto."""
@@ -130,6 +132,24 @@ class Account:
         """`use1-az1` by `us-east-1a`."""
         return {zone.name: zone.zone_id for zone in self.ec2(region).describe_availability_zones()}
 
+    def _name(self, region: str) -> None:
+        """Give the default network ids that a configuration can name: moto draws them anew each time.
+
+        The default group lets its own members in, as in a real account.
+        """
+        backend = self.ec2(region)
+        for zone, subnet in backend.get_default_subnets().items():
+            del backend.subnets[zone][subnet.id]
+            subnet.id = subnet_of(zone)
+            backend.subnets[zone][subnet.id] = subnet
+        group = backend.get_default_security_group()
+        del backend.groups[group.vpc_id][group.id]
+        group.id = group.group_id = group_of(region)
+        backend.groups[group.vpc_id][group.id] = group
+        backend.authorize_security_group_ingress(
+            group.id, "-1", "-1", "-1", [], source_groups=[{"GroupId": group.id}], vpc_id=group.vpc_id
+        )
+
     def _register(self, region: str, image: ImageConfig) -> None:
         backend = self.ec2(region)
         backend.amis[image.image_id] = Ami(
@@ -143,6 +163,16 @@ class Account:
             root_device_name=image.root_device,
             region_name=f"{region}a",
         )
+
+
+def subnet_of(zone: str) -> str:
+    """Id of the default subnet of a zone: always the same."""
+    return f"subnet-{hashlib.sha256(zone.encode()).hexdigest()[:17]}"
+
+
+def group_of(region: str) -> str:
+    """Id of the default security group of a region: always the same."""
+    return f"sg-{hashlib.sha256(region.encode()).hexdigest()[:17]}"
 
 
 @contextmanager

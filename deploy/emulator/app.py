@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -18,6 +17,7 @@ from werkzeug.datastructures import MultiDict
 from deploy.emulator import wire
 from deploy.emulator.control import PREFIX, Control
 from deploy.emulator.errors import AwsError
+from deploy.emulator.identities import allowed
 from deploy.emulator.request import Call, read_call
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class App:
                 raise _unknown_key(call)
             faults.throttle(call.service, emulator.world.clock.now())
             permission = f"{call.service}:{call.action}"
-            if any(fnmatchcase(permission, pattern) for pattern in config.denied):
+            if not allowed(config.denied, permission):
                 raise _denied(call, permission)
             faults.before(call.service, call.action)
 
@@ -101,12 +101,16 @@ class App:
     def _own(self, call: Call, act: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Answer:
         if call.service == "ec2":
             params = wire.parse(call.action, MultiDict(parse_qsl(call.body.decode(), keep_blank_values=True)))
+        elif call.service == "iam":
+            params = dict(parse_qsl(call.body.decode()))
         else:
             params = json.loads(call.body or b"{}")
         with self._emulator.world.lock:
             result = act(call.region, params)
             if call.service == "ec2":
                 return 200, "text/xml;charset=UTF-8", wire.answer(call.action, result).encode()
+        if call.service == "iam":
+            return 200, "text/xml", result["xml"].encode()
         return 200, "application/x-amz-json-1.1", json.dumps(result).encode()
 
     def _pass_on(

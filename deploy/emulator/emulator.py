@@ -10,6 +10,7 @@ from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.events import make_queue
 from deploy.emulator.faults import Faults
+from deploy.emulator.identities import IdentityActions
 from deploy.emulator.ledger import Entry, entry
 from deploy.emulator.lists import ListActions
 from deploy.emulator.machines import NoMachines, Processes
@@ -45,6 +46,7 @@ class Emulator:
             **InstanceActions(self.world, self.account).table,
             **SpotActions(self.world, self.account).table,
             **ListActions(self.world).table,
+            **IdentityActions(config.denied).table,
         }
         self.calls: Counter[str] = Counter()
         if config.events_queue is not None:
