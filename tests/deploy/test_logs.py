@@ -40,7 +40,7 @@ def test_own_and_foreign_loggers_are_json_lines_with_context(stream: io.StringIO
     logs.configure(stream=stream)
     with structlog.contextvars.bound_contextvars(job_id="j1", decision_id=7):
         structlog.get_logger("scheduler").info("placed", offer="spot")
-        logging.getLogger("some.library").warning("it is %d degrees", 40)
+        logging.getLogger("some.package").warning("it is %d degrees", 40)
     uvicorn = logging.getLogger("uvicorn.error")
     uvicorn.info("Started server process")
     uvicorn.error("an error")
