@@ -21,6 +21,7 @@ from deploy.scheduler.moving import Move, appraise, lasting
 from deploy.scheduler.needs import Kind, Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.placing import cancel_move, intend_move, place
+from deploy.scheduler.purse import Purse
 from deploy.scheduler.roster import Asked, Roster
 from deploy.scheduler.safety import catch, hopeless
 from deploy.scheduler.settings import SchedulerSettings
@@ -73,8 +74,9 @@ class Chooser:
         live: instances in the latest pass, by market.
     """
 
-    def __init__(self, store: Store, policies: Policies, settings: SchedulerSettings) -> None:
+    def __init__(self, store: Store, policies: Policies, settings: SchedulerSettings, purse: Purse) -> None:
         self._store = store
+        self._purse = purse
         self._policies = policies
         self._settings = settings
         self._roster = Roster(store, settings)
@@ -121,7 +123,9 @@ class Chooser:
         self._occupancy.hold(used)
 
     def _as_it_is(self, offer: Offer, now_s: float) -> Offer:
-        """An offer that refused lately is not shown as available."""
+        """An offer that refused lately, or that the budget does not pay, is not shown as available."""
+        if offer.available and not self._purse.pays(offer):
+            return replace(offer, available=False, reason=self._purse.reason(offer))
         until_s = self._cooling.get(offer.offer_id, -math.inf)
         if not offer.available or until_s <= now_s:
             return offer
@@ -134,12 +138,15 @@ class Chooser:
         if verdict.offer_id is None or self._policies.mode is Mode.DRY_RUN:
             return False
         offer = view.offer(verdict.offer_id)
+        if not self._purse.pays(offer, one.need.resources.instances):
+            return False
         with self._store.transaction():
             cancel_move(self._store, one.task, "the safety net moves it elsewhere", now_s)
             about: dict[str, Json] = {"reason": verdict.reason}
             intend_move(self._store, one.task, one.need.resources.instances, offer, now_s, None, about)
             data: dict[str, Json] = {"offer": offer.offer_id, "reason": verdict.reason}
             self._store.events.add("task.caught", now_s, data, key=one.need.key)
+        self._purse.take(offer, one.need.resources.instances)
         view.take(offer.offer_id, one.need.resources.instances)
         return True
 
@@ -230,6 +237,9 @@ class Chooser:
         if chosen is None:
             return
         offer, instances = view.offer(chosen), need.resources.instances
+        if not self._purse.pays(offer, instances):
+            return
+        self._purse.take(offer, instances)
         if task.phase in (None, Phase.WAITING):
             place(self._store, need.key, instances, offer, now_s, number)
             self._roster.asking.placed(need.key)

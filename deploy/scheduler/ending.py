@@ -11,6 +11,7 @@ from deploy.model.tasks import Phase
 from deploy.scheduler.giving_up import attempt_id, end, requeue, take_off
 from deploy.scheduler.leaving import leave_the_spent, too_few
 from deploy.scheduler.placing import kept_for_moves
+from deploy.scheduler.purse import Purse
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
@@ -25,9 +26,10 @@ _SWEPT = tuple(state for state in InstanceState if state.live and state is not I
 class Ending:
     """Settles accounts after a look at the world."""
 
-    def __init__(self, store: Store, settings: SchedulerSettings) -> None:
+    def __init__(self, store: Store, settings: SchedulerSettings, purse: Purse) -> None:
         self._store = store
         self._settings = settings
+        self._purse = purse
         self._drained: set[str] = set()
         """Drains that this process has intended; after a restart they are intended once more."""
         self._counted: set[tuple[str, str]] = set()
@@ -62,6 +64,7 @@ class Ending:
                 self._drained |= drains
         self._drained &= noticed
         self._settle_jobs(now_s)
+        self._settle_budget(now_s)
         self._sweep(now_s)
 
     def _settle_task(self, job: Job, task: Task, states: Mapping[str, Instance], now_s: float) -> None:
@@ -145,6 +148,18 @@ class Ending:
                 self._end_job(job, JobState.FAILED, now_s, lacking)
             elif budget is not None and float(usd(soon[name].cost)) > budget:
                 self._end_job(job, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent")
+
+    def _settle_budget(self, now_s: float) -> None:
+        """End every job once the deployment's budget is spent."""
+        self._purse.count(now_s)
+        jobs = self._store.jobs.live() if self._purse.spent else ()
+        if not jobs:
+            return
+        with self._store.transaction():
+            data: dict[str, Json] = {"reason": self._purse.spent, "jobs": len(jobs)}
+            self._store.events.add("deployment.budget_spent", now_s, data)
+            for job in jobs:
+                self._end_job(job, JobState.FAILED, now_s, self._purse.spent)
 
     def _is_done(self, job: Job) -> bool:
         # One client of a federated training says it for all: some may have been released in the last round.

@@ -17,6 +17,7 @@ from deploy.scheduler.choosing import Chooser, Policies
 from deploy.scheduler.ending import Ending
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.observing import Observer, Probe
+from deploy.scheduler.purse import Purse
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.store import Store
 
@@ -54,8 +55,9 @@ class Scheduler:
         self.settings = settings if settings is not None else SchedulerSettings()
         by_kind = {kind: runner for runner in runners for kind in runner.kinds}
         self.observer = Observer(store, providers, by_kind, probe, self.settings)
-        self.ending = Ending(store, self.settings)
-        self.chooser = Chooser(store, policies, self.settings)
+        purse = Purse(store, self.settings)
+        self.ending = Ending(store, self.settings, purse)
+        self.chooser = Chooser(store, policies, self.settings, purse)
         self.actions = Actions(store, providers, by_kind, self.settings, self.chooser.cool_down)
         self.metrics = metrics
         self.passes = 0

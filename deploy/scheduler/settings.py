@@ -29,6 +29,7 @@ class SchedulerSettings:
         moves: what a move must bring.
         set_up_s: expected from ready nodes to work: what runners need to bring a task up.
         transfers: what moving data between regions takes.
+        budget_usd: what everything may cost together, since the deployment began; None: no limit.
     """
 
     period_s: float = 5.0
@@ -45,6 +46,7 @@ class SchedulerSettings:
     moves: MoveRules = field(default_factory=MoveRules)
     set_up_s: float = 20.0
     transfers: Transfers = field(default_factory=Transfers)
+    budget_usd: float | None = None
 
     def back_off(self, tries: int) -> float:
         """Seconds to wait after the `tries`-th failure in a row (from 1)."""

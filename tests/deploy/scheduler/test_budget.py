@@ -1,0 +1,62 @@
+"""The deployment's budget is a hard limit: nothing is launched that it does not pay, and all ends before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.model.jobs import JobState
+from deploy.scheduler.settings import SchedulerSettings
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+
+
+def world(tmp_path: Path, budget_usd: float | None) -> World:
+    settings = SchedulerSettings(period_s=10.0, ask_again_s=10.0, cool_down_s=60.0, budget_usd=budget_usd)
+    return World(tmp_path, cheap_and_sure(), settings=settings)
+
+
+def spent(world: World) -> float:
+    return float(world.store.costs.total(world.clock.now()).usd)
+
+
+@pytest.mark.parametrize("budget_usd", [0.02, 0.05, 0.1])
+def test_everything_ends_before_it_is_passed_and_nothing_new_begins(
+    tmp_path: Path, budget_usd: float
+) -> None:
+    here = world(tmp_path, budget_usd)
+    jobs = [here.submit(batch(f"long{k}", work_s=36_000.0)) for k in range(3)]
+    here.go(6000.0)
+    reason = f"the deployment's budget of {budget_usd:g} USD is spent"
+    for job_id in jobs:
+        job = here.store.jobs.get(job_id)
+        assert (job.state, job.reason) == (JobState.FAILED, reason)
+    here.check_nothing_is_left()
+    # Three instances at 0.3 USD/h: a pass of 10 s costs a quarter of a cent.
+    assert budget_usd - 4 * 0.0025 < spent(here) <= budget_usd
+    (event,) = here.events("deployment.budget_spent")
+    assert event.data == {"reason": reason, "jobs": 3}
+    late = here.submit(batch("late"))
+    here.go(600.0)
+    assert here.cloud.live() == []
+    assert here.store.instances.of_job(late) == []
+
+
+def test_what_it_does_not_pay_at_least_is_not_launched(tmp_path: Path) -> None:
+    # 60 s at 0.3 USD/h are half a cent: it pays one instance and not two.
+    here = world(tmp_path, 0.009)
+    two = here.submit(batch("two", instances=2))
+    here.go(300.0)
+    assert here.state(two) is JobState.PENDING
+    assert spent(here) == 0.0
+    one = here.submit(batch("one", work_s=10.0))
+    here.go(600.0)
+    assert not here.store.jobs.get(one).state.live
+    assert 0.0 < spent(here) <= 0.009
+
+
+def test_without_one_nothing_ends(tmp_path: Path) -> None:
+    here = world(tmp_path, None)
+    job = here.submit(batch(work_s=7200.0))
+    here.until_all_end()
+    assert here.state(job) is JobState.SUCCEEDED
