@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    IPvAnyAddress,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from deploy.providers.local.config import LocalConfig, LocalConfigError, load_config
+from deploy.providers.aws.config import AwsConfig, AwsConfigError
+from deploy.providers.aws.config import load_config as load_aws
+from deploy.providers.local.config import LocalConfig, LocalConfigError
+from deploy.providers.local.config import load_config as load_local
+from deploy.security.listen import is_loopback
 from deploy.store.decisions import Mode
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
@@ -94,8 +109,34 @@ class LoopConfig(_Part):
     reconsider_s: Annotated[FiniteFloat, Field(ge=0)] = 1800.0
 
 
+class RunnersConfig(_Part):
+    """What runs jobs: Spark's master and drivers and Flower's SuperLinks here, their other halves on nodes.
+
+    Attributes:
+        address: of this machine as nodes reach it; masters, drivers and SuperLinks listen there only.
+        node_python: of the nodes, with this package and the jobs' libraries; None: as here.
+        node_spark_home: SPARK_HOME of the nodes; None: as here.
+        node_java_home: JAVA_HOME of the nodes; None: as here.
+        checkpoints: folder or URI (s3a://...) under which Spark jobs keep their checkpoints; None: in the
+            job's folder on this machine, which does only where nodes see that too.
+    """
+
+    address: IPvAnyAddress = IPv4Address("127.0.0.1")
+    node_python: str | None = None
+    node_spark_home: str | None = None
+    node_java_home: str | None = None
+    checkpoints: str | None = None
+
+    @field_validator("address")
+    @classmethod
+    def _one(cls, address: IPvAnyAddress) -> IPvAnyAddress:
+        if address.is_unspecified:
+            raise ValueError("expected one address of this machine, by which nodes find it")
+        return address
+
+
 class DeploymentConfig(_Part):
-    """A deployment.
+    """A deployment. What it rents is said by at least one of `local` and `aws`.
 
     Attributes:
         state: folder of everything it must remember; absolute, or relative to the current folder.
@@ -103,7 +144,12 @@ class DeploymentConfig(_Part):
         policy: who decides.
         scheduler: the loop.
         http: the service.
+        runners: what runs jobs.
+        budget_usd: what everything may cost together, since the deployment began; a hard limit. None: none.
         local: file of the local provider's configuration, relative to this file.
+        aws: the same of AWS.
+        emulator: file of an emulated AWS, relative to this file: `python -m deploy.demo` starts it; `serve`
+            does not (see `spotweave emulate-aws`).
     """
 
     state: Path
@@ -111,8 +157,18 @@ class DeploymentConfig(_Part):
     policy: PolicyConfig = PolicyConfig()
     scheduler: LoopConfig = LoopConfig()
     http: HttpConfig = HttpConfig()
-    local: Path
+    runners: RunnersConfig = RunnersConfig()
+    budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    local: Path | None = None
+    aws: Path | None = None
+    emulator: Path | None = None
     folder: Annotated[Path, Field(exclude=True)] = Path()
+
+    @model_validator(mode="after")
+    def _rents(self) -> DeploymentConfig:
+        if self.local is None and self.aws is None:
+            raise ValueError("a deployment needs a provider: set local, aws or both to its file")
+        return self
 
     @property
     def state_folder(self) -> Path:
@@ -133,13 +189,31 @@ class DeploymentConfig(_Part):
         """The same, deciding and doing nothing."""
         return self.model_copy(update={"policy": self.policy.model_copy(update={"mode": Mode.DRY_RUN})})
 
-    def local_provider(self) -> LocalConfig:
+    def local_provider(self) -> LocalConfig | None:
         """The local provider's configuration, its state inside the deployment's. Raises ConfigError."""
+        if self.local is None:
+            return None
         try:
-            loaded = load_config(self.folder / self.local)
+            loaded = load_local(self.folder / self.local)
         except LocalConfigError as error:
             raise ConfigError(str(error)) from error
         return loaded.model_copy(update={"state": self.state_folder / "local"})
+
+    def aws_provider(self) -> AwsConfig | None:
+        """The same of AWS. Raises ConfigError, also if its nodes could not reach what runs jobs here."""
+        if self.aws is None:
+            return None
+        try:
+            loaded = load_aws(self.folder / self.aws)
+        except AwsConfigError as error:
+            raise ConfigError(str(error)) from error
+        far = not is_loopback(urlsplit(loaded.node.scheduler_url).hostname or "")
+        if far and self.runners.address.is_loopback:
+            raise ConfigError(
+                f"runners.address is {self.runners.address}, which instances of AWS cannot reach: set it to "
+                "this machine's address in their network"
+            )
+        return loaded.model_copy(update={"state": self.state_folder / "aws"})
 
 
 def load_deployment(path: Path) -> DeploymentConfig:
@@ -155,11 +229,13 @@ def load_deployment(path: Path) -> DeploymentConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a mapping with state, policy, scheduler, http, local")
+        raise ConfigError(f"{path}: expected a mapping with state, policy, scheduler, http, local, aws")
     try:
         return DeploymentConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:
         # A mistyped key explains why another one is missing.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        where = ".".join(str(part) for part in first["loc"])
+        if not where:
+            raise ConfigError(f"{path}: {first['msg'].removeprefix('Value error, ')}") from error
         raise ConfigError(f"{path}: {where}: {first['msg'].lower()}, got {first['input']!r}") from error

@@ -1,18 +1,22 @@
 """The demo: real Spark and Flower jobs on this machine, interrupted as recorded spot instances were.
 
 `make demo`, or: python -m deploy.demo. It starts a deployment of its own, submits the examples over HTTP,
-shows what happens until all jobs have ended, and says what that took and cost.
+shows what happens until all jobs have ended, and says what that took and cost. With the option
+--config configs/deploy/demo_aws.yaml (`make demo-aws`) it does so through boto3 and an emulated AWS, whose
+instances are processes of this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +198,36 @@ def clear(config: DeploymentConfig) -> None:
     shutil.rmtree(config.state_folder)
 
 
+@contextmanager
+def emulated(config: DeploymentConfig) -> Iterator[None]:
+    """The AWS that the deployment names as its `emulator`, if it names one, and no other, until the end.
+
+    Raises:
+        ValueError: one line, if it cannot be used.
+    """
+    if config.emulator is None:
+        yield
+        return
+    if importlib.util.find_spec("moto") is None:
+        raise ConfigError("the emulator needs moto: pip install 'spotweave[dev]'")
+    from deploy.emulator.config import load_config
+    from deploy.emulator.emulator import Emulator
+    from deploy.emulator.server import Server
+
+    server = Server(Emulator(load_config(config.folder / config.emulator)))
+    # The SDK finds these first: no real account is ever asked.
+    os.environ.update(
+        AWS_ENDPOINT_URL=server.url, AWS_ACCESS_KEY_ID="emulated", AWS_SECRET_ACCESS_KEY="emulated"
+    )
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        os.environ.pop(name, None)
+    server.start()
+    try:
+        yield
+    finally:
+        server.close()
+
+
 def run(config: DeploymentConfig, files: Sequence[Path], within_s: float, console: Console) -> int:
     """Returns the exit code: 0 if all jobs succeeded in time."""
     find_spark()
@@ -248,7 +282,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return run(load_deployment(given.config), given.jobs, given.within, Console(highlight=False))
+        config = load_deployment(given.config)
+        with emulated(config):
+            return run(config, given.jobs, given.within, Console(highlight=False))
     except ValueError as error:
         say(f"error: {' '.join(str(error).split())}")
         return EXIT_USER

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from deploy.config import ConfigError, DeploymentConfig
+from deploy.clouds import count_offers, missing, open_providers
+from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.node.client import NodeClient, NodeError
-from deploy.providers.base import Provider, ProviderError
-from deploy.providers.local.provider import LocalProvider
+from deploy.providers.base import ProviderError
 from deploy.runners.base import Runner, RunnerError
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
@@ -67,8 +69,8 @@ class Service:
         stopping: set it, and `run` returns after its pass.
 
     Raises:
-        ValueError: one line, for a configuration, policy or store that cannot be used, or a deployment that
-            another process leads.
+        ValueError: one line, for a configuration, policy, store or cloud account that cannot be used, or a
+            deployment that another process leads.
     """
 
     def __init__(self, config: DeploymentConfig) -> None:
@@ -77,37 +79,49 @@ class Service:
         self.registry = CollectorRegistry()
         self.stopping = threading.Event()
         self._last_pass_s: float | None = None
-        local_config = config.local_provider()
         with ExitStack() as opened:
             self.store = open_store(config, self.clock.now())
             opened.callback(self.store.close)
             self._lead = self.store.lead()
             opened.callback(self._lead.release)
-            try:
-                local = LocalProvider(local_config)
-            except ProviderError as error:
-                raise ConfigError(str(error)) from error
-            opened.callback(local.close)
-            self.providers: dict[str, Provider] = {local.name: local}
-            state = config.state_folder
-            self.runners: list[Runner] = [
-                SparkRunner(SparkSettings(state=state / "spark")),
-                FlowerRunner(FlowerSettings(state=state / "flower")),
-            ]
-            offers = local.offers()
+            self._refuse_in_vain()
+            self.providers = open_providers(config)
+            for provider in self.providers.values():
+                opened.callback(provider.close)
+            self.runners = make_runners(config.runners, config.state_folder)
+            offers = self._first_offers()
             self.scheduler = Scheduler(
                 self.store,
                 self.providers,
                 self.runners,
-                load_policies(config, len(offers)),
+                load_policies(config, sum(count_offers(config).values())),
                 self.clock,
                 node_answers,
-                SchedulerSettings(**config.scheduler.model_dump()),
+                SchedulerSettings(**config.scheduler.model_dump(), budget_usd=config.budget_usd),
                 SchedulerMetrics(self.registry),
             )
             # Jobs are judged by them from the first request on, also before the first pass has ended.
-            self.scheduler.observer.offers = list(offers)
+            self.scheduler.observer.offers = offers
             opened.pop_all()
+
+    def _refuse_in_vain(self) -> None:
+        """Refuse to begin where no launch could succeed; but what is rented already must be looked after."""
+        wrong = "" if self.config.policy.mode is Mode.DRY_RUN else missing(self.config)
+        if wrong and not self.store.instances.live():
+            raise ConfigError(wrong)
+        if wrong:
+            log.error("nothing can be launched; what runs is looked after", error=wrong)
+
+    def _first_offers(self) -> list[Offer]:
+        found: list[Offer] = []
+        for name, provider in self.providers.items():
+            try:
+                found += provider.offers()
+            except ProviderError as error:
+                if not self.store.instances.live():
+                    raise ConfigError(str(error)) from error
+                log.warning("offers unknown", provider=name, error=str(error))
+        return found
 
     # What the policy server asks (`deploy.server.context.SchedulerView`).
 
@@ -194,6 +208,33 @@ def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
         watched_market=None if acting.market == policy.market else decides.market,
         watched_rounds=None if acting.federated == policy.federated else decides.rounds,
     )
+
+
+def make_runners(config: RunnersConfig, state: Path) -> list[Runner]:
+    """All runners, for nodes that reach this machine at `config.address`.
+
+    Args:
+        config: of the runners.
+        state: folder of the deployment.
+    """
+    address = str(config.address)
+    return [
+        SparkRunner(
+            SparkSettings(
+                state=state / "spark",
+                address=address,
+                node_spark_home=config.node_spark_home,
+                node_python=config.node_python,
+                node_java_home=config.node_java_home,
+                checkpoints=config.checkpoints,
+            )
+        ),
+        FlowerRunner(
+            FlowerSettings(
+                state=state / "flower", host=address, node_python=config.node_python or sys.executable
+            )
+        ),
+    ]
 
 
 def node_answers(instance: Instance) -> bool:

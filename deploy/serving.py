@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from types import TracebackType
 from typing import Self
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from deploy.config import DeploymentConfig, HttpConfig
 from deploy.dashboard import routes as dashboard
 from deploy.security.tls import TlsFiles, load_tls
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
+from deploy.server.context import Context
 from deploy.server.deciding import Deciders
+from deploy.server.routes import join
 from deploy.server.run import Service as Listener
 from deploy.server.settings import ServerSettings
 from deploy.service import Service
@@ -105,6 +108,11 @@ def application(service: Service) -> FastAPI:
     deciders = Deciders.load(
         policy.market, policy.federated, policy.weights, window=settings.window, margin=settings.margin
     )
+    routes: list[Callable[[Context], APIRouter]] = [
+        lambda context: dashboard.router(context, service.store, service, policy.mode)
+    ]
+    if config.aws is not None:
+        routes.append(lambda context: join.router(service.store, context.clock))
     return create_app(
         settings,
         deciders,
@@ -112,7 +120,7 @@ def application(service: Service) -> FastAPI:
         service,
         service.clock,
         service.registry,
-        [lambda context: dashboard.router(context, service.store, service, policy.mode)],
+        routes,
     )
 
 

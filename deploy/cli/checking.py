@@ -11,6 +11,7 @@ import typer
 from sqlalchemy import inspect
 
 from deploy.cli.errors import EXIT_USER
+from deploy.clouds import count_offers
 from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
@@ -62,14 +63,12 @@ def _state(config: DeploymentConfig) -> str:
 
 
 def _offers(config: DeploymentConfig) -> str:
-    local = config.local_provider()
-    local.recordings()
-    return f"{len(local.offers)} of the local provider"
+    return ", ".join(f"{count} of the provider {name}" for name, count in count_offers(config).items())
 
 
 def _policies(config: DeploymentConfig) -> str:
     policy = config.policy
-    load_policies(config, len(config.local_provider().offers))
+    load_policies(config, sum(count_offers(config).values()))
     answers = Deciders.load(policy.market, policy.federated, policy.weights)
     assert answers.federated is not None
     return f"{answers.market.source}; federated: {answers.federated.source}; mode {policy.mode}"

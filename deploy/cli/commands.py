@@ -27,7 +27,7 @@ LIVE = "Live scheduling"
 def mount(app: typer.Typer) -> None:
     """Add the commands to `spotweave`."""
     operating.mount(app, LIVE)
-    for command in (submit, jobs, clusters, instances, costs, events, explain, cancel):
+    for command in (submit, jobs, clusters, offers, instances, costs, events, explain, cancel):
         app.command(rich_help_panel=LIVE)(told(command))
 
 
@@ -78,6 +78,29 @@ def clusters(server: Server = None, token_file: TokenFile = None, as_json: Json 
         asking.clusters(client, as_json=as_json)
 
 
+def offers(
+    gpu: Annotated[str | None, typer.Option(help="only with this one, such as T4")] = None,
+    max_price: Annotated[float | None, typer.Option(min=0, help="only up to so many USD per hour")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="a deployment's YAML file: ask its clouds, not a service")
+    ] = None,
+    server: Server = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """List what could be rented now: prices, how often it was there, scores, what speaks against it."""
+    from deploy.cli import offering
+
+    if config is not None and server is not None:
+        raise ValueError("--config asks the clouds themselves, --server a service: give one of them")
+    if config is not None:
+        rows = offering.of_clouds(config, gpu, max_price)
+    else:
+        with _client(server, token_file) as client:
+            rows = offering.of_service(client)
+    offering.offers(rows, gpu, max_price, as_json=as_json)
+
+
 def instances(
     job: Annotated[str | None, typer.Option(help="only of this job")] = None,
     ended: Annotated[bool, typer.Option("--ended", help="also those that have ended")] = False,
@@ -98,7 +121,7 @@ def costs(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what everything has cost, and would have on demand."""
+    """Show what was paid, and what the same would have cost on demand."""
     from deploy.cli import asking
 
     with _client(server, token_file) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,11 @@ def mount(app: typer.Typer, panel: str) -> None:
     tokens.command("list")(told(list_tokens))
     tokens.command("revoke")(told(revoke_token))
     app.add_typer(tokens, name="token", rich_help_panel=panel)
+    clouds = typer.Typer(no_args_is_help=True, help="The accounts a deployment rents from: check, sweep.")
+    clouds.command("check")(told(check_clouds))
+    clouds.command("sweep")(told(sweep_clouds))
+    app.add_typer(clouds, name="clouds", rich_help_panel=panel)
+    app.command("emulate-aws", rich_help_panel=panel)(told(emulate_aws))
 
 
 def serve(
@@ -90,3 +96,35 @@ def revoke_token(
     from deploy.cli import tokens
 
     tokens.revoke(config, token_id)
+
+
+def check_clouds(config: Config) -> None:
+    """See what is right and what is missing: credentials, rights, images, network, quotas. Rents nothing."""
+    from deploy.cli import clouds
+
+    clouds.check(config)
+
+
+def sweep_clouds(
+    config: Config,
+    yes: Annotated[bool, typer.Option("--yes", help="end them; without, they are only listed")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, a line for each")] = False,
+) -> None:
+    """Find instances of a deployment that no job needs, while it is not served; end them with --yes."""
+    from deploy.cli import clouds
+
+    clouds.sweep(config, yes=yes, as_json=as_json)
+
+
+def emulate_aws(
+    config: Annotated[Path, typer.Option("--config", help="the emulator's YAML file")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5555,
+) -> None:
+    """Emulate AWS on this machine until SIGINT or SIGTERM: for tests and rehearsals."""
+    if importlib.util.find_spec("moto") is None:
+        raise ValueError("the emulator needs moto: pip install 'spotweave[dev]'")
+    from deploy.emulator import __main__ as emulator
+
+    code = emulator.main(["--config", str(config), "--port", str(port)])
+    if code:
+        raise typer.Exit(code)

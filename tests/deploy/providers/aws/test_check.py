@@ -208,6 +208,6 @@ def test_a_mistake_in_the_file_is_one_line(
 
 
 def test_the_example_configuration_is_one(tmp_path: Path) -> None:
-    config = load_config(Path(__file__).parents[4] / "configs" / "deploy" / "aws.yaml")
+    config = load_config(Path(__file__).parents[4] / "configs" / "deploy" / "aws_offers.yaml")
     assert config.prices().usd_hour("us-east-1", "g4dn.xlarge") == 0.526
     assert actions("node") == ()

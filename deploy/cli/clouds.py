@@ -1,0 +1,139 @@
+"""`spotweave clouds`: what is right and missing in an account, and what runs there that no job needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+from deploy.cli.asking import print_json
+from deploy.cli.errors import EXIT_USER, say
+from deploy.cli.tables import ago, show
+from deploy.clouds import count_offers, findings, open_providers
+from deploy.config import DeploymentConfig, load_deployment
+from deploy.model.instances import InstanceReport, InstanceState
+from deploy.providers.base import Provider, ProviderError
+from deploy.scheduler.placing import kept_for_moves
+from deploy.service import open_store
+from deploy.store.database import Database
+from deploy.store.errors import StoreError
+from deploy.store.store import Store
+
+_MARKS = {"right": "ok     ", "missing": "MISSING", "unknown": "unknown"}
+
+
+def check(path: Path) -> None:
+    """Print a line for each thing.
+
+    Raises:
+        ValueError: if the deployment's file cannot be used.
+        typer.Exit: with `EXIT_USER` if something is missing.
+    """
+    config = load_deployment(path)
+    for name, count in count_offers(config).items():
+        print(f"{_MARKS['right']}  {name}: {count} offers are configured", flush=True)
+    lacking = 0
+    for one in findings(config):
+        lacking += one.verdict == "missing"
+        print(f"{_MARKS[one.verdict]}  aws {one.what}: {one.text}", flush=True)
+    if lacking:
+        raise typer.Exit(EXIT_USER)
+
+
+def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
+    """List what runs and no job needs; end it if `yes`.
+
+    Raises:
+        ValueError: one line, if the deployment was never served, or is being served, or a provider cannot be
+            asked.
+    """
+    config = load_deployment(path)
+    _was_served(config, path)
+    with open_store(config, time.time()) as store:
+        try:
+            lead = store.lead()
+        except StoreError as error:
+            raise StoreError(
+                f"{path} is being served, and its scheduler ends what no job needs: see spotweave instances"
+            ) from error
+        try:
+            providers = open_providers(config)
+            try:
+                _sweep(store, providers, yes=yes, as_json=as_json)
+            except ProviderError as error:
+                raise ValueError(str(error)) from error
+            finally:
+                for provider in providers.values():
+                    provider.close()
+        finally:
+            lead.release()
+
+
+def _was_served(config: DeploymentConfig, path: Path) -> None:
+    database = Database(config.store_url)
+    database.close()
+    if database.path is not None and not database.path.exists():
+        raise StoreError(f"there is no database {database.path}: nothing was served with {path} yet")
+
+
+def _sweep(store: Store, providers: Mapping[str, Provider], *, yes: bool, as_json: bool) -> None:
+    found = [
+        (name, report, why)
+        for name, provider in providers.items()
+        for report, why in unneeded(store, provider)
+    ]
+    if as_json:
+        for name, report, why in found:
+            facts = {"instance_id": report.instance_id, "offer_id": report.offer_id, "reason": why}
+            print_json({"provider": name, **facts, "launched_s": report.launched_s, "ended": yes})
+    else:
+        rows = [
+            (
+                report.instance_id,
+                report.offer_id,
+                " ".join(filter(None, (report.tags.get("job_id"), report.tags.get("task")))) or "-",
+                ago(report.launched_s),
+                why,
+            )
+            for _, report, why in found
+        ]
+        show(("INSTANCE", "OFFER", "FOR", "LAUNCHED>", "WHY*"), rows, "nothing runs that no job needs")
+    if found and not yes:
+        say(f"{len(found)} would be ended: say so with --yes")
+        return
+    for name, provider in providers.items():
+        ids = [report.instance_id for owner, report, _ in found if owner == name]
+        if ids:
+            provider.terminate(ids)
+            with store.transaction():
+                for one in ids:
+                    data = {"provider": name, "provider_id": one}
+                    store.events.add("instance.orphan_ended", time.time(), data)
+    if found:
+        say(f"{len(found)} are being ended")
+
+
+def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str]]:
+    """What runs at a provider under the deployment's tag without a job that needs it, and why that is so.
+
+    Args:
+        store: of the deployment.
+        provider: to ask.
+
+    Raises:
+        ProviderError: if it cannot be asked now.
+    """
+    needed = {name for task in store.tasks.placed() for name in task.instances} | kept_for_moves(store)
+    known = {one.client_token: one for one in store.instances.live()}
+    found = []
+    for report in provider.describe(store.deployment_id):
+        if report.state in (InstanceState.STOPPING, InstanceState.TERMINATED):
+            continue
+        one = known.get(report.client_token)
+        if one is None:
+            found.append((report, "the store does not know it, or knows that it has ended"))
+        elif one.instance_id not in needed:
+            found.append((report, f"job {one.key.job_id} does not need it"))
+    return found

@@ -1,0 +1,100 @@
+"""What a deployment rents: its providers, made from its configuration, and what would stop them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from deploy.config import ConfigError, DeploymentConfig
+from deploy.providers.aws.config import AwsConfig, AwsConfigError
+from deploy.providers.aws.names import places
+from deploy.providers.base import Provider, ProviderError
+from deploy.providers.local.config import LocalConfigError
+from deploy.providers.local.provider import LocalProvider
+
+if TYPE_CHECKING:
+    from deploy.providers.aws.check import Finding
+
+
+def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, Provider]:
+    """All providers of a deployment, by name. Nothing is rented, and nobody is asked yet.
+
+    Args:
+        config: of the deployment.
+        session: of boto3, for AWS; None: a new one.
+
+    Raises:
+        ConfigError: one line, if one of them cannot be used.
+    """
+    with ExitStack() as opened:
+        providers: list[Provider] = []
+        try:
+            local = config.local_provider()
+            if local is not None:
+                providers.append(LocalProvider(local))
+                opened.callback(providers[-1].close)
+            aws = _aws(config)
+            if aws is not None:
+                from deploy.providers.aws.provider import AwsProvider
+
+                providers.append(AwsProvider(aws, session))
+        except (ProviderError, AwsConfigError) as error:
+            raise ConfigError(str(error)) from error
+        opened.pop_all()
+        return {one.name: one for one in providers}
+
+
+def count_offers(config: DeploymentConfig) -> dict[str, int]:
+    """How many offers each provider has, by its name, from the configuration alone. Raises ConfigError."""
+    counted = {}
+    try:
+        local, aws = config.local_provider(), _aws(config)
+        if local is not None:
+            local.recordings()
+            counted["local"] = len(local.offers)
+        if aws is not None:
+            aws.prices()
+            aws.ca_pem()
+            counted["aws"] = len(places(aws))
+    except (LocalConfigError, AwsConfigError) as error:
+        raise ConfigError(str(error)) from error
+    return counted
+
+
+def findings(config: DeploymentConfig, session: Any = None) -> Iterator[Finding]:
+    """What is right and what is missing at the clouds that a deployment rents from. Nothing is changed.
+
+    Args:
+        config: of the deployment.
+        session: of boto3; None: a new one.
+
+    Raises:
+        ConfigError: one line, if a provider's configuration cannot be used.
+    """
+    aws = _aws(config)
+    if aws is None:
+        return
+    from deploy.providers.aws.check import check
+
+    try:
+        yield from check(aws, session)
+    except AwsConfigError as error:
+        raise ConfigError(str(error)) from error
+
+
+def missing(config: DeploymentConfig, session: Any = None) -> str:
+    """What would stop a launch, in one line; "" if nothing would. See `findings`."""
+    found = [one for one in findings(config, session) if one.verdict == "missing"]
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more: spotweave clouds check)" if len(found) > 1 else ""
+    return f"aws: {found[0].what}: {found[0].text}{more}"
+
+
+def _aws(config: DeploymentConfig) -> AwsConfig | None:
+    found = config.aws_provider()
+    if found is not None and importlib.util.find_spec("boto3") is None:
+        raise ConfigError("a deployment with aws needs boto3: pip install 'spotweave[deploy,aws]'")
+    return found
