@@ -99,7 +99,7 @@ class Demo:
                     f"{len(held)} in {', '.join(offers)}" if held else "-",
                 )
             )
-        return ("JOB", "STATE", "DONE>", "INTERRUPTED>", "INSTANCES*"), rows
+        return ("JOB", "STATE", "DONE>", "TAKEN>", "INSTANCES*"), rows
 
     def _interrupted(self, job_id: str) -> int:
         return sum(one.by_provider for one in self.store.instances.of_job(job_id))
@@ -134,7 +134,6 @@ class Demo:
                     usd(float(bill.usd)),
                     usd(float(bill.on_demand_usd)),
                     share(float(bill.usd), float(bill.on_demand_usd)),
-                    job.reason,
                 )
             )
         headings = (
@@ -151,7 +150,7 @@ class Demo:
         console.print()
         console.print(table(headings, rows, wrap=True))
         console.print(
-            f"{span(now_s - self.began_s)}; {interrupted} instances were interrupted; {usd(cost)} USD, "
+            f"{span(now_s - self.began_s)}; {interrupted} instances were taken away meanwhile; {usd(cost)} USD, "
             f"{share(cost, on_demand)} less than {usd(on_demand)} USD for the same instances on demand.",
             highlight=False,
         )
