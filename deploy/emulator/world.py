@@ -60,8 +60,9 @@ class World:
         self.requests: dict[str, SpotRequest] = {}
         self.interruptions = 0
         self._living: dict[str, Instance] = {}
+        self._shown: dict[str, Instance] = {}
         self._random = random.Random(f"ids {config.seed}")
-        self._due: list[tuple[float, int, str, int, Callable[[Instance, float], None]]] = []
+        self._due: list[tuple[float, int, Instance, int, Callable[[Instance, float], None]]] = []
         self._planned = 0
 
     def new_id(self, prefix: str) -> str:
@@ -79,14 +80,10 @@ class World:
     def described(self, region: str) -> list[Instance]:
         """What DescribeInstances may show now."""
         now_s = self.now_s()
-        forgotten = now_s - KEPT_S
-        return [
-            one
-            for one in self.instances.values()
-            if one.region == region
-            and one.first_seen_s <= now_s
-            and (one.ended_s is None or one.ended_s > forgotten)
-        ]
+        for name, one in list(self._shown.items()):
+            if one.ended_s is not None and one.ended_s <= now_s - KEPT_S:
+                del self._shown[name]
+        return [one for one in self._shown.values() if one.region == region and one.first_seen_s <= now_s]
 
     def used(self, pool: Pool, *, spot: bool) -> int:
         """Instances that take its capacity."""
@@ -108,7 +105,8 @@ class World:
 
     def add(self, instance: Instance) -> None:
         """Launch it now."""
-        self.instances[instance.instance_id] = self._living[instance.instance_id] = instance
+        for shelf in (self.instances, self._living, self._shown):
+            shelf[instance.instance_id] = instance
         if instance.request is not None:
             self.requests[instance.request.request_id] = instance.request
         self._begin(instance, instance.launched_s)
@@ -117,13 +115,14 @@ class World:
         """Do what was planned until now, in the order of time."""
         now_s = self.clock.now()
         while self._due and self._due[0][0] <= now_s:
-            at_s, _, name, generation, act = heapq.heappop(self._due)
-            instance = self.instances[name]
+            at_s, _, instance, generation, act = heapq.heappop(self._due)
             if instance.generation == generation:
                 act(instance, at_s)
 
     def next_s(self) -> float | None:
-        """When something happens next, at the latest; None: nothing will by itself."""
+        """When something happens next; None: nothing will by itself."""
+        while self._due and self._due[0][2].generation != self._due[0][3]:
+            heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def terminate(self, instance: Instance) -> None:
@@ -155,7 +154,7 @@ class World:
 
     def _plan(self, instance: Instance, at_s: float, act: Callable[[Instance, float], None]) -> None:
         self._planned += 1
-        heapq.heappush(self._due, (at_s, self._planned, instance.instance_id, instance.generation, act))
+        heapq.heappush(self._due, (at_s, self._planned, instance, instance.generation, act))
 
     def _void(self, instance: Instance) -> None:
         """Forget what was planned for it."""

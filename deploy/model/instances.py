@@ -39,6 +39,8 @@ class Offer:
         reason: why it is not available; "" where it is.
         queues: whether what does not fit now may wait inside it (an owned cluster with a queue of its own).
         halted: instances that wait inside it now.
+        price_steps: (epoch seconds, USD per hour) of its latest prices by rising time, up to now, where the
+            provider dates them; () where it does not: then a price holds from when it was seen.
     """
 
     offer_id: str
@@ -65,6 +67,7 @@ class Offer:
     reason: str = ""
     queues: bool = False
     halted: int = 0
+    price_steps: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
 
 class InstanceState(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ from sqlalchemy import Connection, Select, delete, insert, select
 from deploy.billing import PriceSegment, Usage, bill_by_day, micro_usd_hour
 from deploy.model.instances import Offer
 from deploy.store.schema import charges, instances, price_segments, prices
+
+_MINIMUM_MOST_S = 3600.0
+"""No provider bills more for a start."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +39,43 @@ def open_segments(connection: Connection, instance_id: str, offer: Offer, launch
     """
     segments = {launched_s: micro_usd_hour(offer.price_usd_hour)}
     if offer.market == "spot":
-        seen = select(prices).where(prices.c.offer_id == offer.offer_id)
-        earlier = seen.where(prices.c.seen_s <= launched_s).order_by(prices.c.seen_s.desc()).limit(1)
-        later = seen.where(prices.c.seen_s > launched_s).order_by(prices.c.seen_s)
-        for row in [*connection.execute(earlier), *connection.execute(later)]:
-            segments[max(row.seen_s, launched_s)] = row.price_micro_usd_hour
+        segments |= _seen(connection, offer.offer_id, launched_s)
     connection.execute(delete(price_segments).where(price_segments.c.instance_id == instance_id))
-    connection.execute(
-        insert(price_segments),
-        [
-            {"instance_id": instance_id, "start_s": start_s, "price_micro_usd_hour": price}
-            for start_s, price in segments.items()
-        ],
+    _insert(connection, instance_id, segments)
+
+
+def reprice(connection: Connection, offer_id: str, from_s: float) -> None:
+    """Prices of a spot offer have become known, or were corrected, from a moment on: charge anew from there."""
+    concerned = select(instances.c.instance_id, instances.c.launched_s, instances.c.ended_s).where(
+        instances.c.offer_id == offer_id,
+        instances.c.launched_s.is_not(None),
+        # What ended earlier may be billed beyond its end, by its minimum.
+        instances.c.ended_s.is_(None) | (instances.c.ended_s > from_s - _MINIMUM_MOST_S),
     )
+    for instance_id, launched_s, ended_s in connection.execute(concerned).all():
+        start_s = max(from_s, launched_s)
+        later = (price_segments.c.instance_id == instance_id) & (price_segments.c.start_s >= start_s)
+        connection.execute(delete(price_segments).where(later))
+        _insert(connection, instance_id, _seen(connection, offer_id, start_s))
+        if ended_s is not None:
+            write_charges(connection, instance_id)
+
+
+def _seen(connection: Connection, offer_id: str, start_s: float) -> dict[float, int]:
+    """Prices of an offer by their start: what is known to be in force at a moment, and all later ones."""
+    seen = select(prices).where(prices.c.offer_id == offer_id)
+    earlier = seen.where(prices.c.seen_s <= start_s).order_by(prices.c.seen_s.desc()).limit(1)
+    later = seen.where(prices.c.seen_s > start_s).order_by(prices.c.seen_s)
+    rows = [*connection.execute(earlier), *connection.execute(later)]
+    return {max(row.seen_s, start_s): row.price_micro_usd_hour for row in rows}
+
+
+def _insert(connection: Connection, instance_id: str, segments: Mapping[float, int]) -> None:
+    rows = [
+        {"instance_id": instance_id, "start_s": start_s, "price_micro_usd_hour": price}
+        for start_s, price in segments.items()
+    ]
+    connection.execute(insert(price_segments), rows)
 
 
 def rented(connection: Connection, query: Select[Any]) -> list[Rented]:

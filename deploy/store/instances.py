@@ -19,6 +19,7 @@ from deploy.store.schema import instances
 from deploy.store.values import portions
 
 _ORDER = list(InstanceState)
+_COLUMNS = tuple(instances.c.keys())
 _GONE = InstanceState.TERMINATED.value
 LIVE = tuple(state.value for state in InstanceState if state.live)
 """Asked for one by one, unlike "not terminated", these are found by the index."""
@@ -94,6 +95,9 @@ class Instances:
         # Refused now, not when the instance is charged.
         micro_usd_hour(offer.price_usd_hour)
         micro_usd_hour(offer.on_demand_usd_hour)
+        kept = asdict(offer)
+        # They are in `prices`.
+        del kept["price_steps"]
         taken = (instances.c.instance_id == instance_id) | (instances.c.client_token == client_token)
         if connection.execute(select(instances.c.instance_id).where(taken)).first():
             raise StoreError(
@@ -105,7 +109,7 @@ class Instances:
                 provider=offer.provider,
                 client_token=client_token,
                 offer_id=offer.offer_id,
-                offer=asdict(offer),
+                offer=kept,
                 job_id=key.job_id,
                 task=key.task,
                 state=InstanceState.REQUESTED.value,
@@ -149,7 +153,7 @@ class Instances:
             .order_by(instances.c.requested_s, instances.c.instance_id)
         )
         with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query)]
+            return [self._instance(row) for row in connection.execute(query).all()]
 
     def names(self, states: Collection[InstanceState]) -> set[str]:
         """Ids of all in one of these states."""
@@ -165,7 +169,7 @@ class Instances:
         with self._database.read() as connection:
             for some in portions(names):
                 query = select(instances).where(instances.c.instance_id.in_(some))
-                for row in connection.execute(query):
+                for row in connection.execute(query).all():
                     found[row.instance_id] = self._instance(row)
         return found
 
@@ -178,7 +182,7 @@ class Instances:
             .limit(limit)
         )
         with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query)]
+            return [self._instance(row) for row in connection.execute(query).all()]
 
     def used(self) -> Mapping[str, int]:
         """How many of each offer, by its id, exist or may."""
@@ -195,7 +199,7 @@ class Instances:
             .order_by(instances.c.requested_s, instances.c.instance_id)
         )
         with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query)]
+            return [self._instance(row) for row in connection.execute(query).all()]
 
     def latest(self, limit: int) -> Sequence[Instance]:
         """The latest `limit` asked for, the newest first."""
@@ -205,7 +209,7 @@ class Instances:
             .limit(limit)
         )
         with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query)]
+            return [self._instance(row) for row in connection.execute(query).all()]
 
     def report(self, instance_id: str, report: InstanceReport, now_s: float) -> Instance:
         """Keep what its provider says, and charge it if it has ended.
@@ -299,7 +303,7 @@ class Instances:
         self._database.writing.execute(statement)
 
     def _instance(self, row: Row[Any]) -> Instance:
-        values = dict(row._mapping)
+        values = dict(zip(_COLUMNS, row, strict=True))
         del values["offer_id"], values["provider"]
         values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))
         values["offer"] = Offer(**values["offer"])

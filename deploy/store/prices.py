@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Row, delete, insert, select
 
 from deploy.billing import micro_usd_hour
-from deploy.model.instances import InstanceState, Offer
+from deploy.model.instances import Offer
+from deploy.store import charging
 from deploy.store.database import Database
-from deploy.store.schema import instances, price_segments, prices
+from deploy.store.schema import prices
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Quote:
 
     Attributes:
         offer_id: the offer.
-        seen_s: epoch seconds.
+        seen_s: epoch seconds: when it was seen, or when its provider says that the price changed.
         price_micro_usd_hour: of one instance.
         on_demand_micro_usd_hour: of the same type on demand.
         available: whether a launch was believed possible.
@@ -42,9 +44,13 @@ class Prices:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._dated: dict[str, tuple[tuple[float, float], ...]] = {}
+        """By offer: the dated prices that are in the store."""
 
     def record(self, offers: Iterable[Offer], now_s: float) -> int:
-        """Keep what changed, and let running spot instances cost their offer's new price from now on.
+        """Keep what changed, and let running spot instances cost their offer's new prices from then on.
+
+        A price holds from when its provider dates it, or from now where it does not.
 
         Returns:
             How many offers had changed.
@@ -54,6 +60,7 @@ class Prices:
         """
         changed = 0
         for offer in offers:
+            corrected = self._correct(offer)
             before = self.at(offer.offer_id)
             # A clock that was set back must not put a new price before an older one.
             seen_s = now_s if before is None else max(now_s, before.seen_s)
@@ -64,17 +71,50 @@ class Prices:
                 micro_usd_hour(offer.on_demand_usd_hour),
                 offer.available,
             )
-            if before is not None and before == Quote(**{**vars(quote), "seen_s": before.seen_s}):
+            if before is not None and before == replace(quote, seen_s=before.seen_s):
+                changed += corrected
                 continue
             changed += 1
-            connection = self._database.writing
-            same = (prices.c.offer_id == quote.offer_id) & (prices.c.seen_s == seen_s)
-            connection.execute(delete(prices).where(same))
-            connection.execute(insert(prices).values(**vars(quote)))
+            self._put(quote)
             price_changed = before is None or before.price_micro_usd_hour != quote.price_micro_usd_hour
             if offer.market == "spot" and price_changed:
-                self._reprice(quote)
+                charging.reprice(self._database.writing, offer.offer_id, seen_s)
         return changed
+
+    def _correct(self, offer: Offer) -> bool:
+        """Bring the prices kept of an offer to what its provider says that they were. True if any differed.
+
+        Only from the first quote on: before it nothing was rented.
+        """
+        steps = offer.price_steps
+        if not steps or self._dated.get(offer.offer_id) == steps:
+            return False
+        self._dated[offer.offer_id] = steps
+        kept = list(self.between(offer.offer_id, steps[0][0], math.inf))
+        wrong_s = math.inf
+        for k, (step_s, usd_hour) in enumerate(steps):
+            end_s = steps[k + 1][0] if k + 1 < len(steps) else math.inf
+            price = micro_usd_hour(usd_hour)
+            before = [quote for quote in kept if quote.seen_s < step_s]
+            if before and before[-1].price_micro_usd_hour != price:
+                # How it was with capacity at that moment, nobody says.
+                kept.append(replace(before[-1], seen_s=step_s))
+                kept.sort(key=lambda quote: quote.seen_s)
+            for n, quote in enumerate(kept):
+                if step_s <= quote.seen_s < end_s and quote.price_micro_usd_hour != price:
+                    kept[n] = replace(quote, price_micro_usd_hour=price)
+                    self._put(kept[n])
+                    wrong_s = min(wrong_s, quote.seen_s)
+        if math.isinf(wrong_s):
+            return False
+        charging.reprice(self._database.writing, offer.offer_id, wrong_s)
+        return True
+
+    def _put(self, quote: Quote) -> None:
+        connection = self._database.writing
+        same = (prices.c.offer_id == quote.offer_id) & (prices.c.seen_s == quote.seen_s)
+        connection.execute(delete(prices).where(same))
+        connection.execute(insert(prices).values(**vars(quote)))
 
     def at(self, offer_id: str, moment_s: float | None = None) -> Quote | None:
         """The quote in force at a moment (None: the latest); None if none had been seen."""
@@ -96,22 +136,3 @@ class Prices:
             first = self.at(offer_id, start_s)
             later = [_quote(row) for row in connection.execute(query)]
         return later if first is None else [first, *later]
-
-    def _reprice(self, quote: Quote) -> None:
-        connection = self._database.writing
-        running = select(instances.c.instance_id, instances.c.launched_s).where(
-            instances.c.offer_id == quote.offer_id,
-            instances.c.state != InstanceState.TERMINATED.value,
-            instances.c.launched_s.is_not(None),
-        )
-        for instance_id, launched_s in connection.execute(running).all():
-            start_s = max(quote.seen_s, launched_s)
-            same = (price_segments.c.instance_id == instance_id) & (price_segments.c.start_s == start_s)
-            connection.execute(delete(price_segments).where(same))
-            connection.execute(
-                insert(price_segments).values(
-                    instance_id=instance_id,
-                    start_s=start_s,
-                    price_micro_usd_hour=quote.price_micro_usd_hour,
-                )
-            )

@@ -85,6 +85,7 @@ class OfferBook:
             free_first_s=FREE_FIRST_S if spot else 0.0,
             billing_minimum_s=MINIMUM_S,
             reason=reason,
+            price_steps=self._prices.steps(place.zone, place.instance_type) if spot else (),
         )
 
     def _reason(self, place: Place, price: float | None, now_s: float) -> str:

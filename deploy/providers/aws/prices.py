@@ -38,6 +38,7 @@ class PriceBook:
         self._types = list(types)
         self._every_s = every_s
         self._series: dict[Key, list[tuple[float, float]]] = {}
+        self._steps: dict[Key, tuple[tuple[float, float], ...]] = {}
         self._seen_s: dict[str, float] = {}
         self._asked_s: dict[str, float] = {}
         self._answered_s: dict[str, float] = {}
@@ -68,6 +69,10 @@ class PriceBook:
         """USD per hour now; None: EC2 names no price, so it does not offer this type there."""
         series = self._series.get((zone, instance_type))
         return series[-1][1] if series else None
+
+    def steps(self, zone: str, instance_type: str) -> tuple[tuple[float, float], ...]:
+        """(epoch seconds, USD per hour) of each change as EC2 dates it, after the price of 24 h ago."""
+        return self._steps.get((zone, instance_type), ())
 
     def mean(self, zone: str, instance_type: str, now_s: float) -> float | None:
         """Mean over time of the latest 24 h, as far as it is known; None: never seen."""
@@ -106,9 +111,14 @@ class PriceBook:
             time_s = row["Timestamp"].timestamp()
             self._keep((row["AvailabilityZone"], row["InstanceType"]), time_s, float(row["SpotPrice"]))
             self._seen_s[region] = max(time_s, self._seen_s.get(region, start_s))
-        for series in self._series.values():
+        for key, series in self._series.items():
             # The last one before the window is still in force at its start.
             del series[: max(0, bisect_right(series, (now_s - KEPT_S, float("inf"))) - 1)]
+            # EC2 names a price again each day, also where it is the same.
+            before = [None, *(price for _, price in series)]
+            self._steps[key] = tuple(
+                step for step, earlier in zip(series, before, strict=False) if step[1] != earlier
+            )
 
     def _keep(self, key: Key, time_s: float, price: float) -> None:
         series = self._series.setdefault(key, [])

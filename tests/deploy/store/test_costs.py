@@ -57,6 +57,39 @@ def test_prices_seen_before_during_and_after_a_launch_count_from_their_moments(s
     assert store.costs.audit() == []
 
 
+def test_prices_hold_from_when_the_provider_dates_them(store: Store) -> None:
+    def seen(now_s: float, *steps: tuple[float, float], available: bool = True) -> int:
+        offer = replace(SPOT, price_usd_hour=steps[-1][1], price_steps=steps, available=available)
+        with store.transaction():
+            return store.prices.record([offer], now_s)
+
+    add_job(store)
+    old = (NOW - 50_000, 0.36)
+    seen(NOW - 100, old)
+    for name, ended_s in (("i1", NOW + 100), ("i2", NOW + 30), ("i3", NOW + 9)):
+        request(store, name)
+        report(store, name, state=GONE, ended_s=ended_s, now_s=ended_s)
+    request(store, "i4")
+    report(store, "i4")
+    # Written down before anybody knew of the new prices.
+    assert seen(NOW + 110, old, available=False) == 1
+    # Within one look it went up and down again; both are told together, and late.
+    news = (old, (NOW + 20, 3.6), (NOW + 50, 0.36))
+    assert seen(NOW + 120, *news, available=False) == 1
+    assert seen(NOW + 121, *news, available=False) == 0
+    costs = [store.costs.of_instance(name, NOW + 200).usd for name in ("i1", "i2", "i3", "i4")]
+    # 0.0001 USD a second, and 0.001 in 30 of them; the minimum of 60 s lies partly in them too.
+    assert costs == [Decimal("0.037"), Decimal("0.033"), Decimal("0.033"), Decimal("0.047")]
+    assert store.costs.audit() == []
+    quotes = store.prices.between(SPOT.offer_id, NOW - 200, NOW + 200)
+    assert [(one.seen_s - NOW, one.price_micro_usd_hour, one.available) for one in quotes] == [
+        (-100, 360_000, True),
+        (20, 3_600_000, True),
+        (50, 360_000, True),
+        (110, 360_000, False),
+    ]
+
+
 def test_on_demand_instances_keep_the_price_they_were_asked_for_at(store: Store) -> None:
     add_job(store)
     request(store, offer=ON_DEMAND)
