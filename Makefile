@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo results-liu2022 results-fl test test-fast lint format bench clean
+.PHONY: help train demo results-liu2022 results-fl test test-long test-fast lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -46,11 +46,14 @@ results-liu2022: $(VENV)/.core  ## train what is missing and make every table an
 results-fl: $(VENV)/.core  ## make every table and picture of federated work anew; ARGS="--checkpoint NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)
 
-test: $(VENV)/.dev lint  ## lint, type-check and run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(value ARGS)
+test: $(VENV)/.dev lint  ## lint, type-check and run every test but the long ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(value ARGS)
+
+test-long: $(VENV)/.dev  ## run the tests that take minutes: faults by the thousand, whole episodes twice
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m long $(value ARGS)
 
 test-fast: $(VENV)/.dev  ## run the tests that take less than about ten seconds each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(value ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" $(value ARGS)
 
 lint: $(VENV)/.dev  ## ruff and mypy, as CI runs them
 	$(BIN)/ruff check .
