@@ -90,7 +90,12 @@ def missing(config: DeploymentConfig, session: Any = None) -> str:
     if not found:
         return ""
     more = f" (and {len(found) - 1} more: spotweave clouds check)" if len(found) > 1 else ""
-    return f"aws: {found[0].what}: {found[0].text}{more}"
+    return f"{line(found[0])}{more}"
+
+
+def line(found: Finding) -> str:
+    """A finding for people: what it is about, once, and what is so."""
+    return f"aws {found.what}: {found.text.removeprefix('aws: ').removeprefix(f'{found.what}: ')}"
 
 
 def _aws(config: DeploymentConfig) -> AwsConfig | None:

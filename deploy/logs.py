@@ -31,6 +31,8 @@ _RANDOM = re.compile(
 _URL_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 _CHATTY = ("uvicorn", "alembic", "httpx", "httpcore", "sqlalchemy")
 """Libraries that are asked for warnings only, unless everything is."""
+_NEVER = ("botocore",)
+"""Below warnings it writes down whole requests, user data encoded among them."""
 
 
 def without_secrets(text: str) -> str:
@@ -100,6 +102,8 @@ def configure(form: str = "json", level: str = "info", stream: TextIO | None = N
     root.setLevel(level.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
+    for name in _NEVER:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
     structlog.configure(
         processors=[

@@ -11,7 +11,7 @@ import typer
 from deploy.cli.asking import print_json
 from deploy.cli.errors import EXIT_USER, say
 from deploy.cli.tables import ago, show
-from deploy.clouds import count_offers, findings, open_providers
+from deploy.clouds import count_offers, findings, line, open_providers
 from deploy.config import DeploymentConfig, load_deployment
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.base import Provider, ProviderError
@@ -37,7 +37,7 @@ def check(path: Path) -> None:
     lacking = 0
     for one in findings(config):
         lacking += one.verdict == "missing"
-        print(f"{_MARKS[one.verdict]}  aws {one.what}: {one.text}", flush=True)
+        print(f"{_MARKS[one.verdict]}  {line(one)}", flush=True)
     if lacking:
         raise typer.Exit(EXIT_USER)
 

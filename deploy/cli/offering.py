@@ -58,7 +58,7 @@ def of_service(client: Client) -> list[Row]:
 
 
 def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | None, *, as_json: bool) -> None:
-    """Print those that are wanted: what can be rented first, the cheapest first."""
+    """Print those that are wanted of what is offered: what can be rented first, the cheapest first."""
     wanted = [
         one
         for one in rows
@@ -84,4 +84,4 @@ def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | Non
         for one in wanted
     ]
     headings = ("ZONE", "TYPE", "MARKET", "GPU", "USD/H>", "ON DEMAND>", "UP>", "SCORE>", "AVAILABLE*")
-    show(headings, table, "nothing fits" if rows else "no provider has answered yet: see the service's log")
+    show(headings, table, "nothing that can be rented is so")

@@ -76,3 +76,48 @@ def test_a_dry_run_changes_nothing_else(tmp_path: Path) -> None:
 def test_a_mistyped_key_is_told_before_the_one_that_it_should_have_been(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="locla: extra inputs"):
         load_deployment(written(tmp_path, "state: state\nlocla: offers.yaml\n"))
+
+
+AWS = """
+regions:
+  us-east-1: {image: ami-00000000, security_group: sg-00000000, subnets: {us-east-1a: subnet-00000000}}
+instance_types: {g4dn.xlarge: {quota: 1}}
+node: {scheduler_url: "https://scheduler.example:8443"}
+"""
+
+
+def test_a_deployment_rents_somewhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a provider: set local, aws or both") as refused:
+        load_deployment(written(tmp_path, "state: state\n"))
+    assert str(refused.value).startswith(f"{tmp_path / 'deployment.yaml'}: a deployment")
+    config = load_deployment(written(tmp_path, "state: state\naws: aws.yaml\n"))
+    assert config.local_provider() is None
+
+
+def test_instances_elsewhere_must_reach_what_runs_jobs_here(tmp_path: Path) -> None:
+    (tmp_path / "aws.yaml").write_text(AWS)
+    file = "state: state\naws: aws.yaml\n"
+    with pytest.raises(ConfigError, match=r"runners\.address is 127\.0\.0\.1, which instances of AWS cannot"):
+        load_deployment(written(tmp_path, file)).aws_provider()
+    reached = load_deployment(written(tmp_path, file + "runners: {address: 10.0.0.10}\n"))
+    found = reached.aws_provider()
+    assert found is not None
+    assert found.state_folder == reached.state_folder / "aws"
+    for address in ("0.0.0.0", "scheduler", "::"):
+        with pytest.raises(ConfigError, match=r"runners\.address"):
+            load_deployment(written(tmp_path, file + f"runners: {{address: '{address}'}}\n"))
+    # An emulated AWS, whose instances are processes of this machine.
+    (tmp_path / "aws.yaml").write_text(AWS.replace("https://scheduler.example", "http://127.0.0.1"))
+    assert load_deployment(written(tmp_path, file)).aws_provider() is not None
+
+
+@pytest.mark.parametrize("name", ["aws", "demo_aws"])
+def test_the_example_deployments_on_aws_are_ones(name: str) -> None:
+    config = load_deployment(Path(__file__).parents[2] / "configs" / "deploy" / f"{name}.yaml")
+    assert config.aws_provider() is not None
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "much", ".inf"])
+def test_a_budget_is_an_amount(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ConfigError, match="budget_usd"):
+        load_deployment(written(tmp_path, FILE + f"budget_usd: {given}\n"))

@@ -17,11 +17,12 @@ app = checkpointing_client_app()
 def train(message: Message, context: Context) -> Message:
     """Some epochs of SGD from the weights that came with the message."""
     torch.set_num_threads(1)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images, labels = load_digits()
     shares = [int(part) for part in str(context.run_config["shares"]).split(",")]
     own = share(shares, int(context.node_config["partition"]))
-    x, y = torch.from_numpy(images[own])[:, None], torch.from_numpy(labels[own])
-    network = make_network()
+    x, y = torch.from_numpy(images[own])[:, None].to(device), torch.from_numpy(labels[own]).to(device)
+    network = make_network().to(device)
     network.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     optimizer = torch.optim.SGD(network.parameters(), lr=float(context.run_config["learning-rate"]))
     loss = torch.tensor(0.0)
@@ -33,7 +34,7 @@ def train(message: Message, context: Context) -> Message:
             optimizer.step()
     content = RecordDict(
         {
-            "arrays": ArrayRecord(network.state_dict()),
+            "arrays": ArrayRecord(network.cpu().state_dict()),
             "metrics": MetricRecord({"num-examples": len(x), "train-loss": loss.item()}),
         }
     )

@@ -12,8 +12,8 @@ from deploy.cli import errors
 from tests.deploy.cli.commands import ROOT, refusal, spotweave
 
 COMMANDS = (
-    *("serve", "check", "backup", "restore", "token"),
-    *("submit", "jobs", "clusters", "instances", "costs", "events", "explain", "cancel"),
+    *("serve", "check", "backup", "restore", "token", "clouds", "emulate-aws"),
+    *("submit", "jobs", "clusters", "offers", "instances", "costs", "events", "explain", "cancel"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The deployment's budget is a hard limit: nothing is launched that it does not pay, and all ends before it."""
+"""The deployment's budget is a hard limit: what it does not pay is not launched, and all ends before it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+"""An emulated AWS on a port of its own, and deployments that rent from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.emulator.account import group_of, subnet_of
+from deploy.emulator.config import EmulatorConfig
+from deploy.emulator.emulator import Emulator
+from deploy.emulator.server import Server
+
+IMAGE = "ami-0123456789abcdef0"
+TYPE = "g4dn.xlarge"
+ZONES = ("us-east-1a", "us-east-1b")
+
+
+@dataclass
+class Emulated:
+    """One account.
+
+    Attributes:
+        emulator: what is behind it.
+        folder: for the files of deployments.
+    """
+
+    emulator: Emulator
+    folder: Path
+
+    def deployment(self, rented: dict[str, Any] | None = None, **changes: Any) -> Path:
+        """The file of a deployment: rules decide, any free port, no tokens.
+
+        Args:
+            rented: changes of the provider's configuration.
+            changes: of the deployment's.
+        """
+        region = {
+            "image": IMAGE,
+            "security_group": group_of("us-east-1"),
+            "subnets": {zone: subnet_of(zone) for zone in ZONES},
+        }
+        rents = {
+            "regions": {"us-east-1": region},
+            "instance_types": {TYPE: {"quota": 2}},
+            "node": {"scheduler_url": "http://127.0.0.1:8421"},
+        }
+        (self.folder / "aws.yaml").write_text(yaml.safe_dump({**rents, **(rented or {})}))
+        content = {
+            "state": str(self.folder / "state"),
+            "policy": {"market": "cheapest", "federated": "round_cost"},
+            "http": {"port": 0, "tokens": False},
+            "aws": "aws.yaml",
+        }
+        path = self.folder / "deployment.yaml"
+        path.write_text(yaml.safe_dump({**content, **changes}))
+        return path
+
+    def running(self) -> list[str]:
+        """Ids of what is rented."""
+        with self.emulator.world.lock:
+            self.emulator.world.settle()
+            return [one.instance_id for one in self.emulator.world.instances.values() if one.occupies]
+
+
+Make = Callable[..., Emulated]
+
+
+@contextmanager
+def emulating(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes accounts, one at a time, to which the SDK's own chain leads."""
+    with ExitStack() as opened:
+
+        def make(**changes: Any) -> Emulated:
+            pools = [
+                {"zone": zone, "instance_type": TYPE, "spot_usd_hour": usd, "on_demand_usd_hour": 0.526}
+                for zone, usd in zip(ZONES, (0.2, 0.3), strict=True)
+            ]
+            content = {"pools": pools, "images": [{"image_id": IMAGE}], "launch_s": 0, "shutdown_s": 0}
+            emulator = Emulator(EmulatorConfig.model_validate({**content, **changes}))
+            server = Server(emulator)
+            server.start()
+            opened.callback(server.close)
+            patch.setenv("AWS_ENDPOINT_URL", server.url)
+            return Emulated(emulator, folder)
+
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEMULATED00000000")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+            patch.delenv(name, raising=False)
+        yield make

@@ -1,0 +1,114 @@
+"""A deployment on AWS put together: its providers, what its runners are told, where its nodes join."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.config import ConfigError, RunnersConfig, load_deployment
+from deploy.model.jobs import JobState, TaskKey
+from deploy.runners.flower.runner import FlowerSettings
+from deploy.runners.spark.settings import SparkSettings
+from deploy.scheduler.placing import place
+from deploy.security.joining import join_token
+from deploy.server.run import Service as Listening
+from deploy.service import Service, make_runners, open_store
+from deploy.serving import application
+from deploy.store.jobs import Job
+from tests.deploy.emulated import Make, emulating
+from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import batch
+
+OFFERS = Path(__file__).resolve().parents[2] / "configs" / "deploy" / "local_offers.yaml"
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    with emulating(tmp_path, monkeypatch) as made:
+        yield made
+
+
+@contextmanager
+def asking(service: Service) -> Iterator[httpx.Client]:
+    """A client of its HTTP application."""
+    with (
+        Listening(application(service), "127.0.0.1", 0) as listening,
+        httpx.Client(base_url=f"http://127.0.0.1:{listening.port}", timeout=60, trust_env=False) as client,
+    ):
+        yield client
+
+
+def _asked_for(config: Path) -> Any:
+    """An instance that the store holds for a job."""
+    with open_store(load_deployment(config), time.time()) as store:
+        with store.transaction():
+            store.jobs.add(Job("job-1", batch(), JobState.PENDING, time.time(), "/", "me"))
+            place(store, TaskKey("job-1", "main"), 1, offer("x", provider="aws"), time.time(), None)
+        (one,) = store.instances.of_job("job-1")
+    return one
+
+
+def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> None:
+    config = make().deployment(local=str(OFFERS))
+    instance = _asked_for(config)
+    with closing(Service(load_deployment(config))) as service:
+        assert list(service.providers) == ["local", "aws"]
+        assert {one.provider for one in service.offers()} == {"local", "aws"}
+        assert len(service.offers()) == 2 + 4
+        token = join_token(instance.node_token, instance.client_token)
+        with asking(service) as client:
+            asked = {"client_token": instance.client_token, "join_token": token}
+            assert client.post("/v1/join", json=asked).json() == {"node_token": instance.node_token}
+            wrong = {**asked, "join_token": "x" * 43}
+            assert client.post("/v1/join", json=wrong).status_code == httpx.codes.FORBIDDEN
+
+
+def test_nobody_joins_where_nothing_is_rented_elsewhere(make: Make) -> None:
+    config = load_deployment(make().deployment(local=str(OFFERS), aws=None))
+    with closing(Service(config)) as service, asking(service) as client:
+        assert client.post("/v1/join", json={}).status_code == httpx.codes.NOT_FOUND
+
+
+def test_what_is_rented_is_looked_after_in_an_account_where_nothing_can_be_launched(make: Make) -> None:
+    config = make(denied=["ec2:RunInstances", "ec2:DescribeSpotPriceHistory"]).deployment()
+    with pytest.raises(ConfigError, match=r"may not ec2:RunInstances|ec2:DescribeSpotPriceHistory"):
+        Service(load_deployment(config))
+    _asked_for(config)
+    with closing(Service(load_deployment(config))) as service:
+        assert service.store.instances.live()
+
+
+def test_a_dry_run_does_not_need_what_a_launch_does(make: Make) -> None:
+    config = load_deployment(make(denied=["ec2:RunInstances"]).deployment())
+    with closing(Service(config.dry_run())) as service:
+        assert len(service.offers()) == 4
+
+
+def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
+    told = RunnersConfig(
+        address=IPv4Address("10.0.0.10"),
+        node_python="/opt/python",
+        node_spark_home="/opt/spark",
+        node_java_home="/opt/java",
+        checkpoints="s3a://bucket/checkpoints",
+    )
+    spark, flower = make_runners(told, tmp_path)
+    assert vars(spark)["_settings"] == SparkSettings(
+        state=tmp_path / "spark",
+        address="10.0.0.10",
+        node_spark_home="/opt/spark",
+        node_python="/opt/python",
+        node_java_home="/opt/java",
+        checkpoints="s3a://bucket/checkpoints",
+    )
+    assert vars(flower)["_settings"] == FlowerSettings(tmp_path / "flower", "10.0.0.10", "/opt/python")
+    defaults = make_runners(RunnersConfig(), tmp_path)
+    assert vars(defaults[0])["_settings"] == SparkSettings(state=tmp_path / "spark")
+    assert vars(defaults[1])["_settings"] == FlowerSettings(state=tmp_path / "flower")
