@@ -16,13 +16,16 @@ import pytest
 from click.testing import Result
 
 from deploy.cli.client import Client, ServiceError
+from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.security.roles import Role
 from deploy.server.run import Service as Listening
 from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
 from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import batch
 from tests.deploy.server.service import NOW, Service
 
 JOB = """
@@ -89,6 +92,55 @@ def test_offers_are_listed_with_their_reasons(run: Any, service: Service) -> Non
     assert first.split()[0] == "a"
     assert first.rstrip().endswith("no: no [capacity] there")
     assert second.rstrip().endswith("yes")
+
+
+def test_what_could_be_rented_is_chosen_by_gpu_and_price(run: Any, service: Service) -> None:
+    service.scheduler.shown = [
+        offer("a", "on_demand", gpu="T4", up_ratio=0.25),
+        offer("b", gpu="T4", zone="here-b", available=False, reason="refused"),
+        offer("c", gpu="A10G"),
+        offer("d"),
+    ]
+    found = json.loads(run("offers", "--gpu", "t4", "--json").stdout)
+    assert [one["offer_id"] for one in found] == ["a", "b"]
+    (one,) = json.loads(run("offers", "--gpu", "T4", "--max-price", "0.40", "--json").stdout)
+    assert one["offer_id"] == "b"
+    heading, first, second = run("offers", "--gpu", "T4").stdout.splitlines()
+    assert heading.split() == [
+        "ZONE",
+        "TYPE",
+        "MARKET",
+        "GPU",
+        "USD/H",
+        "ON",
+        "DEMAND",
+        "UP",
+        "SCORE",
+        "AVAILABLE",
+    ]
+    assert first.split() == ["here-a", "small", "on_demand", "T4", "1.00", "1.00", "25", "%", "-", "yes"]
+    assert second.split()[0] == "here-b"
+    assert second.rstrip().endswith("no: refused")
+
+
+def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any, store: Store) -> None:
+    hour = InstanceReport("x", "token", "spot", "", 0, InstanceState.TERMINATED, NOW - 3600, NOW)
+    with store.transaction():
+        store.jobs.add(Job("job-1", batch(), JobState.PENDING, NOW - 3600, "/", "me"))
+        store.instances.request(
+            "i-1",
+            offer("spot"),
+            TaskKey("job-1", "main"),
+            client_token="token",
+            node_token="n",
+            now_s=NOW - 3600,
+        )
+        store.instances.told(store.instances.get("i-1"), hour, NOW)
+    for by, name in (("zone", "local/here/here-a"), ("market", "spot"), ("job", "job-1"), ("offer", "spot")):
+        heading, line, total = run("costs", "--by", by).stdout.splitlines()
+        assert heading.split() == [by.upper(), "USD", "ON", "DEMAND", "SAVED", "INSTANCE", "HOURS"]
+        assert line.split() == [name, "0.3000", "1.00", "70", "%", "1.00"]
+        assert total.split()[1:] == line.split()[1:]
 
 
 def test_why_a_job_was_put_there(run: Any, job_file: Path, store: Store) -> None:
