@@ -23,6 +23,7 @@ import structlog
 from benchmarks.measurement import Measurement
 from deploy.model.instances import InstanceState, Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
+from deploy.model.tasks import Phase
 from deploy.providers.simulated import (
     SimulatedCloud,
     SimulatedOffer,
@@ -33,8 +34,8 @@ from deploy.providers.simulated import (
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
+from deploy.scheduler.placing import place
 from deploy.scheduler.policies import load_market_policy, load_round_policy
-from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 
@@ -45,7 +46,6 @@ PASSES = 30
 PASS_S = 1.0
 MEMORY_MIB = 500.0
 _ROOT = Path(__file__).resolve().parent.parent
-_FILL_PASSES = 5
 
 
 def measure() -> Iterator[Measurement]:
@@ -74,23 +74,25 @@ def filled(folder: Path) -> Scheduler:
     cloud = SimulatedCloud(clock, [SimulatedOffer(_offer(k)) for k in range(OFFERS)])
     store = Store.open(f"sqlite:///{folder}/store.db", clock.now())
     rng, numbers = random.Random(7), itertools.count()
-    # The released policy would rather wait than take the dearest offers: a rule takes them all.
-    filler = _scheduler(
-        store, cloud, "cheapest", SchedulerSettings(period_s=30.0, decisions_per_pass=INSTANCES)
-    )
-    for _ in range(_FILL_PASSES):
-        _submit(store, clock.now(), str(folder), INSTANCES - len(store.instances.live()), numbers, rng)
-        filler.step()
-        clock.sleep(30.0)
-    running = len(store.instances.in_states([InstanceState.RUNNING]))
-    if running != INSTANCES:
-        raise ValueError(f"{running} instances run after {_FILL_PASSES} passes: expected {INSTANCES}")
+    _submit(store, clock.now(), str(folder), INSTANCES, numbers, rng)
+    # As if a policy had decided so: no policy would take all of the dearest offers.
+    with store.transaction():
+        for k, task in enumerate(store.tasks.waiting()[:INSTANCES]):
+            place(store, task.key, 1, cloud.offers[k % OFFERS].offer, clock.now(), None)
+    before = _scheduler(store, cloud)
+    before.actions.act(clock.now())
+    clock.sleep(90.0)
+    before.observer.look(clock.now())
+    before.actions.act(clock.now())
+    running = sum(task.phase is Phase.STARTING for task in store.tasks.placed())
+    if running != INSTANCES or store.intents.pending():
+        raise ValueError(f"{running} tasks were started: expected {INSTANCES}")
     _submit(store, clock.now(), str(folder), QUEUED - store.jobs.counts()[JobState.PENDING], numbers, rng)
-    return _scheduler(store, cloud, "multicloud", SchedulerSettings())
+    return _scheduler(store, cloud)
 
 
-def _scheduler(store: Store, cloud: SimulatedCloud, policy: str, settings: SchedulerSettings) -> Scheduler:
-    market = load_market_policy(policy, OFFERS)
+def _scheduler(store: Store, cloud: SimulatedCloud) -> Scheduler:
+    market = load_market_policy("multicloud", OFFERS)
     policies = Policies(
         Decider(market.policy, components=market.components),
         Decider(load_round_policy("round_cost", OFFERS).policy, window=1),
@@ -102,7 +104,6 @@ def _scheduler(store: Store, cloud: SimulatedCloud, policy: str, settings: Sched
         policies,
         cloud.clock,
         lambda instance: cloud.state_of(instance.client_token) is InstanceState.RUNNING,
-        settings,
     )
 
 

@@ -154,20 +154,22 @@ class Chooser:
         self, decider: Decider, watched: Decider | None, asked: list[Asked], view: View, now_s: float
     ) -> None:
         asked = [self._realistic(one, view, now_s) for one in asked if not self._leaves(one, view, now_s)]
-        for _ in range(self._settings.decisions_per_pass):
-            if not asked or not view.offers:
-                return
-            started = time.perf_counter()
-            shown = [one.need for one in asked[: decider.window]]
-            decision = decider.decide(view.snapshot(shown), shown, view.offers)
-            assert decision is not None
-            one = next(one for one in asked if one.need is decision.need)
-            outcome = self._outcome(one, decision.offer_id, view, now_s)
-            latency_s = time.perf_counter() - started
-            asked.remove(one)
-            beside = None if watched is None else self._watch(watched, one, outcome, view, now_s)
-            with bound_contextvars(job_id=one.need.key.job_id, task=one.need.key.task):
-                self._follow(decider, decision, one, outcome, beside, latency_s, view, now_s)
+        if not asked or not view.offers:
+            return
+        # One transaction: a wait for the disk after each decision would be most of a pass.
+        with self._store.transaction():
+            for _ in range(min(len(asked), self._settings.decisions_per_pass)):
+                started = time.perf_counter()
+                shown = [one.need for one in asked[: decider.window]]
+                decision = decider.decide(view.snapshot(shown), shown, view.offers)
+                assert decision is not None
+                one = next(one for one in asked if one.need is decision.need)
+                outcome = self._outcome(one, decision.offer_id, view, now_s)
+                latency_s = time.perf_counter() - started
+                asked.remove(one)
+                beside = None if watched is None else self._watch(watched, one, outcome, view, now_s)
+                with bound_contextvars(job_id=one.need.key.job_id, task=one.need.key.task):
+                    self._follow(decider, decision, one, outcome, beside, latency_s, view, now_s)
 
     def _leaves(self, one: Asked, view: View, now_s: float) -> bool:
         """Whether a federated client's budget pays no further round anywhere: then it leaves for good."""
@@ -216,22 +218,21 @@ class Chooser:
         view: View,
         now_s: float,
     ) -> None:
-        """Write a decision down, and do it."""
+        """Write a decision down, and do it. Needs a transaction."""
         need = one.need
         self._roster.asking.again(need.key, now_s, self._ask_again_s(need))
-        with self._store.transaction():
-            number = self._writing.decision(
-                decider.policy.name, decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
-            )
-            with bound_contextvars(decision_id=number):
-                self._do(one, outcome, number, view, now_s)
+        number = self._writing.decision(
+            decider.policy.name, decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
+        )
+        with bound_contextvars(decision_id=number):
+            self._do(one, outcome, number, view, now_s)
 
     def _do(self, one: Asked, outcome: Outcome, number: int | None, view: View, now_s: float) -> None:
         """What a choice means: stay, wait, release, go or move. Needs a transaction."""
         need, chosen = one.need, outcome.offer_id
         if self._policies.mode is Mode.DRY_RUN or (chosen is not None and chosen == need.here):
             return
-        task = self._store.tasks.get(need.key)
+        task = one.task
         if task.phase is Phase.WAITING:
             requeue(self._store, task, now_s, lost=False, reason="released while it waits for others")
         if chosen is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from deploy.billing import usd
 from deploy.model.instances import InstanceState
@@ -63,7 +63,7 @@ class Ending:
                     self._settle_task(job, task, states, now_s)
                 self._drained |= drains
         self._drained &= noticed
-        self._settle_jobs(now_s)
+        self._settle_jobs(tasks, now_s)
         self._settle_budget(now_s)
         self._sweep(now_s)
 
@@ -125,10 +125,11 @@ class Ending:
         if losses > self._settings.losses_most:
             self._end_job(job, JobState.FAILED, now_s, f"{losses} attempts in a row were lost: {reason}")
 
-    def _settle_jobs(self, now_s: float) -> None:
+    def _settle_jobs(self, tasks: Sequence[Task], now_s: float) -> None:
+        """Jobs that are over, or too dear; the tasks as they were before any was settled."""
         with self._store.snapshot():
-            tasks = self._store.tasks.placed()
-            jobs = self._store.jobs.named({task.key.job_id for task in tasks})
+            named = self._store.jobs.named({task.key.job_id for task in tasks})
+            jobs = {name: job for name, job in named.items() if job.state.live}
             # What two more passes would cost must still be paid: ending takes a pass.
             soon = self._store.costs.of_jobs(
                 [name for name, job in jobs.items() if job.spec.budget_usd is not None],
@@ -180,8 +181,7 @@ class Ending:
         """Instances that no live task needs: of jobs that were cancelled, of attempts that were given up."""
         with self._store.snapshot():
             live = self._store.instances.names(_SWEPT)
-            needed = {name for task in self._store.tasks.placed() for name in task.instances}
-            needed |= kept_for_moves(self._store)
+            needed = self._store.tasks.held() | kept_for_moves(self._store)
             ending = self._store.intents.pending_targets(IntentKind.TERMINATE)
         unneeded = live - needed - ending
         if unneeded:

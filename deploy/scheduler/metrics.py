@@ -32,7 +32,6 @@ money is brought up to date every half a minute.
 from __future__ import annotations
 
 import time
-from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -135,11 +134,10 @@ class SchedulerMetrics:
         self.waiting.set(waiting)
         for market in ("owned", "on_demand", "spot"):
             self.instances.labels(market).set(live.get(market, 0))
-        pending = store.intents.pending()
-        kinds = Counts(intent.kind for intent in pending)
+        pending = store.intents.pending_counts()
         for kind in IntentKind:
-            self.intents.labels(kind.value).set(kinds[kind])
-        self.oldest_s.set(now_s - min((intent.created_s for intent in pending), default=now_s))
+            self.intents.labels(kind.value).set(pending.get(kind, (0, now_s))[0])
+        self.oldest_s.set(now_s - min((first_s for _, first_s in pending.values()), default=now_s))
         if now_s - self._money_s >= _MONEY_S:
             self._money_s = now_s
             bill = store.costs.total(now_s)

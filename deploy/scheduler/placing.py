@@ -67,7 +67,7 @@ def cancel_move(store: Store, task: Task, reason: str, now_s: float) -> None:
 
 def moves(store: Store) -> dict[TaskKey, Intent]:
     """The moves that are under way, by task."""
-    pending = [one for one in store.intents.pending() if one.kind is IntentKind.MOVE]
+    pending = store.intents.pending(IntentKind.MOVE)
     return {TaskKey(str(one.payload["job_id"]), str(one.payload["task"])): one for one in pending}
 
 

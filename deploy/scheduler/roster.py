@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 from deploy.model.instances import Offer
@@ -26,6 +27,7 @@ from deploy.store.tasks import Task, Waiting
 
 _SPARE = 8
 """So many more tasks are looked at than decisions are taken: what a policy's window holds beside."""
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -184,33 +186,42 @@ class Roster:
             half = max(0, most - len(urgent)) // 2
             turn = sorted(others[half:], key=lambda row: self.asking.last_due_s(row.key))
             due = [*urgent, *others[:half], *turn[:half]]
-        return [_Entry(self._store.tasks.get(row.key), []) for row in due]
+        tasks = self._store.tasks.named([row.key for row in due])
+        return [_Entry(tasks[row.key], []) for row in due]
 
     def _urgent(self, due: Sequence[Waiting], offers: Sequence[Offer], now_s: float) -> list[Waiting]:
         """Those whose deadline the safety net may have to see to now, the nearest first."""
-        unknown = {row.job_id for row in due} - self._ends.keys()
-        for job in self._store.jobs.named(unknown).values():
-            work = job.spec.work
-            if isinstance(work, SparkStreaming) or work.deadline_s is None:
-                self._ends[job.job_id] = None
-            elif isinstance(work, Flower):
-                took_s = work.rounds * (work.epoch_s or DEFAULT_EPOCH_S)
-                self._ends[job.job_id] = (job.submitted_s + work.deadline_s, took_s)
-            else:
-                took_s = self._learned.standard_s(job, TaskKey(job.job_id, "main")) or DEFAULT_STANDARD_S
-                self._ends[job.job_id] = (job.submitted_s + work.deadline_s, work.standard_s or took_s)
+        self._look_up_ends({row.key.job_id for row in due} - self._ends.keys())
         sure = [offer for offer in offers if offer.market != "spot"]
         start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
         slowest = min((offer.speed for offer in sure), default=1.0)
         margin = self._settings.margin
         found = []
         for row in due:
-            end = self._ends[row.job_id]
+            end = self._ends[row.key.job_id]
             if end is not None:
                 needs_s = (start_s + end[1] * (1 - row.saved) / slowest) * (1 + margin.share) + margin.fixed_s
                 if end[0] - now_s <= needs_s + 2 * self._settings.period_s:
                     found.append((end[0], row))
         return [row for _, row in sorted(found)]
+
+    def _look_up_ends(self, job_ids: Collection[str]) -> None:
+        """Of jobs that were not looked at before: a few at a time, as ten thousand specs are much."""
+        names = iter(job_ids)
+        while some := list(islice(names, _AT_ONCE)):
+            for job in self._store.jobs.named(some).values():
+                self._ends[job.job_id] = self._end_of(job)
+
+    def _end_of(self, job: Job) -> tuple[float, float] | None:
+        work = job.spec.work
+        if isinstance(work, SparkStreaming) or work.deadline_s is None:
+            return None
+        if isinstance(work, Flower):
+            took_s = work.rounds * (work.epoch_s or DEFAULT_EPOCH_S)
+        else:
+            learned_s = self._learned.standard_s(job, TaskKey(job.job_id, "main"))
+            took_s = work.standard_s or learned_s or DEFAULT_STANDARD_S
+        return job.submitted_s + work.deadline_s, took_s
 
     def _forget(self, keys: set[TaskKey]) -> None:
         self.asking.keep_only(keys)

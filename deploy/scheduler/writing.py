@@ -44,8 +44,8 @@ class Writing:
     def __init__(self, store: Store, mode: Mode) -> None:
         self._store = store
         self._mode = mode
-        self._waits: dict[TaskKey, set[tuple[str | None, bool]]] = {}
-        """Of tasks that wait or stay: what was said since they did (watched choice, overruled)."""
+        self._stays: dict[TaskKey, set[tuple[str | None, str | None, bool]]] = {}
+        """Of tasks that wait or stay: what was said since they did (choice, watched choice, overruled)."""
         self._hopeless: set[TaskKey] = set()
 
     def decision(
@@ -61,18 +61,20 @@ class Writing:
         """Write one down, with its event. Needs a transaction.
 
         Returns:
-            Its id; None for the same "none for now" as before, which is not written down again.
+            Its id; None where nothing follows from it (the task waits, or stays where it is) and the same
+            was written down since it does.
         """
-        key = decision.need.key
+        need, key = decision.need, decision.need.key
         beside = None if watched is None else watched.choice
-        releases = decision.need.here is not None and not decision.need.running
-        if chosen is None and not releases:
-            said = self._waits.setdefault(key, set())
-            if (beside, bool(overruled)) in said:
+        releases = chosen is None and need.here is not None and not need.running
+        if not releases and chosen in (None, need.here):
+            said = self._stays.setdefault(key, set())
+            about = (chosen, beside, bool(overruled))
+            if about in said:
                 return None
-            said.add((beside, bool(overruled)))
+            said.add(about)
         else:
-            self._waits.pop(key, None)
+            self._stays.pop(key, None)
         record = self._store.decisions.add(
             Decision(
                 time_s=now_s,
@@ -110,7 +112,7 @@ class Writing:
 
     def keep_only(self, keys: set[TaskKey]) -> None:
         """Forget all other tasks."""
-        self._waits = {key: said for key, said in self._waits.items() if key in keys}
+        self._stays = {key: said for key, said in self._stays.items() if key in keys}
         self._hopeless &= keys
 
 

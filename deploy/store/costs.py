@@ -12,12 +12,13 @@ from deploy.billing import Bill, bill, bill_by_day
 from deploy.model.instances import InstanceState
 from deploy.store import charging
 from deploy.store.database import Database
+from deploy.store.instances import LIVE
 from deploy.store.schema import charges, instances
 from deploy.store.values import portions
 
 _GONE = InstanceState.TERMINATED.value
 _SUMS = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
-_RUNNING = select(instances).where(instances.c.state != _GONE)
+_RUNNING = select(instances).where(instances.c.state.in_(LIVE))
 
 
 class Grouping(StrEnum):

@@ -125,11 +125,23 @@ class Intents:
             raise NotFoundError(f"there is no intent {intent_id}")
         return _intent(row)
 
-    def pending(self) -> Sequence[Intent]:
-        """All that are not done yet, the oldest first, whether due or not."""
+    def pending(self, kind: IntentKind | None = None) -> Sequence[Intent]:
+        """All (of a kind) that are not done yet, the oldest first, whether due or not."""
         query = select(intents).where(intents.c.state == "pending").order_by(intents.c.intent_id)
+        if kind is not None:
+            query = query.where(intents.c.kind == kind.value)
         with self._database.read() as connection:
-            return [_intent(row) for row in connection.execute(query)]
+            return [_intent(row) for row in connection.execute(query).all()]
+
+    def pending_counts(self) -> Mapping[IntentKind, tuple[int, float]]:
+        """Of each kind that has any: how many are not done yet, and when the oldest was made."""
+        query = (
+            select(intents.c.kind, func.count(), func.min(intents.c.created_s))
+            .where(intents.c.state == "pending")
+            .group_by(intents.c.kind)
+        )
+        with self._database.read() as connection:
+            return {IntentKind(kind): (count, first_s) for kind, count, first_s in connection.execute(query)}
 
     def pending_targets(self, *kinds: IntentKind) -> set[str]:
         """What those that are not done yet, of these kinds, are done to."""
@@ -154,7 +166,7 @@ class Intents:
             .limit(limit)
         )
         with self._database.read() as connection:
-            return [_intent(row) for row in connection.execute(query)]
+            return [_intent(row) for row in connection.execute(query).all()]
 
     def done(self, intent_id: int, now_s: float) -> bool:
         """It has been done. False if it was not pending any more."""

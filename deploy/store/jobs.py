@@ -48,8 +48,8 @@ class Job:
     reason: str = ""
 
 
-# The loop reads all live jobs in each pass, and a spec never changes.
-@lru_cache(maxsize=20_000)
+# The loop reads the jobs that run in each pass, and a spec never changes.
+@lru_cache(maxsize=4_000)
 def _spec(text: str) -> JobSpec:
     return JobSpec.model_validate_json(text)
 
@@ -140,7 +140,7 @@ class Jobs:
         """All that may still change, in the order of their submission."""
         query = select(jobs).where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
         with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query)]
+            return [job_of(row) for row in connection.execute(query).all()]
 
     def named(self, names: Collection[str]) -> Mapping[str, Job]:
         """These, by their ids; what there is not is left out."""
@@ -157,7 +157,7 @@ class Jobs:
         if states is not None:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
         with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query)]
+            return [job_of(row) for row in connection.execute(query).all()]
 
     def counts(self) -> dict[JobState, int]:
         """How many are in each state."""

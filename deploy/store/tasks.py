@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from deploy.store.database import Database
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import LIVE
 from deploy.store.schema import jobs, tasks
-from deploy.store.values import plain
+from deploy.store.values import plain, portions
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Task:
         instances: own ids of the instances that it has.
         reported_s: epoch seconds of the latest report.
         waiting_since_s: since when it waits for a place; None while it has one.
-        losses: attempts lost in a row, for the back-off.
+        losses: attempts lost in a row in which nothing more was saved, for the back-off.
         interruptions: attempts that lost ready instances to their provider so far.
         not_before_s: epoch seconds before which it shall not be placed again.
     """
@@ -61,25 +61,23 @@ class Waiting(NamedTuple):
     """A task that waits for a place: as little as it takes to choose among ten thousand.
 
     Attributes:
-        job_id, task: its key.
+        key: which.
         saved: share of the work that is done.
         not_before_s: as in `Task`.
     """
 
-    job_id: str
-    task: str
+    key: TaskKey
     saved: float
     not_before_s: float
 
-    @property
-    def key(self) -> TaskKey:
-        """Which task."""
-        return TaskKey(self.job_id, self.task)
+
+_COLUMNS = tuple(tasks.c.keys())
 
 
 def task_of(row: Row[Any]) -> Task:
-    """From a row of its table."""
-    values = dict(row._mapping)
+    """From a row of all columns of its table."""
+    # Thousands are read in each pass: a mapping of SQLAlchemy's takes as long as the query.
+    values = dict(zip(_COLUMNS, row, strict=True))
     key = TaskKey(values.pop("job_id"), values.pop("task"))
     phase = values.pop("phase")
     del values["position"]
@@ -105,6 +103,7 @@ _REPORTED = (
     "message",
     "details",
     "reported_s",
+    "losses",
 )
 # SQLAlchemy keeps the columns' own names for itself in an UPDATE of many rows.
 _REPORT = (
@@ -114,7 +113,8 @@ _REPORT = (
 )
 
 
-def _reported(report: TaskReport, now_s: float) -> dict[str, object]:
+def _reported(before: Task, report: TaskReport, now_s: float) -> dict[str, object]:
+    further = report.saved > before.saved or report.executions_done > before.executions_done
     return {
         "of_job": report.key.job_id,
         "of_task": report.key.task,
@@ -131,6 +131,8 @@ def _reported(report: TaskReport, now_s: float) -> dict[str, object]:
         "to_message": plain(report.message),
         "to_details": {plain(name): plain(value) for name, value in report.details.items()},
         "to_reported_s": now_s,
+        # An attempt that got somewhere is none of those that are lost in a row.
+        "to_losses": 0 if further else before.losses,
     }
 
 
@@ -152,7 +154,7 @@ class Tasks:
         """All of a job, in the order of its spec."""
         query = select(tasks).where(tasks.c.job_id == job_id).order_by(tasks.c.position)
         with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query)]
+            return [task_of(row) for row in connection.execute(query).all()]
 
     def live(self) -> Sequence[Task]:
         """All of live jobs, in the order of the jobs' submission and of the spec."""
@@ -163,7 +165,7 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query)]
+            return [task_of(row) for row in connection.execute(query).all()]
 
     def placed(self) -> Sequence[Task]:
         """Those of `live` that have an attempt, whatever its phase."""
@@ -174,7 +176,26 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query)]
+            return [task_of(row) for row in connection.execute(query).all()]
+
+    def named(self, keys: Collection[TaskKey]) -> Mapping[TaskKey, Task]:
+        """These, by their keys; what there is not is left out."""
+        found = {}
+        with self._database.read() as connection:
+            for some in portions({key.job_id for key in keys}):
+                for row in connection.execute(select(tasks).where(tasks.c.job_id.in_(some))).all():
+                    found[TaskKey(row.job_id, row.task)] = row
+        return {key: task_of(found[key]) for key in keys if key in found}
+
+    def held(self) -> set[str]:
+        """Ids of the instances that the tasks of live jobs have."""
+        query = (
+            select(tasks.c.instances)
+            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_not(None))
+        )
+        with self._database.read() as connection:
+            return {name for names in connection.scalars(query).all() for name in names}
 
     def waiting(self) -> Sequence[Waiting]:
         """Those of `live` that wait for a place, in the same order."""
@@ -185,7 +206,9 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [Waiting(*row) for row in connection.execute(query)]
+            return [
+                Waiting(TaskKey(job, task), *rest) for job, task, *rest in connection.execute(query).all()
+            ]
 
     def released(self) -> Sequence[Task]:
         """Those of `live` that wait for a place and have had one."""
@@ -196,7 +219,7 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query)]
+            return [task_of(row) for row in connection.execute(query).all()]
 
     def succeed(self, key: TaskKey) -> None:
         """A task that waits for a place has nothing left to do. Raises NotFoundError."""
@@ -204,9 +227,7 @@ class Tasks:
 
     def leave(self, key: TaskKey, reason: str) -> None:
         """A task takes no part in its job any more; it has been taken off. Raises NotFoundError."""
-        self._write(
-            key, phase=Phase.LEFT.value, instances=[], message=plain(reason), waiting_since_s=None
-        )
+        self._write(key, phase=Phase.LEFT.value, instances=[], message=plain(reason), waiting_since_s=None)
 
     def begin(self, key: TaskKey, instances: Sequence[str], now_s: float) -> int:
         """An attempt on these instances. Returns its number; that never goes back. Raises NotFoundError."""
@@ -255,7 +276,7 @@ class Tasks:
             if report.attempt == task.attempt and task.phase is not None and not task.phase.ended
         ]
         if kept:
-            self._database.writing.execute(_REPORT, [_reported(report, now_s) for _, report in kept])
+            self._database.writing.execute(_REPORT, [_reported(*pair, now_s) for pair in kept])
         return kept
 
     def requeue(

@@ -20,7 +20,7 @@ def test_tasks_that_wait_and_tasks_that_are_placed(store: Store) -> None:
     with store.transaction():
         store.tasks.begin(two, ["i1"], NOW + 5)
         store.jobs.set_state("j3", JobState.CANCELLED, NOW + 6)
-    assert [(row.job_id, row.task) for row in store.tasks.waiting()] == [("j1", "main"), one]
+    assert [row.key for row in store.tasks.waiting()] == [TaskKey("j1", "main"), one]
     assert [task.key for task in store.tasks.placed()] == [two]
     with store.transaction():
         kept = store.tasks.report_all(
