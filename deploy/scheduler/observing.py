@@ -85,11 +85,7 @@ class Observer:
 
     def _compare(self, name: str, reports: Sequence[InstanceReport], now_s: float) -> set[str]:
         """Bring a provider's instances up to date. Returns its names of those that run and are not known."""
-        known = {
-            instance.client_token: instance
-            for instance in self._store.instances.live()
-            if instance.offer.provider == name
-        }
+        known = {instance.client_token: instance for instance in self._store.instances.live(name)}
         pending = self._store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.TERMINATE)
         seen: set[str] = set()
         strangers: set[str] = set()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, Select, func, insert, select, update
 
 from deploy.billing import micro_usd_hour
 from deploy.model.instances import InstanceReport, InstanceState, Offer
@@ -141,19 +141,24 @@ class Instances:
             row = connection.execute(query).one_or_none()
         return None if row is None else self._instance(row)
 
-    def live(self) -> Sequence[Instance]:
-        """All that exist, or may, in the order of their requests."""
-        return self.in_states([state for state in InstanceState if state.live])
+    def live(self, provider: str | None = None) -> Sequence[Instance]:
+        """All that exist, or may, in the order of their requests; of one provider, or of all."""
+        query = select(instances).where(instances.c.state.in_(LIVE))
+        if provider is not None:
+            # As an expression it is not looked up in the index of providers, which has all that ever were.
+            query = query.where(instances.c.provider.concat("") == provider)
+        return self._in_order(query)
 
     def in_states(self, states: Collection[InstanceState]) -> Sequence[Instance]:
         """All in one of these states, in the order of their requests."""
-        query = (
-            select(instances)
-            .where(instances.c.state.in_([state.value for state in states]))
-            .order_by(instances.c.requested_s, instances.c.instance_id)
+        return self._in_order(
+            select(instances).where(instances.c.state.in_([state.value for state in states]))
         )
+
+    def _in_order(self, query: Select[Any]) -> Sequence[Instance]:
         with self._database.read() as connection:
-            return [self._instance(row) for row in connection.execute(query).all()]
+            ordered = query.order_by(instances.c.requested_s, instances.c.instance_id)
+            return [self._instance(row) for row in connection.execute(ordered).all()]
 
     def names(self, states: Collection[InstanceState]) -> set[str]:
         """Ids of all in one of these states."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import Row, bindparam, delete, insert, select
 
 from deploy.billing import micro_usd_hour
 from deploy.model.instances import Offer
@@ -33,6 +33,12 @@ class Quote:
     price_micro_usd_hour: int
     on_demand_micro_usd_hour: int
     available: bool
+
+
+# Made once: it is asked for each offer in each pass, and making it takes longer than answering it.
+_LATEST = (
+    select(prices).where(prices.c.offer_id == bindparam("offer")).order_by(prices.c.seen_s.desc()).limit(1)
+)
 
 
 def _quote(row: Row[Any]) -> Quote:
@@ -118,11 +124,9 @@ class Prices:
 
     def at(self, offer_id: str, moment_s: float | None = None) -> Quote | None:
         """The quote in force at a moment (None: the latest); None if none had been seen."""
-        query = select(prices).where(prices.c.offer_id == offer_id).order_by(prices.c.seen_s.desc()).limit(1)
-        if moment_s is not None:
-            query = query.where(prices.c.seen_s <= moment_s)
+        query = _LATEST if moment_s is None else _LATEST.where(prices.c.seen_s <= moment_s)
         with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(query, {"offer": offer_id}).one_or_none()
         return None if row is None else _quote(row)
 
     def between(self, offer_id: str, start_s: float, end_s: float) -> Sequence[Quote]:

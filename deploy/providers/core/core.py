@@ -135,7 +135,8 @@ class SimulationCore:
                 f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit"
             )
         self._decide(job, offer)
-        self._asked = True
+        # Until a launch, or a queue, ends nothing more can be seen of it.
+        self._asked |= self.phase(job) not in (QUEUED, LAUNCHING)
         stay = Stay(job, offer, self.now)
         self._open[job] = stay
         self.stays.append(stay)
@@ -143,7 +144,7 @@ class SimulationCore:
         return stay
 
     def go_on(self) -> None:
-        """Let time pass until something can be seen; none passes when something was asked for since."""
+        """Let time pass until something can be seen; none passes when what was asked for is there at once."""
         due = self.lanes.when[_LANE, : self.arrived, at.DUE_S] <= self.now
         for job in np.flatnonzero(due):
             self._decide(int(job), self.world.spec.n_clusters)

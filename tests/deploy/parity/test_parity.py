@@ -10,6 +10,7 @@ from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from deploy.providers.core.core import SimulationCore
 from envs.multicloud import build_market
 from envs.simulation.market import columns as at
+from envs.simulation.market.state import Phase
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.comparing import compare
 from tests.deploy.parity.playing import config_of
@@ -35,10 +36,15 @@ def _same(policy: str, seed: int, jobs: int, folder: Path) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -> None:
-    _same(policy, 0, 30, tmp_path)
+    _same(policy, 0, 6, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_so_it_does_for_200_jobs(policy: str, tmp_path: Path) -> None:
+    _same(policy, 0, 200, tmp_path)
 
 
 def test_the_core_gives_nothing_that_is_not_there() -> None:
@@ -56,8 +62,13 @@ def test_the_core_gives_nothing_that_is_not_there() -> None:
         core.put(1, down)
     with pytest.raises(QuotaError, match="do not fit"):
         _put_all(core, up)
+    waits = next(job for job in range(core.arrived) if core.phase(job) == Phase.BUFFERED)
+    owned = next(k for k, name in enumerate(core.world.spec.cluster_names) if name.startswith("owned"))
+    there = core.put(waits, owned)
     core.go_on()
-    assert core.now == stay.asked_s  # what was asked for can be seen before time passes
+    assert there.ran_s == core.now == stay.asked_s  # what is there at once is seen before time passes
+    core.go_on()
+    assert core.now > stay.asked_s
 
 
 def _put_all(core: SimulationCore, offer: int) -> None:
