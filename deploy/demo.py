@@ -28,6 +28,7 @@ from deploy import logs
 from deploy.cli.asking import event_line
 from deploy.cli.client import Client
 from deploy.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
+from deploy.cli.tables import console as terminal
 from deploy.cli.tables import share, span, table, usd
 from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.model.jobs import JobState
@@ -136,21 +137,14 @@ class Demo:
                     share(float(bill.usd), float(bill.on_demand_usd)),
                 )
             )
-        headings = (
-            "JOB",
-            "STATE",
-            "TOOK>",
-            "DEADLINE",
-            "INTERRUPTED>",
-            "USD>",
-            "ON DEMAND>",
-            "SAVED>",
-            "REASON*",
-        )
+        headings = ("JOB", "STATE", "TOOK>", "DEADLINE", "TAKEN>", "USD>", "ON DEMAND>", "SAVED>")
         console.print()
-        console.print(table(headings, rows, wrap=True))
+        console.print(table(headings, rows, wrap=console.is_terminal))
+        for job_id in self.jobs:
+            if reason := self.store.jobs.get(job_id).reason:
+                console.print(f"{job_id}: {reason}", markup=False)
         console.print(
-            f"{span(now_s - self.began_s)}; {interrupted} instances were taken away meanwhile; {usd(cost)} USD, "
+            f"{span(now_s - self.began_s)}; {interrupted} instances were taken away; {usd(cost)} USD, "
             f"{share(cost, on_demand)} less than {usd(on_demand)} USD for the same instances on demand.",
             highlight=False,
         )
@@ -283,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load_deployment(given.config)
         with emulated(config):
-            return run(config, given.jobs, given.within, Console(highlight=False))
+            return run(config, given.jobs, given.within, terminal())
     except ValueError as error:
         say(f"error: {' '.join(str(error).split())}")
         return EXIT_USER
