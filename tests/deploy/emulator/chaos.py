@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import botocore.endpoint
 import pytest
 from prometheus_client import CollectorRegistry
 
+from deploy.billing import CHARGES_PER_USD
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
@@ -36,9 +37,10 @@ from tests.deploy.scheduler.worlds import World
 TYPE = "g4dn.xlarge"
 ON_DEMAND = 0.526
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
-PERIOD_S = 60.0
+LONGEST_S, SHORTEST_S, BUSY_S = 900.0, 20.0, 60.0
+"""Between two passes: at most, at least, and at most while something is to be done. See `AwsWorld.pause_s`."""
 SETTINGS = SchedulerSettings(
-    period_s=PERIOD_S, ask_again_s=60.0, back_off_s=60.0, cool_down_s=120.0, ready_within_s=900.0
+    period_s=LONGEST_S, ask_again_s=60.0, back_off_s=60.0, cool_down_s=120.0, ready_within_s=900.0
 )
 HOUR_S = 3600
 
@@ -70,6 +72,13 @@ class EmulatedCloud(SimulatedCloud):
         for work in list(self._active.values()):
             self._settle_work(work, self.clock.now())
 
+    def done_s(self) -> float | None:
+        """When the next attempt comes to its end, if nothing happens to it."""
+        ends = [
+            work.began_s + (1.0 - work.saved_before) / work.share_per_s for work in self._active.values()
+        ]
+        return min(ends, default=None)
+
 
 def _report(one: Instance) -> InstanceReport:
     ended = one.state in ("shutting-down", "terminated")
@@ -90,9 +99,9 @@ class AwsWorld(World):
     """A `World` whose cloud is the emulator, behind the real provider."""
 
     def __init__(self, folder: Path, emulated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        # The SDK's pauses are real time; virtual time stands still during a pass.
-        monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _: None)
         self.clock = VirtualClock(START_S)
+        # The SDK's pauses between its attempts pass too.
+        monkeypatch.setattr(botocore.endpoint.time, "sleep", self.clock.sleep)
         config = EmulatorConfig.model_validate(
             {"clock": "virtual", "images": [{"image_id": IMAGE}], "folder": folder, **emulated}
         )
@@ -101,6 +110,7 @@ class AwsWorld(World):
         self.cloud = EmulatedCloud(self.clock, self.emulator)
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS
+        self.passes = 0
         self.folder = folder
         self._opened: Store | None = None
         account = self.emulator.account
@@ -117,7 +127,7 @@ class AwsWorld(World):
                 },
                 "instance_types": {TYPE: {"quota": 20}},
                 "node": {"scheduler_url": "https://scheduler.example:8443"},
-                "prices_every_s": PERIOD_S,
+                "prices_every_s": 300.0,
                 "launch_s": 30.0,
             }
         )
@@ -146,22 +156,62 @@ class AwsWorld(World):
             SchedulerMetrics(CollectorRegistry()),
         )
 
+    def go(self, seconds: float) -> None:
+        end_s = self.clock.now() + seconds
+        while self.clock.now() < end_s:
+            self._notice()
+            self.scheduler.step()
+            self.passes += 1
+            self.clock.sleep(min(self.pause_s(), end_s - self.clock.now()))
+
+    def pause_s(self) -> float:
+        """Until the next pass: until something happens, or may be done.
+
+        A live loop looks every 5 s. Until the emulator, or a task, does something by itself, all those looks
+        would see the same world; what a scheduler does by the time alone, it does within its `period_s`
+        (budgets are computed for that), and what waits to be tried again is tried every minute.
+        """
+        now_s = self.clock.now()
+        busy = bool(self.store.intents.pending()) or any(
+            not task.instances for job in self.store.jobs.live() for task in self.store.tasks.of_job(job.job_id)
+        )
+        moments = [now_s + (BUSY_S if busy else LONGEST_S)]
+        for at_s in (self.emulator.world.next_s(), self.cloud.done_s()):
+            if at_s is not None:
+                moments.append(at_s)
+        return max(SHORTEST_S, min(moments) - now_s)
+
+    def _notice(self) -> None:
+        """What the node agents read in the metadata service, they tell the scheduler."""
+        now_s = self.clock.now()
+        for one in self.emulator.world.living():
+            fate = one.fate
+            if fate.notice_s is None or fate.notice_s > now_s or one.state != "running":
+                continue
+            known = self.store.instances.by_client_token(one.tags[names.TOKEN])
+            if known is not None and known.notice_s is None:
+                with self.store.transaction():
+                    self.store.instances.noticed(known.instance_id, fate.kill_s)
+
     def leaked(self) -> Sequence[Instance]:
         """What runs although no job needs it."""
         return self.emulator.world.living()
 
 
-def spells(folder: Path, seed: int, hours: float) -> list[dict[str, Any]]:
-    """Four pools whose capacity ends every hour or two, each at its own price."""
+def spells(folder: Path, seed: int, hours: float, up_s: float = 18_000, down_s: float = 3_000) -> list[dict[str, Any]]:
+    """Four pools whose capacity ends again and again, and whose prices move meanwhile."""
     rng = random.Random(seed)
     pools = []
     for k, zone in enumerate(ZONES):
-        rows, at_s, up, price = [], 0, 1, 0.15 + 0.02 * k
+        rows, at_s, up = [], 0, 1
         while at_s < hours * HOUR_S:
-            rows.append((at_s, up, price))
-            at_s += int(rng.expovariate(1 / (4500 if up else 1500))) + 300
-            up = 1 - up
-        rows.append((at_s, up, price))
+            end_s = at_s + 300 + int(rng.expovariate(1 / (up_s if up else down_s)))
+            while at_s < end_s:
+                price = round(0.15 + 0.01 * k + 0.06 * rng.random(), 4)
+                rows.append((at_s, up, price))
+                at_s += 60 + int(rng.expovariate(1 / 3600))
+            at_s, up = end_s, 1 - up
+        rows.append((at_s, up, 0.2))
         pools.append(
             {
                 "zone": zone,
@@ -173,7 +223,6 @@ def spells(folder: Path, seed: int, hours: float) -> list[dict[str, Any]]:
     return pools
 
 
-def difference(store: Store, entries: Sequence[Entry], now_s: float) -> Fraction:
-    """USD by which Spotweave's bill is off the ledger's."""
-    ledger = sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) / 1_000_000
-    return Fraction(store.costs.total(now_s).usd) - ledger
+def charges(entries: Iterable[Entry]) -> Fraction:
+    """Of a ledger, in the store's unit: exact."""
+    return sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) * (CHARGES_PER_USD // 1_000_000)

@@ -1,14 +1,17 @@
-"""Hours on an AWS where everything goes wrong: nothing lost, nothing leaked, bills exact."""
+"""A thousand hours on an AWS where everything goes wrong: nothing lost, nothing leaked, bills exact."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from deploy.cli.clouds import unneeded
 from deploy.emulator.faults import FaultConfig
-from deploy.model.jobs import JobState
-from tests.deploy.emulator.chaos import PERIOD_S, AwsWorld, difference, spells
+from deploy.model.jobs import JobSpec, JobState
+from deploy.providers.aws import names
+from tests.deploy.emulator.chaos import HOUR_S, AwsWorld, charges, spells
 from tests.deploy.scheduler.worlds import batch
 
 FAULTS = {
@@ -17,63 +20,90 @@ FAULTS = {
     "launch_failure": 0.25,
     "launch_death": 0.02,
     "calls_per_s": 0.1,
-    "burst": 20,
+    "burst": 6,
     "describe_delay_s": 30.0,
 }
-TOGETHER = 25
+TOGETHER = 4
+RESTART_EVERY_H = 100.0
 
 
-def rehearse(world: AwsWorld, jobs: int, work_s: float, most_passes: int) -> None:
-    """Run jobs, a few at a time, then let everything end without further faults."""
-    submitted = 0
-    for _ in range(most_passes):
-        live = len(world.store.jobs.live())
-        for _ in range(min(TOGETHER - live, jobs - submitted)):
-            world.submit(batch(f"job{submitted}", work_s=work_s))
-            submitted += 1
-        if submitted == jobs and not world.store.jobs.live():
+def job(n: int) -> JobSpec:
+    """2 to 33 hours of work; of ten jobs, three have a budget that is enough, and one has one that is not."""
+    hours = 2.0 + 31.0 * (n * 0.618 % 1.0)
+    instances = 1 + (n % 3 == 0)
+    fair_usd = 0.526 * hours * instances
+    budgets = {1: 2 * fair_usd, 4: 2 * fair_usd, 5: fair_usd / 8, 8: 2 * fair_usd}
+    return batch(f"job{n}", work_s=hours * HOUR_S, instances=instances, budget_usd=budgets.get(n % 10))
+
+
+def rehearse(world: AwsWorld, hours: float) -> dict[str, JobSpec]:
+    """Some jobs at any time for so long, and then what is left of them. Returns all, by their ids."""
+    given: dict[str, JobSpec] = {}
+    began_s = restarted_s = world.clock.now()
+    while True:
+        live = world.store.jobs.live()
+        if world.clock.now() < began_s + hours * HOUR_S:
+            for _ in range(TOGETHER - len(live)):
+                spec = job(len(given))
+                given[world.submit(spec)] = spec
+        elif not live:
             break
-        world.go(PERIOD_S)
+        if world.clock.now() >= restarted_s + RESTART_EVERY_H * HOUR_S:
+            restarted_s = world.clock.now()
+            world.restart()
+        world.go(world.pause_s())
+    world.go(2 * HOUR_S)
+    return given
+
+
+def check(world: AwsWorld, given: dict[str, JobSpec]) -> None:
+    """Jobs, instances, bills and budgets at the end."""
+    now_s, store = world.clock.now(), world.store
+    ended = {one.job_id: one for one in store.jobs.latest(len(given) + 1)}
+    assert ended.keys() == given.keys()
+    poor = {name for name, one in ended.items() if one.state is not JobState.SUCCEEDED}
+    assert {ended[name].state for name in poor} <= {JobState.FAILED}
+    assert all("budget" in ended[name].reason for name in poor), [ended[name].reason for name in poor]
+    assert poor == {f"job{n}-1" for n in range(len(given)) if n % 10 == 5}
+    assert {key.job_id: times for key, times in world.cloud.completions.items()} == dict.fromkeys(
+        given.keys() - poor, 1
+    )
     world.emulator.faults.change(FaultConfig())
-    world.go(30 * PERIOD_S)
-
-
-def check(world: AwsWorld, jobs: int) -> None:
-    ended = world.store.jobs.latest(jobs + 1)
-    assert [job.state for job in ended] == [JobState.SUCCEEDED] * jobs, [
-        job.reason for job in ended if job.reason
-    ]
-    assert list(world.cloud.completions.values()) == [1] * jobs
     assert world.leaked() == []
-    assert world.store.instances.live() == []
-    assert world.store.intents.pending() == []
-    assert world.store.costs.audit() == []
-    now_s = world.clock.now()
-    assert abs(difference(world.store, world.emulator.ledger(), now_s)) < 0.01
+    assert unneeded(store, world.aws) == []
+    assert store.instances.live() == []
+    assert store.intents.pending() == []
+    assert store.costs.audit() == []
+    entries = world.emulator.ledger()
+    for name, spec in given.items():
+        paid = charges(entry for entry in entries if entry.tags[names.JOB] == name)
+        assert store.costs.of_job(name, now_s).cost == paid, name
+        assert spec.budget_usd is None or paid <= spec.budget_usd * 3.6e9, name
+    assert store.costs.total(now_s).cost == charges(entries)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("hours", "interruptions", "failures"), [(60, 20, 10)])
+@pytest.mark.parametrize(("hours", "interruptions", "failures"), [(1000.0, 500, 200)])
 def test_chaos(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int, interruptions: int, failures: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, interruptions: int, failures: int
 ) -> None:
     emulated = {
-        "pools": spells(tmp_path, 1, 200.0),
+        "pools": spells(tmp_path, 1, hours + 100.0),
         "launch_s": 25.0,
         "spot_quota": {"g": 400},
         "on_demand_quota": {"g": 400},
         "faults": FAULTS,
     }
     world = AwsWorld(tmp_path, emulated, monkeypatch)
-    jobs = max(6, hours // 10)
-    rehearse(world, jobs, hours * 3600.0 / jobs, 6000)
-    check(world, jobs)
-    counts = world.emulator.faults.counts
-    ran_s = sum(entry.seconds for entry in world.emulator.ledger())
-    print(
-        f"\n{ran_s / 3600:.0f} instance-hours, {world.emulator.world.interruptions} interruptions, {counts}"
-    )
-    print(f"{sum(world.emulator.calls.values())} calls, {world.store.costs.total(world.clock.now()).usd} USD")
-    assert ran_s >= hours * 3600
+    given = rehearse(world, hours)
+    faults = Counter(world.emulator.faults.counts)
+    calls = sum(world.emulator.calls.values())
+    check(world, given)
+    ran_h = sum(entry.seconds for entry in world.emulator.ledger()) / HOUR_S
+    print(f"\n{len(given)} jobs, {ran_h:.0f} instance-hours, {world.passes} passes, {calls} calls, {faults}")
+    print(f"{world.emulator.world.interruptions} interruptions, {len(world.emulator.world.instances)} instances")
+    print(f"{world.store.costs.total(world.clock.now()).usd} USD")
     assert world.emulator.world.interruptions >= interruptions
-    assert counts["launch failure"] + counts["launch death"] >= failures
+    assert faults["launch failure"] + faults["launch death"] >= failures
+    assert faults["throttled"] > 0
+    assert 0.04 < faults["error"] / (calls - faults["throttled"]) < 0.06
