@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -192,22 +192,27 @@ def clear(config: DeploymentConfig) -> None:
 
 
 @contextmanager
-def emulated(config: DeploymentConfig) -> Iterator[None]:
+def emulated(config: DeploymentConfig) -> Iterator[Callable[[], float] | None]:
     """The AWS that the deployment names as its `emulator`, if it names one, and no other, until the end.
+
+    Yields:
+        What tells its own bill in USD; None without one.
 
     Raises:
         ValueError: one line, if it cannot be used.
     """
     if config.emulator is None:
-        yield
+        yield None
         return
     if importlib.util.find_spec("moto") is None:
         raise ConfigError("the emulator needs moto: pip install 'spotweave[dev]'")
     from deploy.emulator.config import load_config
     from deploy.emulator.emulator import Emulator
+    from deploy.emulator.ledger import total_usd
     from deploy.emulator.server import Server
 
-    server = Server(Emulator(load_config(config.folder / config.emulator)))
+    emulator = Emulator(load_config(config.folder / config.emulator))
+    server = Server(emulator)
     # The SDK finds these first: no real account is ever asked.
     os.environ.update(
         AWS_ENDPOINT_URL=server.url, AWS_ACCESS_KEY_ID="emulated", AWS_SECRET_ACCESS_KEY="emulated"
@@ -216,7 +221,7 @@ def emulated(config: DeploymentConfig) -> Iterator[None]:
         os.environ.pop(name, None)
     server.start()
     try:
-        yield
+        yield lambda: float(total_usd(emulator.ledger()))
     finally:
         server.close()
 
@@ -276,8 +281,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         config = load_deployment(given.config)
-        with emulated(config):
-            return run(config, given.jobs, given.within, terminal())
+        console = terminal()
+        with emulated(config) as billed_usd:
+            code = run(config, given.jobs, given.within, console)
+            if billed_usd is not None:
+                console.print(f"The emulated AWS bills {usd(billed_usd())} USD for it.", highlight=False)
+            return code
     except ValueError as error:
         say(f"error: {' '.join(str(error).split())}")
         return EXIT_USER
