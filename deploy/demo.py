@@ -31,6 +31,7 @@ from deploy.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
 from deploy.cli.tables import console as terminal
 from deploy.cli.tables import share, span, table, usd
 from deploy.config import ConfigError, DeploymentConfig, load_deployment
+from deploy.jobfile import read_files, read_job
 from deploy.model.jobs import JobState
 from deploy.runners.spark.settings import find_spark
 from deploy.service import Service
@@ -44,6 +45,8 @@ JOBS = tuple(
     for name in ("wordcount.yaml", "pi.yaml", "streaming.yaml", "federated_mnist.yaml")
 )
 WITHIN_S = 600.0
+LOG = "demo.log"
+"""Also tells a demo's state folder, which the next demo deletes, from anybody else's."""
 _POLL_S = 0.5
 _EVENTS_SHOWN = 12
 _ENDING_S = 90.0
@@ -174,6 +177,11 @@ def clear(config: DeploymentConfig) -> None:
     """End and forget what an earlier demo, one that was killed perhaps, left behind."""
     if not config.state_folder.exists():
         return
+    if not (config.state_folder / LOG).exists():
+        raise ConfigError(
+            f"{config.state_folder} is not a demo's, and would be deleted: give a configuration with another "
+            "state"
+        )
     with closing(Service(config)) as service:
         now_s = service.clock.now()
         with service.store.transaction():
@@ -228,10 +236,12 @@ def emulated(config: DeploymentConfig) -> Iterator[Callable[[], float] | None]:
 
 def run(config: DeploymentConfig, files: Sequence[Path], within_s: float, console: Console) -> int:
     """Returns the exit code: 0 if all jobs succeeded in time."""
+    for file in files:
+        read_files(read_job(file), file.parent)
     find_spark()
     clear(config)
     config.state_folder.mkdir(mode=0o700, parents=True)
-    with (config.state_folder / "demo.log").open("a", encoding="utf-8") as log:
+    with (config.state_folder / LOG).open("a", encoding="utf-8") as log:
         logs.configure("json", "info", log)
         with Serving(config) as serving:
             demo = Demo(serving)
