@@ -165,7 +165,8 @@ class SimulationCore:
                 return
             live_instant(self.lanes, self.episodes, self.offers, self.rules, _LANE)
             self._look()
-            if fill_window(self.lanes, _LANE) or self._visible() != before:
+            seen = fill_window(self.lanes, _LANE) or self._visible() != before
+            if seen or price_s == moment:
                 return
 
     def _decide(self, job: int, offer: int) -> None:
