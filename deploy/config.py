@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -25,6 +24,7 @@ from deploy.providers.local.config import LocalConfig, LocalConfigError
 from deploy.providers.local.config import load_config as load_local
 from deploy.security.listen import is_loopback
 from deploy.store.decisions import Mode
+from deploy.yamlfile import first_mistake, read_mapping
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
 
@@ -222,20 +222,8 @@ def load_deployment(path: Path) -> DeploymentConfig:
     Raises:
         ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
     """
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a mapping with state, policy, scheduler, http, local, aws")
+    content = read_mapping(path, ConfigError, "state, policy, scheduler, http, local, aws")
     try:
         return DeploymentConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:
-        # A mistyped key explains why another one is missing.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        where = ".".join(str(part) for part in first["loc"])
-        if not where:
-            raise ConfigError(f"{path}: {first['msg'].removeprefix('Value error, ')}") from error
-        raise ConfigError(f"{path}: {where}: {first['msg'].lower()}, got {first['input']!r}") from error
+        raise ConfigError(f"{path}: {first_mistake(error)}") from error

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from deploy.model.jobs import Flower, JobSpec
+from deploy.yamlfile import first_mistake, read_mapping
 
 MAX_BYTES = 20 << 20
 """Of all files of a job together: in base64 they must fit into the service's largest request."""
@@ -25,25 +24,14 @@ def read_job(path: Path) -> JobSpec:
     Raises:
         JobFileError: if it cannot be read, or a key is unknown, missing or wrong.
     """
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobFileError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise JobFileError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise JobFileError(f"{path}: expected a mapping with name, work, resources")
+    content = read_mapping(path, JobFileError, "name, work, resources")
     try:
         # Through JSON, so that strict types are judged as in a request.
         return JobSpec.model_validate_json(json.dumps(content))
     except TypeError as error:
         raise JobFileError(f"{path} holds a value that is not plain text or a number: {error}") from error
     except ValidationError as error:
-        # A mistyped key explains why another one is missing.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        given = "" if first["type"] == "missing" else f", got {first['input']!r}"
-        raise JobFileError(f"{path}: {where}: {first['msg'].lower()}{given}") from error
+        raise JobFileError(f"{path}: {first_mistake(error)}") from error
 
 
 def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:

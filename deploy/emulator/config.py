@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
 
 from deploy.emulator.faults import FaultConfig
+from deploy.yamlfile import first_mistake, read_mapping
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
@@ -164,17 +164,8 @@ def bucket_of(instance_type: str) -> Bucket:
 
 def load_config(path: Path) -> EmulatorConfig:
     """Read a YAML or JSON file. Raises EmulatorConfigError."""
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EmulatorConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise EmulatorConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise EmulatorConfigError(f"{path}: expected pools, ...")
+    content = read_mapping(path, EmulatorConfigError, "pools")
     try:
         return EmulatorConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise EmulatorConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise EmulatorConfigError(f"{path}: {first_mistake(error)}") from error

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
 
 from deploy.providers.aws.catalogue import Catalogue, CatalogueError, load_catalogue
+from deploy.yamlfile import first_mistake, read_mapping
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
@@ -177,17 +177,8 @@ class AwsConfig(_Part):
 
 def load_config(path: Path) -> AwsConfig:
     """Read a YAML or JSON file. Raises AwsConfigError."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AwsConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AwsConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise AwsConfigError(f"{path}: expected regions, instance_types, node, ...")
+    content = read_mapping(path, AwsConfigError, "regions, instance_types, node")
     try:
         return AwsConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise AwsConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise AwsConfigError(f"{path}: {first_mistake(error)}") from error

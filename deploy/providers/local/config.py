@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
 
 from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
+from deploy.yamlfile import first_mistake, read_mapping
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
@@ -130,17 +130,8 @@ class LocalConfig(BaseModel):
 
 def load_config(path: Path) -> LocalConfig:
     """Read a YAML or JSON file. Raises LocalConfigError."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LocalConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LocalConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise LocalConfigError(f"{path}: expected state, offers, ...")
+    content = read_mapping(path, LocalConfigError, "state, offers")
     try:
         return LocalConfig.model_validate({**content, "folder": path.parent.resolve()})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise LocalConfigError(f"{path}: {where}: {first['msg']}") from error
+        raise LocalConfigError(f"{path}: {first_mistake(error)}") from error
