@@ -14,6 +14,8 @@ from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need
+from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.picture import snapshot_of
 from envs.simulation.snapshot import FloatArray, Observation, PairField, Snapshot, encode
 
 APPRAISED = "expected_usd"
@@ -80,6 +82,8 @@ class Decider:
         self.window = window
         self.components = tuple(components)
         self._appraiser = Appraiser("expected_cost")
+        # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
+        encode(snapshot_of((), (), {}, Occupancy()), window)
         if weights is not None:
             if not isinstance(policy, ValuePolicy):
                 raise ValueError(

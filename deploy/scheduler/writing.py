@@ -44,8 +44,9 @@ class Writing:
     def __init__(self, store: Store, mode: Mode) -> None:
         self._store = store
         self._mode = mode
-        self._stays: dict[TaskKey, set[tuple[str | None, str | None, bool]]] = {}
-        """Of tasks that wait or stay: what was said since they did (choice, watched choice, overruled)."""
+        self._stays: dict[TaskKey, set[tuple[str | None, str | None, str | None, bool]]] = {}
+        """Of tasks that wait or stay: what was said since they did (place, choice, watched
+        choice, overruled)."""
         self._hopeless: set[TaskKey] = set()
 
     def decision(
@@ -69,7 +70,7 @@ class Writing:
         releases = chosen is None and need.here is not None and not need.running
         if not releases and chosen in (None, need.here):
             said = self._stays.setdefault(key, set())
-            about = (chosen, beside, bool(overruled))
+            about = (need.here, chosen, beside, bool(overruled))
             if about in said:
                 return None
             said.add(about)

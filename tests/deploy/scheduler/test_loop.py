@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
 from deploy.store.decisions import Mode
-from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
 
 def kinds(world: World, job_id: str) -> list[str]:
@@ -199,3 +200,35 @@ def test_an_attempt_that_ended_with_its_machine_is_not_begun_again_while_its_run
     assert len(world.cloud.machines) == 1
     assert world.store.tasks.get(TaskKey(job, "main")).attempt == 1
     world.check_nothing_is_left()
+
+
+def test_a_run_that_saved_something_is_no_loss_in_a_row(tmp_path: Path) -> None:
+    """Three losses after five saved minutes each: with at most two in a row, the job does not fail."""
+    settings = replace(SETTINGS, losses_most=2)
+    world = World(tmp_path, cheap_and_sure(), settings=settings)
+    job = world.submit(batch(work_s=1500.0))
+    for _ in range(3):
+        while world.store.tasks.get(TaskKey(job, "main")).phase is not Phase.RUNNING:
+            world.go(10.0)
+        world.go(300.0)
+        world.cloud.kill(world.cloud.live()[0], by_provider=True)
+        world.go(10.0)
+        task = world.store.tasks.get(TaskKey(job, "main"))
+        assert task.losses == 1
+        assert task.not_before_s <= world.clock.now()
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+
+
+def test_losses_in_which_nothing_was_saved_count_together_and_fail_the_job(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, losses_most=2)
+    world = World(tmp_path, cheap_and_sure(), settings=settings)
+    job = world.submit(batch(work_s=1500.0))
+    for losses in (1, 2, 3):
+        while not world.cloud.live():
+            world.go(10.0)
+        world.cloud.kill(world.cloud.live()[0], by_provider=True)
+        world.go(10.0)
+        assert world.store.tasks.get(TaskKey(job, "main")).losses == losses
+    assert world.state(job) is JobState.FAILED
+    assert "3 attempts in a row were lost" in world.store.jobs.get(job).reason
