@@ -41,7 +41,7 @@ def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -
     _same(policy, 0, 6, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_for_200_jobs(policy: str, tmp_path: Path) -> None:
     _same(policy, 0, 200, tmp_path)
@@ -82,6 +82,37 @@ def _is_up(core: SimulationCore, offer: int) -> bool:
     while rows[row, at.UNTIL] <= core.now:
         row += 1
     return bool(rows[row, at.UP])
+
+
+def test_no_price_of_something_that_runs_changes_unseen() -> None:
+    # In this episode one changes at the very moment at which something else happens that cannot be seen.
+    core = SimulationCore(build_market(config_of(60)), EpisodeKey(26, "test", 0))
+    moments = set()
+    while not core.over:
+        for job in range(core.arrived):
+            if core.phase(job) == Phase.BUFFERED:
+                _put_on_spot(core, job)
+        core.go_on()
+        moments.add(core.now)
+    changes = {
+        until_s
+        for stay in core.stays
+        for until_s in core.episodes.price[core.slot, stay.offer, :, at.UNTIL]
+        if stay.ran_s is not None and stay.ended_s is not None and stay.ran_s < until_s < stay.ended_s
+    }
+    assert len(changes) > 10
+    assert changes <= moments
+
+
+def _put_on_spot(core: SimulationCore, job: int) -> None:
+    for offer, name in enumerate(core.world.spec.cluster_names):
+        if not name.endswith("spot"):
+            continue
+        try:
+            core.put(job, offer)
+        except (CapacityError, QuotaError):
+            continue
+        return
 
 
 def test_a_world_with_ways_of_its_own_is_refused() -> None:

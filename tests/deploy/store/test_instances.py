@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -136,3 +137,15 @@ def test_another_deployments_key_is_refused(place: Place) -> None:
     DeploymentKey.load(place.key_file, create=True)
     with pytest.raises(StoreError, match="does not belong to the database"):
         place.open()
+
+
+def test_the_live_instances_of_one_provider(store: Store) -> None:
+    add_job(store)
+    elsewhere = request(store, "i1", replace(SPOT, provider="gcp"))
+    here = request(store, "i2")
+    request(store, "i3")
+    with store.transaction():
+        store.instances.ended("i3", NOW + 1)
+    assert list(store.instances.live("gcp")) == [elsewhere]
+    assert list(store.instances.live(SPOT.provider)) == [here]
+    assert list(store.instances.live()) == [elsewhere, here]
