@@ -46,6 +46,34 @@ class Comparison:
         ours, theirs = self.live.metrics, self.environment.metrics
         return {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
 
+    @property
+    def in_store(self) -> dict[str, tuple[float, float]]:
+        """What the store alone, which knows nothing of the core, has otherwise: (environment's, store's)."""
+        theirs = self.environment.metrics
+        expected = {
+            "succeeded": float(len(self.environment.ends_s)),
+            "miss_tc": theirs["miss_tc"],
+            "miss_batches": theirs["miss_batches"],
+            "interruptions": theirs["interruptions"],
+            "rented_usd": theirs["spot_usd"] + theirs["on_demand_usd"],
+        }
+        # Both sums of money are of whole charges, and each is rounded once when it becomes dollars.
+        return {
+            name: (value, self.books[name])
+            for name, value in expected.items()
+            if abs(value - self.books[name]) > 1e-9
+        }
+
+    @property
+    def same(self) -> bool:
+        """Whether everything is."""
+        theirs = self.environment
+        return (
+            self.live.steps == theirs.steps
+            and not (self.columns or self.metrics or self.in_store)
+            and self.live.ends_s == theirs.ends_s == self.ends_in_store
+        )
+
 
 def compare(policy: str, seed: int, jobs: int, folder: Path) -> Comparison:
     """Play an episode of the test days twice."""
