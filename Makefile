@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo results-liu2022 results-fl test test-long test-fast lint format bench clean
+.PHONY: help train demo demo-aws results-liu2022 results-fl test test-long test-fast lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -29,6 +29,9 @@ train: $(VENV)/.core  ## train the multi-cloud policy (sets up .venv if needed);
 
 demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted as recorded; needs Java 17
 	$(BIN)/python -m deploy.demo $(value ARGS)
+
+demo-aws: $(VENV)/.dev  ## the demo through boto3, on an emulated AWS; needs Java 17
+	$(BIN)/python -m deploy.demo --config configs/deploy/demo_aws.yaml $(value ARGS)
 
 results-liu2022: $(VENV)/.core  ## train what is missing and make every table and figure of Liu 2022 anew; ARGS="workers=4"
 	@# A training that fails (1) or an experiment that lacks one (2) leaves the others to be measured; the rest ends it.
