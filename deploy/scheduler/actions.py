@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from deploy.model.instances import InstanceState, LaunchRequest
+from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
@@ -109,11 +109,16 @@ class Actions:
             node_token=instance.node_token,
             max_price_usd_hour=instance.max_price_usd_hour,
         )
+        provider = self._providers[instance.offer.provider]
         try:
-            report = self._providers[instance.offer.provider].launch(request)
+            report = provider.launch(request)
         except (CapacityError, QuotaError, RefusedError) as error:
-            self._refused(intent, instance, task, error, now_s)
-            return
+            # An earlier try may have launched it without our hearing of that; what this pass made had none.
+            earlier = None if intent.created_s == now_s else self._launched(provider, instance)
+            if earlier is None:
+                self._refused(intent, instance, task, error, now_s)
+                return
+            report = earlier
         with self._store.transaction():
             self._store.instances.report(instance.instance_id, report, now_s)
             self._store.intents.done(intent.intent_id, now_s)
@@ -126,6 +131,11 @@ class Actions:
                 instance_id=instance.instance_id,
                 decision_id=intent.decision_id,
             )
+
+    def _launched(self, provider: Provider, instance: Instance) -> InstanceReport | None:
+        """What its provider has of an instance, whoever knows of it; None if it was never launched."""
+        reports = provider.describe(self._store.deployment_id)
+        return next((one for one in reports if one.client_token == instance.client_token), None)
 
     def _refused(
         self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
@@ -151,13 +161,13 @@ class Actions:
         provider_id = instance.provider_id
         if provider_id is None:
             # Perhaps it was launched and we were killed before we knew.
-            known = {report.client_token: report for report in provider.describe(self._store.deployment_id)}
-            if instance.client_token not in known:
+            report = self._launched(provider, instance)
+            if report is None:
                 with self._store.transaction():
                     self._store.instances.ended(instance.instance_id, now_s)
                     self._store.intents.done(intent.intent_id, now_s)
                 return
-            provider_id = known[instance.client_token].instance_id
+            provider_id = report.instance_id
         provider.terminate([provider_id])
         with self._store.transaction():
             self._store.instances.stopping(instance.instance_id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +26,20 @@ from tests.deploy.scheduler.faults import (
     Striking,
     faulty_transactions,
 )
-from tests.deploy.scheduler.worlds import World, batch
+from tests.deploy.scheduler.restless import RestlessWorld
+from tests.deploy.scheduler.worlds import batch
 
 PASS_S = 10.0
 MOST_PASSES = 20_000
 REOPEN = 10
 """Every so many restarts the database is opened anew; a store remembers nothing, so the others do without."""
 SETTINGS = SchedulerSettings(
-    period_s=PASS_S, ask_again_s=PASS_S, cool_down_s=60.0, back_off_most_s=60.0, losses_most=100_000
+    period_s=PASS_S,
+    ask_again_s=PASS_S,
+    cool_down_s=60.0,
+    back_off_most_s=60.0,
+    losses_most=100_000,
+    reconsider_s=30.0,
 )
 OFFERS = ("spot-a", "spot-b", "sure")
 
@@ -52,8 +60,8 @@ class OwnClock:
         self._true.sleep(seconds)
 
 
-class ChaoticWorld(World):
-    """A scheduler that is killed, and a cloud that fails.
+class ChaoticWorld(RestlessWorld):
+    """A scheduler that is killed and moves what runs, and a cloud that fails.
 
     Attributes:
         faults: what goes wrong in calls and commits.
@@ -71,15 +79,18 @@ class ChaoticWorld(World):
         super().__init__(folder, self._offers(), settings=SETTINGS)
 
     def _offers(self) -> list[SimulatedOffer]:
-        facts = {"provider": "simulated", "launch_s": 20.0}
+        facts: dict[str, Any] = {"provider": "simulated", "launch_s": 20.0}
         return [
-            SimulatedOffer(made, available=lambda now_s, name=made.offer_id: now_s >= self.down_until[name])
+            SimulatedOffer(made, available=partial(self._is_up, made.offer_id))
             for made in (
                 offer("spot-a", price_usd_hour=0.21, **facts),
                 offer("spot-b", price_usd_hour=0.37, free_first_s=300.0, **facts),
                 offer("sure", "on_demand", quota=8, **facts),
             )
         ]
+
+    def _is_up(self, name: str, now_s: float) -> bool:
+        return now_s >= self.down_until[name]
 
     @property
     def own(self) -> OwnClock:

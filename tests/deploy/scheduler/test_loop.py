@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.providers.base import CapacityError, ProviderError
+from deploy.providers.simulated import SimulatedProvider
 from deploy.runners.base import RunnerError
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
@@ -232,3 +235,39 @@ def test_losses_in_which_nothing_was_saved_count_together_and_fail_the_job(tmp_p
         assert world.store.tasks.get(TaskKey(job, "main")).losses == losses
     assert world.state(job) is JobState.FAILED
     assert "3 attempts in a row were lost" in world.store.jobs.get(job).reason
+
+
+class Mute(SimulatedProvider):
+    """Launches and times out; then does not describe, and says that it has no capacity."""
+
+    passes = 0
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        self.passes += 1
+        if self.passes == 1:
+            super().launch(request)
+            raise ProviderError("time-out")
+        if self.passes == 2:
+            raise CapacityError("no capacity")
+        return super().launch(request)
+
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        if self.passes == 1:
+            raise ProviderError("time-out")
+        return super().describe(deployment)
+
+
+def test_an_instance_whose_launch_was_not_heard_of_is_paid_though_the_next_try_is_refused(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    mute = Mute(world.cloud)
+    for part in (world.scheduler.observer, world.scheduler.actions):
+        part._providers = {"simulated": mute}
+    job = world.submit(batch())
+    world.until_all_end()
+    assert mute.passes == 2
+    assert world.cloud.launches == 1
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.store.costs.of_job(job, world.clock.now()).seconds >= 330
+    world.check_nothing_is_left()

@@ -6,25 +6,20 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from agents.policy import Policy
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.providers.simulated import SimulatedOffer
 from deploy.scheduler.appraising import Appraising
-from deploy.scheduler.choosing import Policies
-from deploy.scheduler.decider import Decider
 from deploy.scheduler.moving import Move, MoveRules, Standing, appraise, mean_usd_hour
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.view import View
 from deploy.store.store import Store
-from envs.simulation.snapshot import ClusterField, Observation
 from tests.deploy.scheduler.cases import need, offer
+from tests.deploy.scheduler.restless import RestlessWorld
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
 DEAR = offer("dear", "on_demand", price_usd_hour=1.0, on_demand_usd_hour=1.0)
@@ -88,29 +83,6 @@ def test_a_mean_price_weighs_each_price_by_its_time(tmp_path: Path) -> None:
         assert mean_usd_hour(quoted, store.prices, 8000.0, 20_000.0) == pytest.approx(3200 / 8000)
         assert mean_usd_hour(quoted, store.prices, 8000.0, 4000.0) == pytest.approx(0.5)
         assert mean_usd_hour(offer("unseen", price_usd_hour=0.7), store.prices, 8000.0, 4000.0) == 0.7
-
-
-class Restless(Policy):
-    """Always the cheapest offer of now, wherever the task runs."""
-
-    name = "restless"
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        price = observations["clusters"][..., ClusterField.PRICE_USD_HOUR]
-        n_offers = price.shape[1]
-        valid = observations["action_mask"].reshape(len(price), -1, n_offers + 1)
-        row = valid.any(2).argmax(1)
-        mine = valid[np.arange(len(price)), row]
-        here = observations["pairs"][np.arange(len(price)), row, :, 6] > 0
-        cost = np.where((mine[:, :n_offers] > 0) | here, price, np.inf)
-        best = cost.argmin(1)
-        stay = here[np.arange(len(price)), best] | ~np.isfinite(cost.min(1))
-        return np.asarray(row * (n_offers + 1) + np.where(stay, n_offers, best), np.int64)
-
-
-class RestlessWorld(World):
-    def decides(self) -> Policies:
-        return replace(super().decides(), market=Decider(Restless()))
 
 
 def swinging(swing: bool, settings: SchedulerSettings, folder: Path) -> RestlessWorld:

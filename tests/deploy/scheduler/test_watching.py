@@ -44,9 +44,9 @@ def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> 
     lost_s = 300 * rate * 200
     difference = (0.3 + 0.1) * (350 + lost_s) / 3600 - (1.0 + 0.1) * 350 / 3600
     assert decision.shadow_difference == pytest.approx(difference, rel=1e-4)
-    assert world.store.decisions.shadowing() == [
-        Shadowing("on_demand", "cheapest", 1, 0, pytest.approx(difference, rel=1e-4))
-    ]
+    (watched,) = world.store.decisions.shadowing()
+    assert replace(watched, difference_usd=0.0) == Shadowing("on_demand", "cheapest", 1, 0, 0.0)
+    assert watched.difference_usd == pytest.approx(difference, rel=1e-4)
     told = world.events("task.decided")[0].data["watched"]
     assert (told["policy"], told["offer"]) == ("cheapest", "spot")
     assert world.metric("watched_total", policy="cheapest", agreed="no") == 1
