@@ -15,13 +15,13 @@ class SchedulerSettings:
 
     Attributes:
         period_s: between two passes.
-        decisions_per_pass: at most so many.
+        decisions_per_pass: at most so many about Spark jobs, and as many about federated clients.
         ask_again_s: a task for which "none for now" was chosen is asked about again after this.
         back_off_s: after the first failure of an action; doubles with each further one,
         back_off_most_s: up to this.
         cool_down_s: an offer that refused for capacity is left alone so long.
         ready_within_s: an instance whose node has not answered so long after its launch is given up.
-        losses_most: attempts lost in a row after which a job has failed.
+        losses_most: a job has failed after more attempts that were lost in a row and saved nothing.
         vanished_passes: an instance that its provider does not report so often in a row is gone.
         margin: of the safety net.
         reconsider_s: a task that runs may be moved by the policy so often; 0: only when its provider advises
