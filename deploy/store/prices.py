@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,11 +102,10 @@ class Prices:
         for k, (step_s, usd_hour) in enumerate(steps):
             end_s = steps[k + 1][0] if k + 1 < len(steps) else math.inf
             price = micro_usd_hour(usd_hour)
-            before = [quote for quote in kept if quote.seen_s < step_s]
-            if before and before[-1].price_micro_usd_hour != price:
+            n_before = bisect_right(kept, step_s, key=lambda quote: quote.seen_s)
+            if n_before and kept[n_before - 1].price_micro_usd_hour != price:
                 # How it was with capacity at that moment, nobody says.
-                kept.append(replace(before[-1], seen_s=step_s))
-                kept.sort(key=lambda quote: quote.seen_s)
+                kept.insert(n_before, replace(kept[n_before - 1], seen_s=step_s))
             for n, quote in enumerate(kept):
                 if step_s <= quote.seen_s < end_s and quote.price_micro_usd_hour != price:
                     kept[n] = replace(quote, price_micro_usd_hour=price)

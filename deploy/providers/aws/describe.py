@@ -25,6 +25,17 @@ _STATES = {
     "stopped": InstanceState.STOPPING,
     "terminated": InstanceState.TERMINATED,
 }
+_NEVER_RAN = (
+    "Server.InternalError",
+    "Server.InsufficientInstanceCapacity",
+    "Client.InternalError",
+    "Client.InvalidSnapshot.NotFound",
+    "Client.VolumeLimitExceeded",
+)
+"""An instance that is terminated for one of these ended at its launch, and EC2 charges nothing for it.
+
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
+"""
 _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
@@ -53,7 +64,10 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
     state = _STATES[entry["State"]["Name"]]
     key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
     address = str(entry.get(key) or "")
+    launched_s = entry["LaunchTime"].timestamp()
     ended_s = _ended_s(str(entry.get("StateTransitionReason") or ""))
+    if str(entry.get("StateReason", {}).get("Code", "")) in _NEVER_RAN:
+        ended_s = launched_s
     report = InstanceReport(
         instance_id=entry["InstanceId"],
         client_token=tags.get(names.TOKEN, ""),
@@ -61,7 +75,7 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
         address=address,
         node_port=config.node.port if address and state is InstanceState.RUNNING else 0,
         state=state,
-        launched_s=entry["LaunchTime"].timestamp(),
+        launched_s=launched_s,
         ended_s=ended_s if state is InstanceState.TERMINATED else None,
         by_provider=_by_provider(entry, state),
         tags={
@@ -140,6 +154,7 @@ def _ended_s(reason: str) -> float | None:
 
 
 def _by_provider(entry: Mapping[str, Any], state: InstanceState) -> bool:
-    """Server.SpotInstanceTermination, Server.InternalError and their like; Client.… is our own doing."""
+    """Server.SpotInstanceTermination and its like, failed launches; other Client.… is our own doing."""
     code = str(entry.get("StateReason", {}).get("Code", ""))
-    return code.startswith("Server.") and state in (InstanceState.STOPPING, InstanceState.TERMINATED)
+    theirs = code.startswith("Server.") or code in _NEVER_RAN
+    return theirs and state in (InstanceState.STOPPING, InstanceState.TERMINATED)

@@ -18,6 +18,8 @@ NOTICE_S = 120.0
 FREE_FIRST_S = 3600.0
 """An instance that EC2 interrupts within its first hour costs nothing."""
 MINIMUM_S = 60.0
+NEVER_RAN_S = 1.0
+"""A launch that fails costs nothing on demand either; its instance is told to have ended when it began."""
 
 
 class OfferBook:
@@ -82,7 +84,7 @@ class OfferBook:
             mean_up_s=history.mean_up_s if spot else 0.0,
             launch_s=self._config.launch_s,
             notice_s=NOTICE_S if spot else 0.0,
-            free_first_s=FREE_FIRST_S if spot else 0.0,
+            free_first_s=FREE_FIRST_S if spot else NEVER_RAN_S,
             billing_minimum_s=MINIMUM_S,
             reason=reason,
             price_steps=self._prices.steps(place.zone, place.instance_type) if spot else (),

@@ -38,7 +38,7 @@ TYPE = "g4dn.xlarge"
 ON_DEMAND = 0.526
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
 LONGEST_S, SHORTEST_S, BUSY_S = 900.0, 20.0, 60.0
-"""Between two passes: at most, at least, and at most while something is to be done. See `AwsWorld.pause_s`."""
+"""Between two passes: at most, at least, and at most while something is to be done; see `pause_s`."""
 SETTINGS = SchedulerSettings(
     period_s=LONGEST_S, ask_again_s=60.0, back_off_s=60.0, cool_down_s=120.0, ready_within_s=900.0
 )
@@ -74,9 +74,7 @@ class EmulatedCloud(SimulatedCloud):
 
     def done_s(self) -> float | None:
         """When the next attempt comes to its end, if nothing happens to it."""
-        ends = [
-            work.began_s + (1.0 - work.saved_before) / work.share_per_s for work in self._active.values()
-        ]
+        ends = [work.began_s + (1.0 - work.saved_before) / work.share_per_s for work in self._active.values()]
         return min(ends, default=None)
 
 
@@ -172,9 +170,8 @@ class AwsWorld(World):
         (budgets are computed for that), and what waits to be tried again is tried every minute.
         """
         now_s = self.clock.now()
-        busy = bool(self.store.intents.pending()) or any(
-            not task.instances for job in self.store.jobs.live() for task in self.store.tasks.of_job(job.job_id)
-        )
+        tasks = [task for job in self.store.jobs.live() for task in self.store.tasks.of_job(job.job_id)]
+        busy = self.store.intents.pending() or any(not task.instances for task in tasks)
         moments = [now_s + (BUSY_S if busy else LONGEST_S)]
         for at_s in (self.emulator.world.next_s(), self.cloud.done_s()):
             if at_s is not None:
@@ -198,7 +195,9 @@ class AwsWorld(World):
         return self.emulator.world.living()
 
 
-def spells(folder: Path, seed: int, hours: float, up_s: float = 18_000, down_s: float = 3_000) -> list[dict[str, Any]]:
+def spells(
+    folder: Path, seed: int, hours: float, up_s: float = 14_000, down_s: float = 3_000
+) -> list[dict[str, Any]]:
     """Four pools whose capacity ends again and again, and whose prices move meanwhile."""
     rng = random.Random(seed)
     pools = []
@@ -209,7 +208,7 @@ def spells(folder: Path, seed: int, hours: float, up_s: float = 18_000, down_s: 
             while at_s < end_s:
                 price = round(0.15 + 0.01 * k + 0.06 * rng.random(), 4)
                 rows.append((at_s, up, price))
-                at_s += 60 + int(rng.expovariate(1 / 3600))
+                at_s += 60 + int(rng.expovariate(1 / 7200))
             at_s, up = end_s, 1 - up
         rows.append((at_s, up, 0.2))
         pools.append(

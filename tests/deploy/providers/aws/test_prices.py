@@ -31,6 +31,18 @@ def test_all_pages_are_read_and_then_only_what_is_new(aws: FakeAws) -> None:
     assert (made.latest(ZONES[0], TYPE), made.latest(ZONES[1], TYPE)) == (0.09, 0.07)
 
 
+def test_changes_are_dated_by_ec2_and_a_price_named_again_is_none(aws: FakeAws) -> None:
+    key = (ZONES[0], TYPE)
+    aws.prices = {key: [(START_S - 90_000, 1.0), (START_S - 500, 1.0), (START_S - 300, 2.0)]}
+    made = book(aws)
+    made.refresh(START_S)
+    assert made.steps(*key) == ((START_S - 90_000, 1.0), (START_S - 300, 2.0))
+    aws.prices[key].append((START_S + 30, 1.0))
+    made.refresh(START_S + 60)
+    assert made.steps(*key) == ((START_S - 90_000, 1.0), (START_S - 300, 2.0), (START_S + 30, 1.0))
+    assert made.steps(ZONES[1], TYPE) == ()
+
+
 def test_the_mean_is_over_time_and_over_a_day_at_most(aws: FakeAws) -> None:
     aws.prices = {(ZONES[0], TYPE): [(START_S - 200_000, 5.0), (START_S - 43_200, 1.0), (START_S, 2.0)]}
     made = book(aws)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import boto3
 import pytest
 
+from deploy.billing import PriceSegment, Usage, bill
 from deploy.model.instances import InstanceState
 from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.describe import described
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
 from deploy.security.joining import join_token
@@ -146,11 +150,40 @@ def test_a_full_quota_holds_the_offer_until_something_ends(aws: FakeAws, provide
 
 
 def test_a_price_limit_of_one_request_says_nothing_of_the_offer(aws: FakeAws, provider: AwsProvider) -> None:
-    from dataclasses import replace
-
     with pytest.raises(CapacityError):
         provider.launch(replace(request(SPOT), max_price_usd_hour=0.01))
     assert all(offer.available for offer in provider.offers())
+
+
+def test_a_launch_that_failed_costs_nothing_on_demand_either(
+    config: AwsConfig, provider: AwsProvider, clock: Clock
+) -> None:
+    launched = datetime(2026, 3, 1, 12, 0, 7, tzinfo=UTC)
+    entry = {
+        "InstanceId": "i-1",
+        "InstanceType": TYPE,
+        "Placement": {"AvailabilityZone": f"{REGION}a"},
+        "State": {"Name": "terminated"},
+        "StateReason": {"Code": "Server.InternalError"},
+        "StateTransitionReason": "Server.InternalError",
+        "LaunchTime": launched,
+    }
+    one = described(entry, REGION, config).report
+    assert (one.state, one.by_provider) == (InstanceState.TERMINATED, True)
+    assert one.launched_s == one.ended_s == launched.timestamp()
+    offer = {offer.offer_id: offer for offer in provider.offers()}[ON_DEMAND]
+    usage = Usage(
+        launched_s=one.launched_s,
+        ended_s=one.ended_s,
+        by_provider=one.by_provider,
+        segments=(PriceSegment(one.launched_s, 96_000),),
+        on_demand_micro_usd_hour=96_000,
+        minimum_s=offer.billing_minimum_s,
+        free_first_s=offer.free_first_s,
+    )
+    assert bill(usage, clock()).cost == 0
+    # What ran for a second before the provider ended it is charged.
+    assert bill(replace(usage, ended_s=one.launched_s + 1), clock()).cost == 60 * 96_000
 
 
 def test_an_instance_that_ec2_does_not_show_yet_is_there(
