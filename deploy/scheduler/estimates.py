@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, Profile, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
-from deploy.scheduler.needs import Kind, Need, Round
+from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.rounds import Membership, client_of
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
@@ -67,17 +68,14 @@ def need_of(
     }
     if isinstance(work, SparkStreaming):
         return Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]
-    standard_s = work.standard_s or DEFAULT_STANDARD_S
-    kind: Kind = "general" if work.deadline_s is None else "deadline"
-    left_s = standard_s * (1 - task.progress) / (here.speed if here is not None else 1.0)
-    return Need(
+    need = Need(
         **common,  # type: ignore[arg-type]
-        kind=kind,
-        standard_s=standard_s,
+        kind="general" if work.deadline_s is None else "deadline",
+        standard_s=work.standard_s or DEFAULT_STANDARD_S,
         slack_s=_until_end_s(job, work, now_s),
         progress=task.progress if running else task.saved,
-        left_here_s=max(0.0, left_s),
     )
+    return need if here is None else replace(need, left_here_s=need.left_s(here.speed))
 
 
 def missed(job: Job, task: Task, now_s: float) -> int:
