@@ -20,7 +20,8 @@ JOBS = 10
 def test_what_is_left_of_a_running_job_is_what_the_core_takes(tmp_path: Path) -> None:
     config = config_of(JOBS)
     live = Live(policy_named("maf", config), (), config, EpisodeKey(0, "test", 0), tmp_path)
-    step, found = live.scheduler.step, []
+    step = live.scheduler.step
+    found: list[tuple[int, Need, int]] = []
 
     def watched() -> None:
         step()
