@@ -105,7 +105,7 @@ class AwsWorld(World):
         )
         self.emulator = Emulator(config, self.clock)
         self.session = in_process(self.emulator.app)
-        self.cloud = EmulatedCloud(self.clock, self.emulator)
+        self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator)
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS
         self.passes = 0
@@ -173,7 +173,7 @@ class AwsWorld(World):
         tasks = [task for job in self.store.jobs.live() for task in self.store.tasks.of_job(job.job_id)]
         busy = self.store.intents.pending() or any(not task.instances for task in tasks)
         moments = [now_s + (BUSY_S if busy else LONGEST_S)]
-        for at_s in (self.emulator.world.next_s(), self.cloud.done_s()):
+        for at_s in (self.emulator.world.next_s(), self.emulated.done_s()):
             if at_s is not None:
                 moments.append(at_s)
         return max(SHORTEST_S, min(moments) - now_s)
