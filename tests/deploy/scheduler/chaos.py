@@ -115,8 +115,8 @@ class ChaoticWorld(RestlessWorld):
         scheduler = self.scheduler
         scheduler.clock = self.own
         for part in (scheduler.observer, scheduler.actions):
-            part._providers = {"simulated": provider}  # type: ignore[dict-item]
-            part._runners = dict.fromkeys(self.runner.kinds, runner)  # type: ignore[arg-type]
+            part._providers = {"simulated": provider}
+            part._runners = dict.fromkeys(self.runner.kinds, runner)
 
     def close(self) -> None:
         """Let go of the store."""

@@ -98,14 +98,14 @@ class Chaos(RuleBasedStateMachine):
         self.faults.arm(points, error)
         self.world.step()
 
-    @precondition(lambda self: machines(self.world))
+    @precondition(lambda self: bool(machines(self.world)))
     @rule(which=st.integers(0, 99), by_provider=st.booleans())
     def end_machine(self, which: int, by_provider: bool) -> None:
         """Without a word."""
         running = machines(self.world)
         self.world.cloud.kill(running[which % len(running)], by_provider=by_provider)
 
-    @precondition(lambda self: machines(self.world))
+    @precondition(lambda self: bool(machines(self.world)))
     @rule(which=st.integers(0, 99), within_s=st.floats(1.0, 120.0))
     def notice(self, which: int, within_s: float) -> None:
         """An interruption that is announced."""
