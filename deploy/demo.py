@@ -103,10 +103,12 @@ class Demo:
                     f"{len(held)} in {', '.join(offers)}" if held else "-",
                 )
             )
-        return ("JOB", "STATE", "DONE>", "TAKEN>", "INSTANCES*"), rows
+        return ("JOB", "STATE", "DONE>", "CUT OFF>", "INSTANCES*"), rows
 
     def _interrupted(self, job_id: str) -> int:
-        return sum(one.by_provider for one in self.store.instances.of_job(job_id))
+        """Instances that their provider took, or that were left because it said that it would."""
+        instances = self.store.instances.of_job(job_id)
+        return sum(one.by_provider or one.notice_s is not None for one in instances)
 
     def cancel(self) -> None:
         """End what still runs."""
@@ -140,14 +142,14 @@ class Demo:
                     share(float(bill.usd), float(bill.on_demand_usd)),
                 )
             )
-        headings = ("JOB", "STATE", "TOOK>", "DEADLINE", "TAKEN>", "USD>", "ON DEMAND>", "SAVED>")
+        headings = ("JOB", "STATE", "TOOK>", "DEADLINE", "CUT OFF>", "USD>", "ON DEMAND>", "SAVED>")
         console.print()
         console.print(table(headings, rows, wrap=console.is_terminal))
         for job_id in self.jobs:
             if reason := self.store.jobs.get(job_id).reason:
                 console.print(f"{job_id}: {reason}", markup=False)
         console.print(
-            f"{span(now_s - self.began_s)}; {interrupted} instances were taken away; {usd(cost)} USD, "
+            f"{span(now_s - self.began_s)}; {interrupted} instances were interrupted; {usd(cost)} USD, "
             f"{share(cost, on_demand)} less than {usd(on_demand)} USD for the same instances on demand.",
             highlight=False,
         )
