@@ -82,7 +82,7 @@ def check(world: AwsWorld, given: dict[str, JobSpec]) -> None:
     assert store.costs.total(now_s).cost == charges(entries)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("hours", "interruptions", "failures"), [(1000.0, 500, 200)])
 def test_chaos(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, interruptions: int, failures: int

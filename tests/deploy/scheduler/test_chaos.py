@@ -54,7 +54,7 @@ def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], No
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_faults_at_random(tmp_path: Path, seed: int) -> None:
     faults = Faults(seed, RATE, FAULTS)

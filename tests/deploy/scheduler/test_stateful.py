@@ -132,7 +132,7 @@ class Chaos(RuleBasedStateMachine):
         return f"job{self.jobs}"
 
 
-TestChaos = pytest.mark.slow(Chaos.TestCase)
+TestChaos = pytest.mark.long(Chaos.TestCase)
 TestChaos.settings = settings(
     max_examples=30,
     stateful_step_count=40,
