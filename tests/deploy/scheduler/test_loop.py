@@ -271,3 +271,48 @@ def test_an_instance_whose_launch_was_not_heard_of_is_paid_though_the_next_try_i
     assert world.state(job) is JobState.SUCCEEDED
     assert world.store.costs.of_job(job, world.clock.now()).seconds >= 330
     world.check_nothing_is_left()
+
+
+class Late(SimulatedProvider):
+    """The answer to the first launch is lost, and no machine is described earlier than 30 s after its launch."""
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        report = super().launch(request)
+        if self.cloud.launches == 1:
+            raise ProviderError("time-out")
+        return report
+
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        seen_s = self.cloud.clock.now() - 30
+        return [one for one in super().describe(deployment) if one.launched_s <= seen_s]
+
+
+@pytest.mark.parametrize(("taken", "seconds"), [(False, 30), (True, 20)])
+def test_an_instance_that_was_given_up_before_its_provider_showed_it_is_ended_and_paid(
+    tmp_path: Path, taken: bool, seconds: int
+) -> None:
+    """Launched at 0 s, given up at 10 s, shown at 30 s: ended then, unless the provider took it at 20 s."""
+    world = World(tmp_path, cheap_and_sure())
+    for part in (world.scheduler.observer, world.scheduler.actions):
+        part._providers = {"simulated": Late(world.cloud)}
+    job = world.submit(batch())
+    world.go(10)
+    with world.store.transaction():
+        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.go(10)
+    (instance,) = world.store.instances.of_job(job)
+    assert (instance.provider_id, instance.ended_s) == (None, 1_000_010.0)
+    if taken:
+        world.cloud.kill(world.cloud.live()[0], by_provider=True)
+    world.go(100)
+    world.check_nothing_is_left()
+    assert world.cloud.launches == 1
+    (instance,) = world.store.instances.of_job(job)
+    assert (instance.provider_id, instance.ended_s) == ("sim-1", 1_000_000.0 + seconds)
+    assert instance.by_provider is taken
+    bill = world.store.costs.of_job(job, world.clock.now())
+    assert bill.seconds == seconds
+    assert float(bill.usd) == pytest.approx(60 * 0.3 / 3600)  # a provider bills a minute at least
+    found = "instance.ended" if taken else "instance.found"
+    assert kinds(world, job).count(found) == 1
+    assert "instance.orphan_ended" not in [event.kind for event in world.store.events.latest(100)]
