@@ -86,6 +86,8 @@ class Observer:
     def _compare(self, name: str, reports: Sequence[InstanceReport], now_s: float) -> set[str]:
         """Bring a provider's instances up to date. Returns its names of those that run and are not known."""
         known = {instance.client_token: instance for instance in self._store.instances.live(name)}
+        # The answer to a launch may be lost, and what it launched be given up before it is shown.
+        known |= self._store.instances.never_launched({one.client_token for one in reports} - known.keys())
         pending = self._store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.TERMINATE)
         seen: set[str] = set()
         strangers: set[str] = set()
@@ -98,6 +100,8 @@ class Observer:
             seen.add(before.instance_id)
             self._missing.pop(before.instance_id, None)
             after = self._store.instances.told(before, report, now_s)
+            if before.state is InstanceState.TERMINATED and after.state.live:
+                self._event("instance.found", after, now_s, {})
             if after.notice_s is not None and before.notice_s is None:
                 self._event("instance.noticed", after, now_s, {"ends_s": after.notice_s})
             if after.state is InstanceState.TERMINATED:

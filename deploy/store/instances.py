@@ -141,6 +141,20 @@ class Instances:
             row = connection.execute(query).one_or_none()
         return None if row is None else self._instance(row)
 
+    def never_launched(self, client_tokens: Collection[str]) -> Mapping[str, Instance]:
+        """Those with these tokens that were given up and that no report told of, by their tokens."""
+        found = {}
+        with self._database.read() as connection:
+            for some in portions(client_tokens):
+                query = select(instances).where(
+                    instances.c.client_token.in_(some),
+                    instances.c.state == _GONE,
+                    instances.c.launched_s.is_(None),
+                )
+                for row in connection.execute(query).all():
+                    found[row.client_token] = self._instance(row)
+        return found
+
     def live(self, provider: str | None = None) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests; of one provider, or of all."""
         query = select(instances).where(instances.c.state.in_(LIVE))
@@ -220,7 +234,8 @@ class Instances:
         """Keep what its provider says, and charge it if it has ended.
 
         States never go back, whatever order reports come in; RUNNING waits for `ready`. Of an ended instance
-        the provider may still correct when and by whom it was ended: it is charged anew.
+        the provider may still correct when and by whom it was ended: it is charged anew. Only what was given
+        up as never launched, and was launched, has not ended before the provider says so.
 
         Returns:
             The instance as it is now.
@@ -235,7 +250,8 @@ class Instances:
         told = report.state
         if told is InstanceState.RUNNING and known.ready_s is None:
             told = InstanceState.LAUNCHING
-        state = max(known.state, told, key=_ORDER.index)
+        given_up = known.state is InstanceState.TERMINATED and known.launched_s is None
+        state = told if given_up else max(known.state, told, key=_ORDER.index)
         ended = None
         if state is InstanceState.TERMINATED:
             ended = report.ended_s if report.ended_s is not None else known.ended_s
