@@ -50,7 +50,7 @@ def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
             asked.
     """
     config = load_deployment(path)
-    _was_served(config, path)
+    require_served(config, path)
     with open_store(config, time.time()) as store:
         try:
             lead = store.lead()
@@ -71,7 +71,8 @@ def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
             lead.release()
 
 
-def _was_served(config: DeploymentConfig, path: Path) -> None:
+def require_served(config: DeploymentConfig, path: Path) -> None:
+    """Raise StoreError if a deployment has no database yet, rather than make one."""
     database = Database(config.store_url)
     database.close()
     if database.path is not None and not database.path.exists():

@@ -15,7 +15,7 @@ Config = Annotated[Path, typer.Option("--config", help="the deployment's YAML fi
 
 def mount(app: typer.Typer, panel: str) -> None:
     """Add the commands to `spotweave`."""
-    for command in (serve, check, backup, restore):
+    for command in (serve, check, backup, restore, record):
         app.command(rich_help_panel=panel)(told(command))
     tokens = typer.Typer(no_args_is_help=True, help="Access tokens of a deployment: create, list, revoke.")
     tokens.command("create")(told(create_token))
@@ -66,6 +66,17 @@ def restore(
     from deploy.cli import keeping
 
     keeping.restore(config, source)
+
+
+def record(
+    config: Config,
+    out: Annotated[Path, typer.Option(help="folder to write; it must not exist")],
+    since: Annotated[str | None, typer.Option(help="only from this time on, ISO 8601 (UTC)")] = None,
+) -> None:
+    """Write what a deployment saw of prices, refusals and interruptions as market traces to train on."""
+    from deploy.cli import recording
+
+    recording.run(config, out, since)
 
 
 def create_token(

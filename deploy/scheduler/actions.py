@@ -145,7 +145,7 @@ class Actions:
         with self._store.transaction():
             self._store.intents.failed(intent.intent_id, str(error), now_s)
             self._store.instances.ended(instance.instance_id, now_s)
-            data = {"offer": instance.offer.offer_id, "error": str(error)}
+            data = {"offer": instance.offer.offer_id, "why": _why(error), "error": str(error)}
             self._store.events.add(
                 "instance.refused", now_s, data, key=instance.key, instance_id=instance.instance_id
             )
@@ -260,3 +260,10 @@ class Actions:
 
 def _key(payload: Mapping[str, Any]) -> TaskKey:
     return TaskKey(str(payload["job_id"]), str(payload["task"]))
+
+
+def _why(error: ProviderError) -> str:
+    """What a refused launch is due to; only the first of these says something of the market."""
+    if isinstance(error, CapacityError):
+        return "capacity"
+    return "quota" if isinstance(error, QuotaError) else "request"

@@ -12,7 +12,7 @@ from deploy.cli import errors
 from tests.deploy.cli.commands import ROOT, refusal, spotweave
 
 COMMANDS = (
-    *("serve", "check", "backup", "restore", "token", "clouds", "emulate-aws"),
+    *("serve", "check", "backup", "restore", "record", "token", "clouds", "emulate-aws"),
     *("submit", "jobs", "clusters", "offers", "instances", "costs", "events", "explain", "cancel"),
 )
 

@@ -1,0 +1,310 @@
+"""What a deployment saw of its offers, as market traces that policies can be trained on (docs/traces.md).
+
+Nobody publishes availability. What is known of it live: what the provider said in each pass (quotes), which
+launches were refused for want of capacity, which ones were not, and what the provider took away.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from pathlib import Path
+
+from deploy.model.instances import InstanceState
+from deploy.store.events import Event
+from deploy.store.prices import Quote
+from deploy.store.store import Store
+
+MOMENT_S = 60.0
+"""After an interruption an offer counts as down for so long, unless something says otherwise earlier."""
+_MICRO = 1e6
+_PAGE = 5_000
+
+
+class RecordingError(ValueError):
+    """There is nothing to record, or it cannot be written."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is recorded of.
+
+    Attributes:
+        provider: "aws".
+        region: of the provider.
+        zone: of the region.
+        instance_type: the provider's name.
+        market: "spot" or "on_demand".
+    """
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: str
+
+    @property
+    def folder(self) -> str:
+        """Of its trace."""
+        parts = (self.provider, self.zone or self.region, self.instance_type, self.market)
+        return "_".join(parts).replace("/", "-")
+
+
+@dataclass
+class Happenings:
+    """What became of launches on one offer, in epoch seconds.
+
+    Attributes:
+        refused: for want of capacity.
+        launched: without.
+        interrupted: by the provider.
+    """
+
+    refused: list[float] = field(default_factory=list)
+    launched: list[float] = field(default_factory=list)
+    interrupted: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of series.csv; it holds until the next.
+
+    Attributes:
+        time_s: from the trace's start.
+        available: None in a trace of prices only.
+        price_micro_usd_hour: of one instance.
+    """
+
+    time_s: int
+    available: bool | None
+    price_micro_usd_hour: int
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One offer's trace.
+
+    Attributes:
+        place: of the offer.
+        start_s: epoch seconds of `time_s` 0.
+        rows: by time, at least one.
+    """
+
+    place: Place
+    start_s: int
+    rows: Sequence[Row]
+
+
+def record(store: Store, places: Mapping[str, Place], since_s: float = 0.0) -> list[Recording]:
+    """Everything that the store knows of these offers, until the last moment that it knows of.
+
+    A spot type that is not rented on demand in its region gets that price as a trace of its own: environments
+    measure savings by it.
+
+    Args:
+        store: of a deployment.
+        places: by offer id.
+        since_s: epoch seconds; what was before is left out.
+
+    Returns:
+        In the order of `places`; offers that were never seen are not among them.
+    """
+    with store.snapshot():
+        quotes = {one: store.prices.between(one, since_s, math.inf) for one in places}
+        happened = _happened(store)
+        latest = store.events.latest(1)
+    seen = {one: found for one, found in quotes.items() if found}
+    end_s = max(
+        [event.time_s for event in latest] + [found[-1].seen_s for found in seen.values()], default=0.0
+    )
+    made = []
+    for one, found in seen.items():
+        start_s = int(max(since_s, found[0].seen_s))
+        if end_s >= start_s:
+            rows = series(found, happened[one], start_s, end_s)
+            made.append(Recording(places[one], start_s, rows))
+    return made + _on_demand(seen, places, since_s, end_s)
+
+
+def _happened(store: Store) -> defaultdict[str, Happenings]:
+    """By offer id."""
+    found: defaultdict[str, Happenings] = defaultdict(Happenings)
+    for event in _events(store):
+        if event.kind == "instance.refused" and event.data.get("why") == "capacity":
+            found[event.data["offer"]].refused.append(event.time_s)
+    for instance in store.instances.in_states(list(InstanceState)):
+        of_offer = found[instance.offer.offer_id]
+        if instance.launched_s is not None:
+            of_offer.launched.append(instance.launched_s)
+            if instance.by_provider and instance.ended_s is not None:
+                of_offer.interrupted.append(instance.ended_s)
+    return found
+
+
+def _events(store: Store) -> Iterator[Event]:
+    last = 0
+    while found := store.events.after(last, _PAGE):
+        yield from found
+        last = found[-1].sequence
+
+
+def _on_demand(
+    quotes: Mapping[str, Sequence[Quote]], places: Mapping[str, Place], since_s: float, end_s: float
+) -> list[Recording]:
+    """On-demand prices of the spot types that have no on-demand offer in their region."""
+    listed = {_type(places[one]) for one in quotes if places[one].market == "on_demand"}
+    made = []
+    for one, found in quotes.items():
+        place = places[one]
+        start_s = int(max(since_s, found[0].seen_s))
+        if _type(place) in listed or end_s < start_s:
+            continue
+        listed.add(_type(place))
+        rows = [
+            Row(max(0, int(quote.seen_s) - start_s), None, quote.on_demand_micro_usd_hour) for quote in found
+        ]
+        reference = Place(place.provider, place.region, "", place.instance_type, "on_demand")
+        made.append(Recording(reference, start_s, _changes(rows, int(end_s) - start_s)))
+    return made
+
+
+def _type(place: Place) -> tuple[str, str, str]:
+    return place.provider, place.region, place.instance_type
+
+
+class _Mark(IntEnum):
+    """What may change an offer's availability; of one moment, in this order.
+
+    A pass asks for offers before it launches, and what was refused after a launch was refused last.
+    """
+
+    QUOTE = 0
+    LAUNCHED = 1
+    INTERRUPTED = 2
+    REFUSED = 3
+    OVER = 4
+    """The moment after an interruption."""
+
+
+def series(quotes: Sequence[Quote], happened: Happenings, start_s: int, end_s: float) -> list[Row]:
+    """One offer's availability and price.
+
+    It is available where its latest quote says so, and not
+    - from a refused launch until the next one that succeeds, or the next quote that says available;
+    - from an interruption until the same, but for `MOMENT_S` at most.
+    A launch that succeeds makes it available whatever the quote before it says.
+
+    Args:
+        quotes: by time, at least one.
+        happened: to its launches.
+        start_s: epoch seconds of the first row.
+        end_s: of the last.
+
+    Returns:
+        A row for each change, and one at the end. What changed within one second is one row, the last.
+    """
+    marks: list[tuple[float, _Mark, Quote | None]] = [(quote.seen_s, _Mark.QUOTE, quote) for quote in quotes]
+    marks += [(time_s, _Mark.LAUNCHED, None) for time_s in happened.launched]
+    marks += [(time_s, _Mark.REFUSED, None) for time_s in happened.refused]
+    for time_s in happened.interrupted:
+        marks += [(time_s, _Mark.INTERRUPTED, None), (time_s + MOMENT_S, _Mark.OVER, None)]
+    said, down_until_s = quotes[0].available, -math.inf
+    price = quotes[0].price_micro_usd_hour
+    rows = []
+    for time_s, mark, quote in sorted(marks, key=lambda one: one[:2]):
+        if time_s > end_s:
+            break
+        if quote is not None:
+            said, price = quote.available, quote.price_micro_usd_hour
+        if mark is _Mark.LAUNCHED:
+            said = True
+        if mark is _Mark.LAUNCHED or (quote is not None and said):
+            down_until_s = -math.inf
+        elif mark is _Mark.REFUSED:
+            down_until_s = math.inf
+        elif mark is _Mark.INTERRUPTED:
+            down_until_s = max(down_until_s, time_s + MOMENT_S)
+        rows.append(Row(max(0, int(time_s) - start_s), said and time_s >= down_until_s, price))
+    return _changes(rows, int(end_s) - start_s)
+
+
+def _changes(rows: Sequence[Row], end_s: int) -> list[Row]:
+    """Of each second the last row, of equal ones the first, and how it is at the end."""
+    kept: list[Row] = []
+    for row in {row.time_s: row for row in rows}.values():
+        if not kept or (row.available, row.price_micro_usd_hour) != (
+            kept[-1].available,
+            kept[-1].price_micro_usd_hour,
+        ):
+            kept.append(row)
+    if kept[-1].time_s < end_s:
+        kept.append(Row(end_s, kept[-1].available, kept[-1].price_micro_usd_hour))
+    return kept
+
+
+def write(recordings: Sequence[Recording], out: Path, source: str) -> None:
+    """Write a folder of traces, whole or not at all.
+
+    Args:
+        recordings: at least one.
+        out: folder to make; it must not exist.
+        source: where they are from, for trace.json.
+
+    Raises:
+        RecordingError: if it exists, or cannot be written.
+    """
+    if out.exists():
+        raise RecordingError(f"{out} exists already: choose another --out, or remove it")
+    staged: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        for one in recordings:
+            folder = staged / one.place.folder
+            folder.mkdir()
+            (folder / "trace.json").write_text(_trace_json(one, source), encoding="utf-8")
+            (folder / "series.csv").write_text(_series_csv(one.rows), encoding="utf-8")
+        staged.chmod(0o755)
+        # A folder that has come meanwhile and holds something is not replaced.
+        staged.replace(out)
+    except OSError as error:
+        raise RecordingError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        if staged is not None and staged.exists():
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def _trace_json(one: Recording, source: str) -> str:
+    place = one.place
+    content = {
+        "format": "spotweave-market-trace",
+        "format_version": 1,
+        "provider": place.provider,
+        "region": place.region,
+        "zone": place.zone,
+        "instance_type": place.instance_type,
+        "market": place.market,
+        "start_utc": datetime.fromtimestamp(one.start_s, UTC).isoformat().replace("+00:00", "Z"),
+        "source": source,
+        "licence": "",
+        "polarity": None if one.rows[0].available is None else "available",
+        "tick_s": None,
+        "max_gap_s": None,
+        "synthetic": False,
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _series_csv(rows: Sequence[Row]) -> str:
+    lines = ["time_s,price_usd_hour" if rows[0].available is None else "time_s,available,price_usd_hour"]
+    for row in rows:
+        flag = () if row.available is None else (str(int(row.available)),)
+        lines.append(",".join((str(row.time_s), *flag, f"{row.price_micro_usd_hour / _MICRO:.6f}")))
+    return "\n".join(lines) + "\n"
