@@ -14,6 +14,8 @@ from moto.sqs.models import sqs_backends
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
+EVENT_LEAD_S = 120.0
+"""From the time of a warning to the end that it announces."""
 
 
 class Events:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from deploy.emulator.config import EmulatorConfig, bucket_of
-from deploy.emulator.events import REBALANCE, STATE_CHANGE, WARNING, Events
+from deploy.emulator.events import EVENT_LEAD_S, REBALANCE, STATE_CHANGE, WARNING, Events
 from deploy.emulator.faults import Faults
 from deploy.emulator.market import Market, Pool
 from deploy.emulator.records import Instance, SpotRequest, Stretch
@@ -215,7 +215,11 @@ class World:
                 "marked-for-termination" if instance.behaviour == "terminate" else "marked-for-stop"
             )
             instance.request.updated_s = at_s
-        self._tell(instance, WARNING, at_s, {"instance-action": instance.behaviour})
+        # Of the end an event says no more than its own time, from which it is 120 s: so it is dated back
+        # where the notice is shorter here.
+        kill_s = instance.fate.kill_s
+        dated_s = at_s if kill_s is None or instance.behaviour == "hibernate" else kill_s - EVENT_LEAD_S
+        self._tell(instance, WARNING, dated_s, {"instance-action": instance.behaviour})
 
     def _take(self, instance: Instance, at_s: float) -> None:
         self.interruptions += 1

@@ -20,6 +20,7 @@ from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import DENIED, asking, code_of, denied_permission
 from deploy.providers.aws.launch import market_options
+from deploy.providers.aws.notices import queue_url
 from deploy.providers.aws.quotas import quota_code, vcpus_allowed
 from deploy.providers.aws.rights import simulable, simulated
 from deploy.providers.aws.userdata import user_data
@@ -73,6 +74,7 @@ def check(config: AwsConfig, session: Any = None, now: Callable[[], float] = tim
         yield from checker.group(region)
         yield from checker.offered(region)
         yield from checker.quotas(region)
+        yield from checker.events(region)
         yield from checker.dry_run(region)
 
 
@@ -266,6 +268,29 @@ class _Checker:
                     yield Finding(what, "missing", text)
                 else:
                     yield Finding(what, "right", said)
+
+    def events(self, region: str) -> Iterator[Finding]:
+        """Whether the queue of EC2's events is there, and a rule sends to it."""
+        queue, what = self._config.queues.get(region), f"{region} events queue"
+        if queue is None:
+            yield Finding(what, "right", "none: the scheduler hears of interruptions from nodes only")
+            return
+        try:
+            with asking(what):
+                sqs = self._clients.get("sqs", region)
+                url = queue_url(sqs, queue)
+                asked = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+                arn = asked["Attributes"]["QueueArn"]
+                rules = self._clients.get("events", region).list_rule_names_by_target(TargetArn=arn)
+        except ProviderError as error:
+            text = f"{queue} is not there: create it (docs/aws.md), or leave `events_queue` out"
+            yield self._failed(what, error, text, "AWS.SimpleQueueService.NonExistentQueue")
+            return
+        if rules["RuleNames"]:
+            yield Finding(what, "right", f"{queue}, from the rule {rules['RuleNames'][0]}")
+        else:
+            text = f"no rule of EventBridge sends to {queue}: create one (docs/aws.md)"
+            yield Finding(what, "missing", text)
 
     def dry_run(self, region: str) -> Iterator[Finding]:
         """A launch of the first type, up to the point where it would begin."""

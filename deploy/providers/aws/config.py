@@ -15,6 +15,7 @@ _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 _Type = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+=,@-]{1,100}$")]
+_Queue = Annotated[str, Field(pattern=r"^([A-Za-z0-9_-]{1,80}|https?:/{2}\S+)$")]
 AwsMarket = Literal["spot", "on_demand"]
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
@@ -107,6 +108,9 @@ class AwsConfig(_Part):
         visible_within_s: a new instance may stay unseen by describe so long.
         launch_s: expected seconds from the request to a ready node.
         state: folder of the availability record, relative to the configuration; None: it is not kept.
+        events_queue: SQS queue that gets EC2's warnings of interruptions and its advice to leave: a name that
+            each region has one of, or a name or URL by region. It is this deployment's alone. None: the
+            scheduler hears of interruptions from nodes only.
     """
 
     regions: Annotated[dict[str, Region], Field(min_length=1)]
@@ -128,6 +132,7 @@ class AwsConfig(_Part):
     visible_within_s: _Positive = 120.0
     launch_s: _Positive = 90.0
     state: Path | None = None
+    events_queue: _Queue | dict[str, _Queue] | None = None
     folder: Annotated[Path, Field(exclude=True)] = Path()
     """Against which relative paths are meant; set by `load_config`."""
 
@@ -142,7 +147,18 @@ class AwsConfig(_Part):
         taken = sorted(tag for tag in self.tags if tag.startswith(("spotweave:", "aws:")))
         if taken:
             raise ValueError(f"tag {taken[0]}: spotweave: and aws: are reserved")
+        if isinstance(self.events_queue, dict) and self.events_queue.keys() != self.regions.keys():
+            raise ValueError(f"events_queue: expected one for each of {', '.join(self.regions)}")
+        if isinstance(self.events_queue, str) and "://" in self.events_queue and len(self.regions) > 1:
+            raise ValueError("events_queue: a URL is of one region; give a name, or one URL for each region")
         return self
+
+    @property
+    def queues(self) -> dict[str, str]:
+        """Name or URL of each region's queue of events; empty for none."""
+        if isinstance(self.events_queue, str):
+            return dict.fromkeys(self.regions, self.events_queue)
+        return self.events_queue or {}
 
     @property
     def state_folder(self) -> Path | None:

@@ -186,4 +186,6 @@ _OPERATIONS = {
     "iam": ("GetInstanceProfile", "SimulatePrincipalPolicy"),
     "servicequotas": ("GetServiceQuota",),
     "pricing": ("GetProducts",),
+    "sqs": ("GetQueueUrl", "GetQueueAttributes", "ReceiveMessage", "DeleteMessageBatch"),
+    "events": ("ListRuleNamesByTarget",),
 }

@@ -12,9 +12,9 @@ from deploy.providers.aws.availability import Availability
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.names import Place
+from deploy.providers.aws.notices import NOTICE_S
 from deploy.providers.aws.prices import PriceBook
 
-NOTICE_S = 120.0
 FREE_FIRST_S = 3600.0
 """An instance that EC2 interrupts within its first hour costs nothing."""
 MINIMUM_S = 60.0

@@ -15,6 +15,7 @@ from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import Described
 from deploy.providers.aws.names import Place
+from deploy.providers.aws.notices import Notices
 from deploy.providers.aws.offers import OfferBook
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.aws.template import Templates
@@ -64,6 +65,7 @@ class AwsProvider:
         )
         self._offers = OfferBook(config, catalogue, self._places, self.prices, self.availability)
         self._templates = Templates(self.clients, config)
+        self._notices = Notices(self.clients, config.queues, config.visible_within_s)
         self._known: dict[str, _Known] = {}
         self._lock = threading.RLock()
 
@@ -103,7 +105,7 @@ class AwsProvider:
         )
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
-        """One call for each region and 1,000 instances; see `Provider.describe`."""
+        """One call for each region and 1,000 instances, one for each queue; see `Provider.describe`."""
         found: list[Described] = []
         for region in self.config.regions:
             found += describe.of_deployment(self.clients, self.config, region, deployment)
@@ -112,7 +114,8 @@ class AwsProvider:
         with self._lock:
             for one in found:
                 self._remember(one, now_s, seen=True)
-            return self._bridged(found, deployment, now_s)
+            reports = self._bridged(found, deployment, now_s)
+        return self._notices.added(reports, now_s)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """End instances; see `Provider.terminate`."""

@@ -7,6 +7,7 @@ import time
 from datetime import date
 from pathlib import Path
 
+import boto3
 import pytest
 
 from deploy.providers.aws.candidates import candidates
@@ -20,17 +21,23 @@ from tests.deploy.providers.contract import DEPLOYMENT, request
 
 # EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
 IMPLIED = {"ec2:CreateTags", "iam:PassRole"}
+# Permission by call, where they are not called the same.
+PERMISSIONS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
+QUEUE = "spotweave-events"
 SPOT = f"aws/{REGION}a/{TYPE}/spot"
 
 
 def _work(aws: FakeAws, tmp_path: Path) -> None:
     """Everything that a scheduler does, on every path that calls EC2."""
-    provider = AwsProvider(make_config(tmp_path), aws.session())
+    provider = AwsProvider(make_config(tmp_path, events_queue=QUEUE), aws.session())
     provider.offers()
     spot = provider.launch(request(SPOT))
     provider.launch_any(request(SPOT), [SPOT, f"aws/{REGION}b/{OTHER}/spot"])
     owned = provider.launch(request(f"aws/{REGION}a/{TYPE}/on_demand"))
     aws.interrupt(spot.instance_id, time.time())
+    sqs = boto3.client("sqs", region_name=REGION)
+    sqs.send_message(QueueUrl=sqs.create_queue(QueueName=QUEUE)["QueueUrl"], MessageBody="no event")
+    provider.describe(DEPLOYMENT)
     provider.describe(DEPLOYMENT)
     provider.stop([owned.instance_id])
     provider.resume([owned.instance_id])
@@ -40,7 +47,8 @@ def _work(aws: FakeAws, tmp_path: Path) -> None:
 
 def _operate(aws: FakeAws, tmp_path: Path) -> None:
     """Everything that a person does with the commands."""
-    config = make_config(tmp_path, instance_profile="spotweave-node")
+    config = make_config(tmp_path, instance_profile="spotweave-node", events_queue=QUEUE)
+    boto3.client("sqs", region_name=REGION).create_queue(QueueName=QUEUE)
     aws.answers["GetServiceQuota"] = {"Quota": {"Value": 32.0}}
     aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [], "IsTruncated": False}
     aws.answers["GetSpotPlacementScores"] = {"SpotPlacementScores": []}
@@ -57,7 +65,7 @@ def _operate(aws: FakeAws, tmp_path: Path) -> None:
 
 def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
     _work(aws, tmp_path)
-    assert set(aws.calls) | IMPLIED == set(actions("scheduler"))
+    assert {PERMISSIONS.get(call, call) for call in aws.calls} | IMPLIED == set(actions("scheduler"))
 
 
 def test_the_operator_may_check_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
@@ -74,5 +82,7 @@ def test_policies_are_narrow() -> None:
                 assert not any("*" in action for action in statement["Action"])
     scheduler = json.loads((POLICIES / "scheduler.json").read_text())["Statement"]
     for statement in scheduler:
+        if any(action.startswith("sqs:") for action in statement["Action"]):
+            assert statement["Resource"] == "arn:aws:sqs:*:*:spotweave*"
         if {"ec2:TerminateInstances", "iam:PassRole", "ec2:CreateTags"} & set(statement["Action"]):
             assert statement["Condition"]
