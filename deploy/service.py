@@ -14,9 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from deploy.clouds import count_offers, missing, open_providers
 from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
+from deploy.hearing import Hearing
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
+from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeError
 from deploy.providers.base import ProviderError
 from deploy.runners.base import Runner, RunnerError
@@ -152,17 +154,22 @@ class Service:
                 runner.start()
             except RunnerError as error:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
-        while not self.stopping.is_set():
-            if not self._lead.held():
-                log.error("the lead of the deployment is lost")
-                return
-            try:
-                self.scheduler.step()
-                self._last_pass_s = self.clock.now()
-            except Exception:
-                # The world goes on without us: whatever it was, the next pass looks anew.
-                log.exception("a pass failed")
-            self.stopping.wait(self.scheduler.settings.period_s)
+        hearing = Hearing(self.store, self.clock, node_status)
+        hearing.start()
+        try:
+            while not self.stopping.is_set():
+                if not self._lead.held():
+                    log.error("the lead of the deployment is lost")
+                    return
+                try:
+                    self.scheduler.step()
+                    self._last_pass_s = self.clock.now()
+                except Exception:
+                    # The world goes on without us: whatever it was, the next pass looks anew.
+                    log.exception("a pass failed")
+                self.stopping.wait(self.scheduler.settings.period_s)
+        finally:
+            hearing.close()
 
     def idle(self) -> bool:
         """Whether there is nothing that a next `run` would have to look after."""
@@ -237,10 +244,16 @@ def make_runners(config: RunnersConfig, state: Path) -> list[Runner]:
     ]
 
 
-def node_answers(instance: Instance) -> bool:
-    """Whether an instance's node agent answers and takes work."""
+def node_status(instance: Instance) -> NodeStatus | None:
+    """What an instance's node agent says; None while it does not answer."""
     try:
         with NodeClient(instance.address, instance.port, instance.node_token) as node:
-            return not node.status().draining
+            return node.status()
     except NodeError:
-        return False
+        return None
+
+
+def node_answers(instance: Instance) -> bool:
+    """Whether an instance's node agent answers and takes work."""
+    status = node_status(instance)
+    return status is not None and not status.draining
