@@ -274,7 +274,7 @@ def test_an_instance_whose_launch_was_not_heard_of_is_paid_though_the_next_try_i
 
 
 class Late(SimulatedProvider):
-    """The answer to the first launch is lost, and no machine is described earlier than 30 s after its launch."""
+    """Loses the answer to the first launch, and describes no machine in the first 30 s after its launch."""
 
     def launch(self, request: LaunchRequest) -> InstanceReport:
         report = super().launch(request)
