@@ -69,10 +69,10 @@ def waiting(cloud: Cloud) -> int:
     return sum(int(value) for value in found.values())
 
 
-def announce(cloud: Cloud, name: str, kind: str, ago_s: float = 0.0, **detail: str) -> None:
+def announce(cloud: Cloud, name: str, kind: str, **detail: str) -> None:
     events = cloud.emulator.world.events
     now_s = cloud.emulator.world.clock.now()
-    events.send("us-east-1", kind, name, ZONE, now_s - ago_s, detail)
+    events.send("us-east-1", kind, name, ZONE, now_s, detail)
 
 
 def _reappear(cloud: Cloud) -> None:
