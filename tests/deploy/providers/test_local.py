@@ -480,9 +480,9 @@ def test_a_rehearsal_from_the_command_line(world: LocalWorld) -> None:
     ("content", "says"),
     [
         ("[", "is not YAML"),
-        ("- 1", "expected state, offers"),
+        ("- 1", "expected a mapping with state, offers"),
         ("state: s\noffers: []", "offers"),
-        ("state: s\noffres: []", "offers"),
+        ("state: s\noffres: []", "offres"),
         ("state: s\noffers: [{instance_type: a, market: spot}]", "give it a trace or a price_usd_hour"),
         ("state: s\noffers: [{instance_type: a, market: spot, trace: nowhere}]", "nowhere"),
     ],
