@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,7 +151,8 @@ def listener(idle_s: float = 20.0) -> Iterator[tuple[Listener, list[str], list[s
         yield answering, said, ended
     finally:
         if thread.is_alive():
-            with socket.create_connection(("127.0.0.1", answering.port)) as connection:
+            # It may be ending by itself just now.
+            with suppress(OSError), socket.create_connection(("127.0.0.1", answering.port)) as connection:
                 connection.sendall(GREETING + b"\nstop\n")
         thread.join(20)
         assert not thread.is_alive()
