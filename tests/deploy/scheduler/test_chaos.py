@@ -15,6 +15,7 @@ SEEDS = 10
 FAULTS = 1000
 RATE = 0.06
 LIVE_JOBS = 5
+PASSES_TO_A_MOVE = 500
 
 
 def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], None]]:
@@ -61,7 +62,8 @@ def test_faults_at_random(tmp_path: Path, seed: int) -> None:
     world = ChaoticWorld(tmp_path, faults)
     numbers = itertools.count()
     may_happen = happenings(world, faults)
-    while faults.left:
+
+    def go_on() -> None:
         if len(world.store.jobs.live()) < LIVE_JOBS:
             spec = any_job(f"job{next(numbers)}", faults.rng)
             if faults.rng.random() < 0.2:
@@ -71,9 +73,18 @@ def test_faults_at_random(tmp_path: Path, seed: int) -> None:
         for kind, happen in may_happen.items():
             if faults.strikes(kind):
                 happen()
+
+    while faults.left:
+        go_on()
     struck = sum(faults.counts.values())
     assert struck == FAULTS
     assert len(faults.counts) > 20, faults.counts
+    # Among the faults a move is luck; what ends well must have had one.
+    for _ in range(PASSES_TO_A_MOVE):
+        if world.events("task.moved"):
+            break
+        go_on()
+    assert world.events("task.moved")
     world.let_end()
     world.check_in_the_end()
     world.close()
