@@ -217,6 +217,7 @@ def test_an_agent_killed_between_start_and_note_finds_the_process(agent: AgentPr
 def test_a_reused_pid_is_not_taken_for_the_process(agent: AgentProcess) -> None:
     agent.client.start_process(shell("p", "sleep 1000"))
     agent.kill()
+    time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # a start time has ticks of 10 ms: of the same tick is the same
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         state = agent.workdir / ".agent" / "processes.json"
         content = json.loads(state.read_text())
