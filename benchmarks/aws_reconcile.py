@@ -1,4 +1,4 @@
-"""A look of the AWS provider at 1,000 instances: seconds, and calls of EC2's API.
+"""A look of the AWS provider at 1,000 instances in four regions: seconds, and calls of AWS's API.
 
 EC2 is moto inside this process, so its own work (building 1,000 descriptions and their XML) is in the first
 figure; the second replays its recorded answers and so is the provider's part: requests, parsing, reports.
@@ -18,7 +18,8 @@ INSTANCES = 1000
 SECONDS = 2.0
 CALLS = 12
 REPEATS = 3
-_REGION = "us-east-1"
+_REGIONS = ("us-east-1", "us-east-2", "us-west-2", "eu-west-1")
+_QUEUE = "spotweave-events"
 _KEYS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
@@ -39,8 +40,8 @@ def measure() -> Iterator[Measurement]:
             server.stop()
         # moto is off now: every answer is a recorded one.
         own_s = best()
-    note = f"{INSTANCES} instances, 1 region, best of {REPEATS}"
-    yield Measurement("AWS reconcile, EC2's calls", calls, "calls", CALLS, higher_is_better=False, note=note)
+    note = f"{INSTANCES} instances, {len(_REGIONS)} regions with a queue of events each, best of {REPEATS}"
+    yield Measurement("AWS reconcile, calls", calls, "calls", CALLS, higher_is_better=False, note=note)
     yield Measurement(
         "AWS reconcile, provider's part",
         own_s,
@@ -62,37 +63,23 @@ def _measured() -> tuple[float, int, Callable[[], float]]:
     from deploy.providers.aws.config import AwsConfig
     from deploy.providers.aws.provider import AwsProvider
 
-    ec2 = boto3.client("ec2", region_name=_REGION)
-    subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
-    image = ec2.describe_images()["Images"][0]["ImageId"]
     config = AwsConfig.model_validate(
         {
-            "regions": {
-                _REGION: {
-                    "image": image,
-                    "security_group": "sg-0",
-                    "subnets": {f"{_REGION}a": subnets[f"{_REGION}a"]},
-                }
-            },
+            "regions": {region: _rented(boto3, names, region) for region in _REGIONS},
             "instance_types": {"m5.large": {"quota": INSTANCES}},
             "node": {"scheduler_url": "https://scheduler.example"},
+            "events_queue": _QUEUE,
             "prices_every_s": 1e-6,
         }
     )
-    tags = [{"Key": names.DEPLOYMENT, "Value": "bench"}, {"Key": names.TOKEN, "Value": "token"}]
-    ec2.run_instances(
-        ImageId=image,
-        InstanceType="m5.large",
-        MinCount=INSTANCES,
-        MaxCount=INSTANCES,
-        SubnetId=subnets[f"{_REGION}a"],
-        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-    )
     recorder = _Recorder()
     session = boto3.Session()
-    session.events.register("before-send.ec2", recorder.replay)
-    session.events.register("before-parse.ec2", recorder.record)
+    session.events.register("before-send", recorder.replay)
+    session.events.register("before-parse", recorder.record)
     provider = AwsProvider(config, session)
+    # The first look also asks for the day's prices of all regions, and for the queues' URLs.
+    provider.offers()
+    provider.describe("bench")
 
     def best() -> float:
         seconds = []
@@ -111,30 +98,53 @@ def _measured() -> tuple[float, int, Callable[[], float]]:
     return with_moto_s, recorder.calls, best
 
 
+def _rented(boto3: Any, names: Any, region: str) -> dict[str, Any]:
+    """A region with its part of the instances and a queue, as the configuration has it."""
+    ec2 = boto3.client("ec2", region_name=region)
+    zone, subnet = next(
+        (one["AvailabilityZone"], one["SubnetId"]) for one in ec2.describe_subnets()["Subnets"]
+    )
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    boto3.client("sqs", region_name=region).create_queue(QueueName=_QUEUE)
+    tags = [{"Key": names.DEPLOYMENT, "Value": "bench"}, {"Key": names.TOKEN, "Value": "token"}]
+    part = INSTANCES // len(_REGIONS)
+    ec2.run_instances(
+        ImageId=image,
+        InstanceType="m5.large",
+        MinCount=part,
+        MaxCount=part,
+        SubnetId=subnet,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )
+    return {"image": image, "security_group": "sg-0", "subnets": {zone: subnet}}
+
+
 class _Recorder:
-    """Counts requests, keeps the answer of each operation, and gives it again when told so."""
+    """Counts requests, keeps the latest answer to each operation of a region, and gives it when told so."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.replays = False
-        self._answers: dict[str, bytes] = {}
+        self._sent = ("", "")
+        self._answers: dict[tuple[str, str], bytes] = {}
 
-    def record(self, operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    def record(self, response_dict: dict[str, Any], **_: Any) -> None:
         """Botocore is about to parse an answer."""
         self.calls += 1
-        self._answers.setdefault(operation_model.name, response_dict["body"])
+        self._answers[self._sent] = response_dict["body"]
 
     def replay(self, request: Any, **_: Any) -> Any:
         """Botocore is about to send a request."""
         from botocore.awsrequest import AWSResponse
 
+        asked = request.body.decode() if isinstance(request.body, bytes) else request.body
+        target = request.headers.get("X-Amz-Target", b"")
+        # EC2 names the operation in the body, SQS in a header.
+        operation = next((part for part in asked.split("&") if part.startswith("Action=")), str(target))
+        self._sent = (request.url, operation)
         if not self.replays:
             return None
-        asked = request.body.decode() if isinstance(request.body, bytes) else request.body
-        for name, body in self._answers.items():
-            if f"Action={name}&" in asked:
-                return AWSResponse(request.url, 200, {}, _Raw(body))
-        return None
+        return AWSResponse(request.url, 200, {}, _Raw(self._answers[self._sent]))
 
 
 class _Raw:

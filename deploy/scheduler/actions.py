@@ -97,6 +97,8 @@ class Actions:
         instance = self._store.instances.get(intent.target)
         task = self._store.tasks.get(instance.key)
         wanted = instance.instance_id in (*task.instances, *kept_for_moves(self._store))
+        # A job may be cancelled while a pass goes on; only the next one takes its tasks off.
+        wanted = wanted and self._store.jobs.get(instance.key.job_id).state.live
         if instance.state is not InstanceState.REQUESTED or not wanted:
             self._done(intent, now_s)
             return

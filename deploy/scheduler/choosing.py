@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from structlog.contextvars import bound_contextvars
@@ -106,7 +106,12 @@ class Chooser:
         halted = Counter({offer.offer_id: offer.halted for offer in offers})
         used = Counter(instance.offer.offer_id for instance in held) - halted
         self._occupancy.sample(now_s)
-        shown = [self._as_it_is(offer, now_s) for offer in offers]
+        announced = {
+            one.offer.offer_id
+            for one in held
+            if one.notice_s is not None and now_s < one.notice_s + self._settings.cool_down_s
+        }
+        shown = [self._as_it_is(offer, announced, now_s) for offer in offers]
         view = View(shown, used, halted, self._occupancy, self._roster.lateness.by_offer)
         roll = self._roster.call(offers, held, told or {}, now_s)
         self.waiting = roll.waiting
@@ -122,10 +127,13 @@ class Chooser:
             self._decide_all(decider, watched, asked, view, now_s)
         self._occupancy.hold(used)
 
-    def _as_it_is(self, offer: Offer, now_s: float) -> Offer:
-        """An offer that refused lately, or that the budget does not pay, is not shown as available."""
+    def _as_it_is(self, offer: Offer, announced: Collection[str], now_s: float) -> Offer:
+        """What refused lately, takes an instance back or is beyond the budget is not shown as available."""
         if offer.available and not self._purse.pays(offer):
             return replace(offer, available=False, reason=self._purse.reason(offer))
+        if offer.available and offer.offer_id in announced:
+            # A replacement there would be the next to be ended.
+            return replace(offer, available=False, reason="an instance there is about to be ended")
         until_s = self._cooling.get(offer.offer_id, -math.inf)
         if not offer.available or until_s <= now_s:
             return offer

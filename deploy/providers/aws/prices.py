@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ STALE_S = 1800.0
 """When a region has not answered for so long, its prices are not believed any more."""
 _PRODUCT = "Linux/UNIX"
 _PAGE = 1000
+AT_ONCE = 2
+"""Regions of a refresh that were asked before: many of them take turns, so that no pass makes many calls."""
 Key = tuple[str, str]
 """Zone and instance type."""
 
@@ -27,7 +30,7 @@ class PriceBook:
         clients: to ask with.
         zones: by region.
         types: instance types.
-        every_s: a region is asked at most so often.
+        every_s: a region is asked at most so often; many regions `AT_ONCE` with each refresh.
     """
 
     def __init__(
@@ -46,15 +49,17 @@ class PriceBook:
         self._lock = threading.Lock()
 
     def refresh(self, now_s: float) -> None:
-        """Bring every region up to date, where it is time.
+        """Bring up to date what was never asked for, and the regions whose turn it is.
 
         Raises:
             ProviderError: if no region answers.
         """
         with self._lock:
-            for region in self._zones:
-                if now_s - self._asked_s.get(region, -self._every_s) >= self._every_s:
-                    self._refresh(region, now_s)
+            due = [one for one in self._zones if now_s - self._asked_s.get(one, -math.inf) >= self._every_s]
+            new = [one for one in due if one not in self._asked_s]
+            longest_ago = sorted((one for one in due if one in self._asked_s), key=self._asked_s.__getitem__)
+            for region in new + longest_ago[:AT_ONCE]:
+                self._refresh(region, now_s)
             if self._zones and len(self._failed) == len(self._zones):
                 raise next(iter(self._failed.values()))
 

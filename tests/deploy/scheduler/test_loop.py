@@ -106,6 +106,22 @@ def test_a_cancelled_job_leaves_nothing_behind(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
+def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch())
+    launch = world.scheduler.actions.act
+
+    def cancelled_just_before(now_s: float) -> None:
+        with world.store.transaction():
+            world.store.jobs.set_state(job, JobState.CANCELLED, now_s, "enough")
+        launch(now_s)
+
+    world.scheduler.actions.act = cancelled_just_before  # type: ignore[method-assign]
+    world.go(60)
+    assert world.cloud.machines == {}
+    world.check_nothing_is_left()
+
+
 def test_a_budget_is_never_passed(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=36_000, budget_usd=0.05))

@@ -73,6 +73,18 @@ def test_old_prices_are_believed_for_a_while_when_a_region_is_silent(aws: FakeAw
     assert made.trouble(REGION, START_S + 2060) == ""
 
 
+def test_many_regions_take_turns_so_that_no_refresh_makes_many_calls(aws: FakeAws) -> None:
+    regions = {name: [f"{name}a"] for name in (REGION, "us-east-2", "us-west-1", "us-west-2", "eu-west-1")}
+    made = PriceBook(Clients(session=aws.session()), regions, [TYPE], 60.0)
+    made.refresh(START_S)
+    counts = [aws.calls["ec2:DescribeSpotPriceHistory"]]
+    for passed_s in (2, 60, 62, 64, 66, 120, 122):
+        made.refresh(START_S + passed_s)
+        counts.append(aws.calls["ec2:DescribeSpotPriceHistory"])
+    # All at first; then two of five, two, the last one, and none until the first of them are due again.
+    assert counts == [5, 5, 7, 9, 10, 10, 12, 14]
+
+
 def test_throttling_is_tried_again_by_the_sdk(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
     aws.failures["DescribeSpotPriceHistory"] = ["UnauthorizedOperation"]
     with pytest.raises(ProviderError):
