@@ -1,16 +1,24 @@
 """What instances cost: an exact function of when they ran and of the prices in force meanwhile.
 
 Money is kept in whole *charges*, `CHARGES_PER_USD` to the dollar: prices are whole micro-USD per hour, and a
-charge is (micro-USD per hour) x seconds, as in the simulation core. Sums of integers do not drift, and no
-division happens before an amount is shown. 64 bits hold 2.5 billion dollars.
+charge is (micro-USD per hour) x seconds, as in the simulation core. Sums of integers do not drift, and nothing
+is divided before it is shown, but for the prices of disks. 64 bits hold 2.5 billion dollars.
 
 The rule, for seconds k = 0, 1, 2, ... from the launch: second k is billed once it has begun, at the price in
 force when it began, and at least `minimum_s` of them are billed. An instance that its provider ends earlier
-than `free_first_s` after the launch costs nothing. A stopped time is a segment with the price 0.
+than `free_first_s` after the launch costs nothing. While it is stopped it costs nothing, and each start begins
+anew, with its own minimum.
+
+Its disk costs from the launch to the end, through stops and whoever ended it, at least `minimum_s`; only a
+launch that never ran had none. It has a price per month, and a second costs its share of the calendar month
+(UTC) that it lies in, as Amazon EBS counts: a GB-month is 744 hours of a GB in a month of 31 days
+(https://repost.aws/knowledge-center/ebs-volume-charges, https://aws.amazon.com/ebs/pricing/). What a disk
+costs on a day is rounded to a charge, a 3.6 thousand millionth of a dollar.
 """
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -29,14 +37,35 @@ def micro_usd_hour(price_usd_hour: float) -> int:
     Raises:
         ValueError: if the price is negative or not a number.
     """
-    if not 0 <= price_usd_hour < 1e9:
-        raise ValueError(f"a price is {price_usd_hour} USD per hour: expected 0 or more")
-    return round(price_usd_hour * 1e6)
+    return _micro_usd(price_usd_hour, "hour")
+
+
+def micro_usd_month(price_usd_month: float) -> int:
+    """The same of a price per month. Raises ValueError."""
+    return _micro_usd(price_usd_month, "month")
+
+
+def _micro_usd(price: float, per: str) -> int:
+    if not 0 <= price < 1e9:
+        raise ValueError(f"a price is {price} USD per {per}: expected 0 or more")
+    return round(price * 1e6)
 
 
 def usd(charges: int) -> Decimal:
     """Charges in dollars, rounded to the micro-USD: for showing, and for limits; never sum its results."""
     return (Decimal(charges) / CHARGES_PER_USD).quantize(Decimal("0.000001"), ROUND_HALF_EVEN)
+
+
+class Stop(NamedTuple):
+    """A time during which an instance was stopped.
+
+    Attributes:
+        stopped_s: epoch seconds.
+        started_s: when it was started again; None: it was not.
+    """
+
+    stopped_s: float
+    started_s: float | None
 
 
 class PriceSegment(NamedTuple):
@@ -58,6 +87,8 @@ class Usage:
         on_demand_micro_usd_hour: price of the same type on demand.
         minimum_s: so many seconds are billed at least.
         free_first_s: free if the provider ends it earlier than this.
+        disk_micro_usd_month: of its disk.
+        stops: by time.
     """
 
     launched_s: float
@@ -67,11 +98,16 @@ class Usage:
     on_demand_micro_usd_hour: int
     minimum_s: float = 60.0
     free_first_s: float = 0.0
+    disk_micro_usd_month: int = 0
+    stops: tuple[Stop, ...] = ()
 
     def __post_init__(self) -> None:
         starts = [segment.start_s for segment in self.segments]
         if not starts or any(later <= earlier for earlier, later in pairwise(starts)):
             raise ValueError(f"price segments start at {starts}: expected at least one, by rising start")
+        turns = [turn for stop in self.stops for turn in stop if turn is not None]
+        if turns != sorted(turns) or any(stop.started_s is None for stop in self.stops[:-1]):
+            raise ValueError(f"stops are {self.stops}: expected them by time, each but the last with its end")
 
 
 @dataclass(frozen=True)
@@ -80,16 +116,32 @@ class Bill:
 
     Attributes:
         seconds: that instances ran (begun seconds, without what the minimum adds).
-        cost: charges.
-        on_demand: charges for the same instances over the same time on demand, with the same minimum.
+        cost: charges, for everything.
+        on_demand: charges for the same instances over the same time on demand, with the same minimum; disks
+            and moves of data cost the same there.
+        disk: the part of the cost that is for disks.
+        egress: the part that is for data that were moved.
     """
 
     seconds: int = 0
     cost: int = 0
     on_demand: int = 0
+    disk: int = 0
+    egress: int = 0
 
     def __add__(self, other: Bill) -> Bill:
-        return Bill(self.seconds + other.seconds, self.cost + other.cost, self.on_demand + other.on_demand)
+        return Bill(
+            self.seconds + other.seconds,
+            self.cost + other.cost,
+            self.on_demand + other.on_demand,
+            self.disk + other.disk,
+            self.egress + other.egress,
+        )
+
+    @property
+    def instance(self) -> int:
+        """The part of the cost that is for instances."""
+        return self.cost - self.disk - self.egress
 
     @property
     def usd(self) -> Decimal:
@@ -116,23 +168,46 @@ def bill_by_day(usage: Usage, now_s: float) -> dict[date, Bill]:
     """The same per UTC day in which the seconds began; the parts add up to the whole exactly."""
     launched = _microseconds(usage.launched_s)
     ended = max(launched, _microseconds(now_s if usage.ended_s is None else usage.ended_s))
-    ran = -((launched - ended) // _SECOND_US)
-    billed = max(ran, -(-_microseconds(usage.minimum_s) // _SECOND_US))
+    minimum = -(-_microseconds(usage.minimum_s) // _SECOND_US)
     free = (
         usage.ended_s is not None
         and usage.by_provider
         and ended - launched < _microseconds(usage.free_first_s)
     )
     days: dict[date, Bill] = {}
-    for first, end, price in _stretches(launched, ran, billed, usage.segments):
-        day = datetime.fromtimestamp((launched + first * _SECOND_US) // _SECOND_US, UTC).date()
-        seconds = end - first
-        days[day] = days.get(day, Bill()) + Bill(
-            seconds=seconds if end <= ran else 0,
-            cost=0 if free else seconds * price,
-            on_demand=seconds * usage.on_demand_micro_usd_hour,
-        )
+    for start, end in _runs(launched, usage.stops, ended):
+        ran = -((start - end) // _SECOND_US)
+        for day, first, last, price in _stretches(start, ran, max(ran, minimum), usage.segments):
+            seconds = last - first
+            days[day] = days.get(day, Bill()) + Bill(
+                seconds=seconds if last <= ran else 0,
+                cost=0 if free else seconds * price,
+                on_demand=seconds * usage.on_demand_micro_usd_hour,
+            )
+    never_ran = free and ended == launched
+    if usage.disk_micro_usd_month and not never_ran:
+        existed = max(-((launched - ended) // _SECOND_US), minimum)
+        for day, first, last, _ in _stretches(launched, existed, existed, usage.segments[:1]):
+            charges = disk_charges(usage.disk_micro_usd_month, last - first, day)
+            days[day] = days.get(day, Bill()) + Bill(cost=charges, on_demand=charges, disk=charges)
     return days
+
+
+def disk_charges(micro_usd_month: int, seconds: int, day: date) -> int:
+    """What a disk costs for some seconds of a day."""
+    per_hour = 24 * calendar.monthrange(day.year, day.month)[1]
+    return (2 * micro_usd_month * seconds + per_hour) // (2 * per_hour)
+
+
+def _runs(launched: int, stops: Sequence[Stop], ended: int) -> Iterator[tuple[int, int]]:
+    """From each start to its stop, or to the end."""
+    start = launched
+    for stop in stops:
+        yield start, min(max(start, _microseconds(stop.stopped_s)), ended)
+        if stop.started_s is None or _microseconds(stop.started_s) >= ended:
+            return
+        start = _microseconds(stop.started_s)
+    yield start, ended
 
 
 def _microseconds(seconds: float) -> int:
@@ -142,8 +217,8 @@ def _microseconds(seconds: float) -> int:
 
 def _stretches(
     launched: int, ran: int, billed: int, segments: Sequence[PriceSegment]
-) -> Iterator[tuple[int, int, int]]:
-    """(first second, end, price) of stretches with one price, one day, either run or added by the minimum."""
+) -> Iterator[tuple[date, int, int, int]]:
+    """(day, first second, end, price) of stretches with one price, either run or added by the minimum."""
 
     def seconds_before(moment: int) -> int:
         return min(max(-((launched - moment) // _SECOND_US), 0), billed)
@@ -158,4 +233,5 @@ def _stretches(
     for first, end in pairwise(cuts):
         while current + 1 < len(starts) and starts[current + 1] <= first:
             current += 1
-        yield first, end, segments[current].price_micro_usd_hour
+        day = datetime.fromtimestamp((launched + first * _SECOND_US) // _SECOND_US, UTC).date()
+        yield day, first, end, segments[current].price_micro_usd_hour

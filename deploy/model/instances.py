@@ -36,6 +36,7 @@ class Offer:
         notice_s: seconds of interruption notice.
         free_first_s: an instance that the provider interrupts earlier costs nothing.
         billing_minimum_s: every instance costs at least so many seconds.
+        disk_usd_month: of the disk that an instance has from its launch to its end, also while it is stopped.
         reason: why it is not available; "" where it is.
         queues: whether what does not fit now may wait inside it (an owned cluster with a queue of its own).
         halted: instances that wait inside it now.
@@ -64,6 +65,7 @@ class Offer:
     notice_s: float = 0.0
     free_first_s: float = 0.0
     billing_minimum_s: float = 60.0
+    disk_usd_month: float = 0.0
     reason: str = ""
     queues: bool = False
     halted: int = 0
@@ -71,14 +73,17 @@ class Offer:
 
 
 class InstanceState(StrEnum):
-    """Where an instance is in its life; each has at most one of the first four."""
+    """Where an instance is in its life; it only goes on, also where it could go back."""
 
     REQUESTED = "requested"
     """The intent is in the store; the provider may or may not have it yet."""
     LAUNCHING = "launching"
     """The provider has it; its node agent has not answered yet."""
     RUNNING = "running"
+    STOPPED = "stopped"
+    """Somebody stopped it, or is doing so: nothing runs on it, and its disk goes on costing. Not our doing."""
     STOPPING = "stopping"
+    """We are ending it."""
     TERMINATED = "terminated"
 
     @property
@@ -120,12 +125,13 @@ class InstanceReport:
         offer_id: what it is.
         address: IP address of its node, "" before it has one.
         node_port: port of its node agent, 0 before it has one.
-        state: LAUNCHING, RUNNING, STOPPING or TERMINATED.
-        launched_s: epoch seconds when billing began.
+        state: LAUNCHING, RUNNING, STOPPED, STOPPING or TERMINATED.
+        launched_s: epoch seconds when billing began: of the latest start, if it was stopped before.
         ended_s: epoch seconds when billing ended; None while it lasts.
         by_provider: whether the provider ended it (an interruption).
         notice_s: epoch seconds at which the provider said it will end it; None without notice.
         rebalance: whether the provider recommends to leave it.
+        stopped_s: epoch seconds since which it is stopped; None where it is not, or nobody says.
         tags: deployment, job_id, task.
     """
 
@@ -140,4 +146,5 @@ class InstanceReport:
     by_provider: bool = False
     notice_s: float | None = None
     rebalance: bool = False
+    stopped_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,8 @@ from deploy.store.store import Store
 from deploy.store.tasks import Task
 from deploy.store.values import Json
 
+_GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
+"""What somebody stopped does no work, and nobody waits for it: it is ended, so that its disk costs no more."""
 _SWEPT = tuple(state for state in InstanceState if state.live and state is not InstanceState.STOPPING)
 
 
@@ -54,7 +56,7 @@ class Ending:
             drains = {_drain_target(task, name) for name, one in states.items() if one.notice_s is not None}
             noticed |= drains
             job = jobs[task.key.job_id]
-            gone = any(one.state is InstanceState.TERMINATED for one in states.values())
+            gone = any(one.state in _GONE for one in states.values())
             over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
             if gone and not over and job.spec.work.kind in silent:
                 continue
@@ -77,10 +79,9 @@ class Ending:
         if task.phase is Phase.LOST:
             self._lost(job, task, now_s, task.message or "the attempt was lost")
             return
-        gone = [name for name, instance in states.items() if instance.state is InstanceState.TERMINATED]
+        gone = [name for name, instance in states.items() if instance.state in _GONE]
         if gone and (task.phase is Phase.STARTING or len(gone) == len(states)):
-            by = "the provider" if any(states[name].by_provider for name in gone) else "its end"
-            self._lost(job, task, now_s, f"{len(gone)} of {len(states)} instances were taken by {by}")
+            self._lost(job, task, now_s, f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}")
             return
         if gone:
             self._store.tasks.set_instances(task.key, [name for name in states if name not in gone])
@@ -188,6 +189,13 @@ class Ending:
             with self._store.transaction():
                 for instance in self._store.instances.named(sorted(unneeded)).values():
                     end(self._store, instance, now_s)
+
+
+def _fate(states: Mapping[str, Instance], gone: Sequence[str]) -> str:
+    if any(states[name].by_provider for name in gone):
+        return "taken by the provider"
+    stopped = all(states[name].state is InstanceState.STOPPED for name in gone)
+    return "stopped by somebody" if stopped else "taken by its end"
 
 
 def _drain_target(task: Task, name: str) -> str:

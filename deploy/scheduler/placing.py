@@ -92,7 +92,8 @@ def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> N
         return
     names = [str(name) for name in intent.payload["instances"]]
     states = [store.instances.get(name).state for name in names]
-    if any(state in (InstanceState.STOPPING, InstanceState.TERMINATED) for state in states):
+    lost = (InstanceState.STOPPED, InstanceState.STOPPING, InstanceState.TERMINATED)
+    if any(state in lost for state in states):
         _give_up(store, intent, "the new instances were not to be had", now_s)
         return
     homeless = task.phase is None

@@ -9,6 +9,9 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.store import Store
 
 
+_SHORTEST_MONTH_S = 28 * 86_400.0
+
+
 class Purse:
     """What everything may still cost. Without a budget it is never empty.
 
@@ -52,4 +55,5 @@ class Purse:
         self.left_usd -= instances * self._least_usd(offer)
 
     def _least_usd(self, offer: Offer) -> float:
-        return offer.price_usd_hour * max(offer.billing_minimum_s, self._soon_s) / 3600
+        seconds = max(offer.billing_minimum_s, self._soon_s)
+        return offer.price_usd_hour * seconds / 3600 + offer.disk_usd_month * seconds / _SHORTEST_MONTH_S

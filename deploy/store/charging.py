@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, select
 
-from deploy.billing import PriceSegment, Usage, bill_by_day, micro_usd_hour
+from deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
 from deploy.model.instances import Offer
 from deploy.store.schema import charges, instances, price_segments, prices
 
@@ -99,6 +99,8 @@ def rented(connection: Connection, query: Select[Any]) -> list[Rented]:
             on_demand_micro_usd_hour=micro_usd_hour(offer.on_demand_usd_hour),
             minimum_s=offer.billing_minimum_s,
             free_first_s=offer.free_first_s,
+            disk_micro_usd_month=micro_usd_month(offer.disk_usd_month),
+            stops=tuple(Stop(*stop) for stop in row.stops),
         )
         found.append(Rented(row.instance_id, row.job_id, offer, usage))
     return found
@@ -117,6 +119,7 @@ def write_charges(connection: Connection, instance_id: str) -> None:
             "seconds": part.seconds,
             "cost": part.cost,
             "on_demand": part.on_demand,
+            "disk": part.disk,
         }
         for one in rented(connection, select(instances).where(instances.c.instance_id == instance_id))
         for day, part in bill_by_day(one.usage, one.usage.launched_s).items()

@@ -17,7 +17,8 @@ from deploy.store.schema import charges, instances
 from deploy.store.values import portions
 
 _GONE = InstanceState.TERMINATED.value
-_SUMS = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
+SUMS = tuple(func.sum(charges.c[name]) for name in ("seconds", "cost", "on_demand", "disk"))
+"""Of charges, in the order of a bill."""
 _RUNNING = select(instances).where(instances.c.state.in_(LIVE))
 
 
@@ -53,7 +54,7 @@ class Costs:
         with self._database.snapshot() as connection:
             for some in portions(bills):
                 ended = (
-                    select(charges.c.job_id, *_SUMS)
+                    select(charges.c.job_id, *SUMS)
                     .where(charges.c.job_id.in_(some))
                     .group_by(charges.c.job_id)
                 )
@@ -68,7 +69,7 @@ class Costs:
         """All instances of each task of a job, by its name; nothing for tasks that never had any."""
         bills: defaultdict[str, Bill] = defaultdict(Bill)
         ended = (
-            select(instances.c.task, *_SUMS)
+            select(instances.c.task, *SUMS)
             .join(charges, charges.c.instance_id == instances.c.instance_id)
             .where(instances.c.job_id == job_id, instances.c.state == _GONE)
             .group_by(instances.c.task)
@@ -85,11 +86,11 @@ class Costs:
     def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
         """Everything, listed by job, offer, zone, market or day, in the order of its keys."""
         if grouping is Grouping.OFFER:
-            ended = select(instances.c.offer_id, *_SUMS).join_from(charges, instances)
+            ended = select(instances.c.offer_id, *SUMS).join_from(charges, instances)
             ended = ended.group_by(instances.c.offer_id)
         else:
             column = charges.c["job_id" if grouping is Grouping.JOB else grouping.value]
-            ended = select(column, *_SUMS).group_by(column)
+            ended = select(column, *SUMS).group_by(column)
         groups: defaultdict[str, Bill] = defaultdict(Bill)
         with self._database.snapshot() as connection:
             for name, *amounts in connection.execute(ended):
@@ -122,7 +123,7 @@ class Costs:
         written: defaultdict[str, dict[str, Bill]] = defaultdict(dict)
         with self._database.snapshot() as connection:
             for row in connection.execute(select(charges)):
-                written[row.instance_id][row.day] = Bill(row.seconds, row.cost, row.on_demand)
+                written[row.instance_id][row.day] = Bill(row.seconds, row.cost, row.on_demand, row.disk)
             ended = select(instances).where(instances.c.state == _GONE)
             computed = {
                 one.instance_id: {

@@ -16,6 +16,7 @@ from deploy.billing import Bill, bill
 from deploy.model.instances import Market
 from deploy.model.jobs import JobState, TaskKey
 from deploy.store import charging
+from deploy.store.costs import SUMS
 from deploy.store.database import Database
 from deploy.store.instances import LIVE
 from deploy.store.jobs import Job, job_of
@@ -158,8 +159,7 @@ class Gantt:
 
     def costs(self, job_ids: Collection[str], now_s: float) -> Mapping[str, Bill]:
         """What each of these jobs has cost so far."""
-        sums = (func.sum(charges.c.seconds), func.sum(charges.c.cost), func.sum(charges.c.on_demand))
-        ended = select(charges.c.job_id, *sums).where(charges.c.job_id.in_(job_ids))
+        ended = select(charges.c.job_id, *SUMS).where(charges.c.job_id.in_(job_ids))
         running = select(instances).where(instances.c.job_id.in_(job_ids), instances.c.state.in_(LIVE))
         found: defaultdict[str, Bill] = defaultdict(Bill)
         with self._database.snapshot() as connection:

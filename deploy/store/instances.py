@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, func, insert, select, update
 
-from deploy.billing import micro_usd_hour
+from deploy.billing import Stop, micro_usd_hour, micro_usd_month
 from deploy.model.instances import InstanceReport, InstanceState, Offer
 from deploy.model.jobs import TaskKey
 from deploy.security.keys import DeploymentKey
@@ -47,6 +47,7 @@ class Instance:
         by_provider: whether the provider ended it.
         notice_s: when the provider will end it.
         rebalance: whether the provider recommends to leave it.
+        stops: when it was stopped, by time.
     """
 
     instance_id: str
@@ -66,6 +67,7 @@ class Instance:
     by_provider: bool = False
     notice_s: float | None = None
     rebalance: bool = False
+    stops: tuple[Stop, ...] = ()
 
 
 class Instances:
@@ -95,6 +97,7 @@ class Instances:
         # Refused now, not when the instance is charged.
         micro_usd_hour(offer.price_usd_hour)
         micro_usd_hour(offer.on_demand_usd_hour)
+        micro_usd_month(offer.disk_usd_month)
         kept = asdict(offer)
         # They are in `prices`.
         del kept["price_steps"]
@@ -120,6 +123,7 @@ class Instances:
                 requested_s=now_s,
                 by_provider=False,
                 rebalance=False,
+                stops=[],
             )
         )
         return self.get(instance_id)
@@ -256,29 +260,29 @@ class Instances:
         if state is InstanceState.TERMINATED:
             ended = report.ended_s if report.ended_s is not None else known.ended_s
             ended = max(report.launched_s, now_s if ended is None else ended)
+        launched_s = report.launched_s
+        if known.launched_s is not None:
+            # A later one is that of another start.
+            launched_s = min(launched_s, known.launched_s)
         values: dict[str, Any] = {
             "provider_id": report.instance_id,
             "state": state,
             "address": report.address or known.address,
             "port": report.node_port or known.port,
-            "launched_s": report.launched_s,
+            "launched_s": launched_s,
             "ended_s": ended,
             "by_provider": report.by_provider or known.by_provider,
             "notice_s": known.notice_s if report.notice_s is None else report.notice_s,
             "rebalance": report.rebalance or known.rebalance,
+            "stops": _stops(known, report, now_s),
         }
         now_known = replace(known, **values)
         if now_known == known:
             return known
         self._write(known.instance_id, {**values, "state": state.value})
-        if known.launched_s != report.launched_s:
-            charging.open_segments(self._database.writing, known.instance_id, known.offer, report.launched_s)
-        bill_changed = (known.launched_s, known.ended_s, known.by_provider) != (
-            now_known.launched_s,
-            now_known.ended_s,
-            now_known.by_provider,
-        )
-        if ended is not None and bill_changed:
+        if known.launched_s != launched_s:
+            charging.open_segments(self._database.writing, known.instance_id, known.offer, launched_s)
+        if ended is not None and _billed_from(known) != _billed_from(now_known):
             charging.write_charges(self._database.writing, known.instance_id)
         return now_known
 
@@ -329,8 +333,39 @@ class Instances:
         values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))
         values["offer"] = Offer(**values["offer"])
         values["state"] = InstanceState(values["state"])
+        values["stops"] = tuple(Stop(*stop) for stop in values["stops"])
         values["node_token"] = self._key.unseal(bytes(values["node_token"]), _context(values["instance_id"]))
         return Instance(**values)
+
+
+def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop, ...]:
+    """An instance's stops after a report: EC2 tells of the latest start, and of the latest stop until then."""
+    started_s, stops = known.launched_s, known.stops
+    if started_s is None or not stops:
+        started_s = min(report.launched_s, started_s or report.launched_s)
+    before, latest = stops[:-1], stops[-1] if stops else None
+    if latest is not None and latest.started_s is not None:
+        started_s, before, latest = latest.started_s, stops, None
+    # From here on: its latest start that is known, the stops before that, and one after it.
+    if report.launched_s < started_s:
+        # As it was before that start: answers of a cloud may be older than earlier ones.
+        return stops
+    if report.launched_s > started_s:
+        # A stop that nobody saw began at some time: it ran on, as far as we know.
+        stopped_s = report.launched_s if latest is None else min(latest.stopped_s, report.launched_s)
+        before, latest = (*before, Stop(stopped_s, report.launched_s)), None
+        started_s = report.launched_s
+    if report.state is InstanceState.STOPPED:
+        seen_s = now_s if latest is None else latest.stopped_s
+        stopped_s = seen_s if report.stopped_s is None else report.stopped_s
+        return (*before, Stop(max(started_s, stopped_s), None))
+    if report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING) or latest is None:
+        return before
+    return (*before, latest)
+
+
+def _billed_from(instance: Instance) -> tuple[object, ...]:
+    return instance.launched_s, instance.ended_s, instance.by_provider, instance.stops
 
 
 def _context(instance_id: str) -> str:

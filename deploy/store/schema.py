@@ -119,6 +119,7 @@ instances = Table(
     Column("by_provider", Boolean, nullable=False),
     Column("notice_s", Double),
     Column("rebalance", Boolean, nullable=False),
+    Column("stops", JSON, nullable=False),
     Index("ix_instances_state", "state"),
     Index("ix_instances_job_id", "job_id"),
     Index("uq_instances_provider_provider_id", "provider", "provider_id", unique=True),
@@ -145,6 +146,7 @@ charges = Table(
     Column("seconds", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),
     Column("on_demand", BigInteger, nullable=False),
+    Column("disk", BigInteger, nullable=False),
     Index("ix_charges_job_id", "job_id"),
 )
 

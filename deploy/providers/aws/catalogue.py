@@ -1,4 +1,4 @@
-"""On-demand prices and what instance types have: a dated list, and the command that refreshes it.
+"""On-demand prices, those of disks and of moving data, and what types have: a dated list, and its refresh.
 
     python -m deploy.providers.aws.catalogue show
     python -m deploy.providers.aws.catalogue refresh --out my_prices.json [--region R ...] [--type T ...]
@@ -50,6 +50,34 @@ class Hardware(_Part):
     architecture: Literal["x86_64", "arm64"] = "x86_64"
 
 
+class DiskPrice(_Part):
+    """What an EBS volume of type gp3 costs, with the speed that is included.
+
+    Attributes:
+        date: when the source was published or read.
+        source: where it is from.
+        usd_gib_month: of a GiB in a calendar month.
+    """
+
+    date: date
+    source: str
+    usd_gib_month: _Price
+
+
+class EgressPrices(_Part):
+    """What moving data out of a region costs.
+
+    Attributes:
+        date: when the source was published or read.
+        source: where they are from.
+        usd_gb: by the region where to.
+    """
+
+    date: date
+    source: str
+    usd_gb: dict[str, Annotated[FiniteFloat, Field(ge=0)]]
+
+
 class RegionPrices(_Part):
     """On-demand prices (Linux, shared tenancy) of one region.
 
@@ -57,11 +85,15 @@ class RegionPrices(_Part):
         date: when the source was published or read.
         source: where they are from.
         usd_hour: by instance type.
+        disk: of disks.
+        egress: of data that are moved elsewhere.
     """
 
     date: date
     source: str
     usd_hour: dict[str, _Price]
+    disk: DiskPrice
+    egress: EgressPrices
 
 
 class Catalogue(_Part):
@@ -86,12 +118,26 @@ class Catalogue(_Part):
     def usd_hour(self, region: str, instance_type: str) -> float:
         """On demand. Raises CatalogueError."""
         self.hardware(instance_type)
-        if region not in self.regions:
-            raise CatalogueError(f"region {region} is not in the price list: {_remedy(self.regions)}")
-        prices = self.regions[region].usd_hour
+        prices = self._of(region).usd_hour
         if instance_type not in prices:
             raise CatalogueError(f"the price list has no {instance_type} in {region}: {_remedy(prices)}")
         return prices[instance_type]
+
+    def disk_usd_gib_month(self, region: str) -> float:
+        """Of a gp3 volume. Raises CatalogueError."""
+        return self._of(region).disk.usd_gib_month
+
+    def egress_usd_gb(self, start: str, end: str) -> float:
+        """Of moving a GB from one region to another. Raises CatalogueError."""
+        prices = self._of(start).egress.usd_gb
+        if end not in prices:
+            raise CatalogueError(f"the price list has no way from {start} to {end}: {_remedy(prices)}")
+        return prices[end]
+
+    def _of(self, region: str) -> RegionPrices:
+        if region not in self.regions:
+            raise CatalogueError(f"region {region} is not in the price list: {_remedy(self.regions)}")
+        return self.regions[region]
 
 
 def _remedy(known: Mapping[str, object]) -> str:
@@ -125,7 +171,8 @@ def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[st
         today: its date.
 
     Raises:
-        CatalogueError: if a type has not exactly one price in a region.
+        CatalogueError: if a type has not exactly one price in a region, or disks or the way to another of the
+            regions have not.
     """
     hardware: dict[str, Hardware] = {}
     pages = ec2.get_paginator("describe_instance_types").paginate(InstanceTypes=list(types))
@@ -144,7 +191,20 @@ def refreshed(pricing: Any, ec2: Any, regions: Sequence[str], types: Sequence[st
                     "the region may not have this type; leave it out with --type"
                 )
             prices[name] = given[0]
-        found[region] = RegionPrices(date=today, source=source, usd_hour=prices)
+        ways = {
+            other: _only(_egress(pricing, region, other), f"moving data from {region} to {other}")
+            for other in regions
+            if other != region
+        }
+        found[region] = RegionPrices(
+            date=today,
+            source=source,
+            usd_hour=prices,
+            disk=DiskPrice(
+                date=today, source=source, usd_gib_month=_only(_gp3(pricing, region), f"gp3 in {region}")
+            ),
+            egress=EgressPrices(date=today, source=source, usd_gb=ways),
+        )
     return Catalogue(format=1, types=hardware, regions=found)
 
 
@@ -170,14 +230,35 @@ def _on_demand(pricing: Any, region: str, instance_type: str) -> Iterator[float]
         "capacitystatus": "Used",
         "marketoption": "OnDemand",
     }
+    return _listed(pricing, "AmazonEC2", wanted, "Hrs")
+
+
+def _gp3(pricing: Any, region: str) -> Iterator[float]:
+    wanted = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
+    return _listed(pricing, "AmazonEC2", wanted, "GB-Mo")
+
+
+def _egress(pricing: Any, start: str, end: str) -> Iterator[float]:
+    wanted = {"fromRegionCode": start, "toRegionCode": end, "transferType": "InterRegion Outbound"}
+    return _listed(pricing, "AWSDataTransfer", wanted, "GB")
+
+
+def _only(given: Iterator[float], what: str) -> float:
+    prices = sorted(set(given))
+    if len(prices) != 1:
+        raise CatalogueError(f"AWS lists {len(prices)} prices for {what}, expected one: leave a region out")
+    return prices[0]
+
+
+def _listed(pricing: Any, service: str, wanted: Mapping[str, str], unit: str) -> Iterator[float]:
     filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
     for page in pricing.get_paginator("get_products").paginate(
-        ServiceCode="AmazonEC2", Filters=filters, FormatVersion="aws_v1"
+        ServiceCode=service, Filters=filters, FormatVersion="aws_v1"
     ):
         for text in page["PriceList"]:
             for term in json.loads(text)["terms"].get("OnDemand", {}).values():
                 for dimension in term["priceDimensions"].values():
-                    if dimension["unit"] == "Hrs":
+                    if dimension["unit"] == unit:
                         yield float(dimension["pricePerUnit"]["USD"])
 
 
@@ -205,6 +286,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for region, prices in load_catalogue(options.catalogue).regions.items():
                 for name, price in sorted(prices.usd_hour.items()):
                     print(f"{region}\t{name}\t{price}\t{prices.date}\t{prices.source}")
+                disk, egress = prices.disk, prices.egress
+                print(f"{region}\tgp3 GiB-month\t{disk.usd_gib_month}\t{disk.date}\t{disk.source}")
+                for other, price in sorted(egress.usd_gb.items()):
+                    print(f"{region}\tGB to {other}\t{price}\t{egress.date}\t{egress.source}")
             return 0
         regions = options.region or sorted(shipped.regions)
         clients = Clients(options.profile)

@@ -96,7 +96,7 @@ class AwsConfig(_Part):
         node: how nodes start.
         instance_profile: name of the nodes' instance profile; None: they may call nothing.
         key_name: SSH key pair; None: nobody can log in.
-        disk_gib: encrypted root disk.
+        disk_gib: encrypted root disk (gp3).
         owner: tag of everything that is rented.
         tags: more tags.
         profile: of the SDK's configuration; None: the SDK's own chain decides.
@@ -176,6 +176,8 @@ class AwsConfig(_Part):
             for region in self.regions:
                 for name in self.instance_types:
                     catalogue.usd_hour(region, name)
+                for other in self.regions.keys() - {region}:
+                    catalogue.egress_usd_gb(region, other)
         except CatalogueError as error:
             raise AwsConfigError(str(error)) from error
         return catalogue

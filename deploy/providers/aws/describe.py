@@ -21,8 +21,8 @@ _STATES = {
     "pending": InstanceState.LAUNCHING,
     "running": InstanceState.RUNNING,
     "shutting-down": InstanceState.STOPPING,
-    "stopping": InstanceState.STOPPING,
-    "stopped": InstanceState.STOPPING,
+    "stopping": InstanceState.STOPPED,
+    "stopped": InstanceState.STOPPED,
     "terminated": InstanceState.TERMINATED,
 }
 _NEVER_RAN = (
@@ -36,7 +36,7 @@ _NEVER_RAN = (
 
 https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
 """
-_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
     key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
     address = str(entry.get(key) or "")
     launched_s = entry["LaunchTime"].timestamp()
-    ended_s = _ended_s(str(entry.get("StateTransitionReason") or ""))
+    turned_s = ended_s = _when(str(entry.get("StateTransitionReason") or ""))
     if str(entry.get("StateReason", {}).get("Code", "")) in _NEVER_RAN:
         ended_s = launched_s
     report = InstanceReport(
@@ -78,6 +78,9 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
         launched_s=launched_s,
         ended_s=ended_s if state is InstanceState.TERMINATED else None,
         by_provider=_by_provider(entry, state),
+        # Preparing to stop is not billed any more (preparing to hibernate is, for some minutes).
+        # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+        stopped_s=turned_s if state is InstanceState.STOPPED else None,
         tags={
             "deployment": tags.get(names.DEPLOYMENT, ""),
             "job_id": tags.get(names.JOB, ""),
@@ -147,9 +150,9 @@ def _pages(
         ]
 
 
-def _ended_s(reason: str) -> float | None:
+def _when(reason: str) -> float | None:
     """From "User initiated (2026-01-31 12:00:00 GMT)"."""
-    found = _WHEN.search(reason)
+    found = _TIME.search(reason)
     return None if found is None else datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
 
 
@@ -157,4 +160,4 @@ def _by_provider(entry: Mapping[str, Any], state: InstanceState) -> bool:
     """Server.SpotInstanceTermination and its like, failed launches; other Client.… is our own doing."""
     code = str(entry.get("StateReason", {}).get("Code", ""))
     theirs = code.startswith("Server.") or code in _NEVER_RAN
-    return theirs and state in (InstanceState.STOPPING, InstanceState.TERMINATED)
+    return theirs and state in (InstanceState.STOPPED, InstanceState.STOPPING, InstanceState.TERMINATED)

@@ -86,6 +86,7 @@ class OfferBook:
             notice_s=NOTICE_S if spot else 0.0,
             free_first_s=FREE_FIRST_S if spot else NEVER_RAN_S,
             billing_minimum_s=MINIMUM_S,
+            disk_usd_month=self._config.disk_gib * self._catalogue.disk_usd_gib_month(place.region),
             reason=reason,
             price_steps=self._prices.steps(place.zone, place.instance_type) if spot else (),
         )

@@ -14,12 +14,12 @@ from botocore.stub import ANY, Stubber
 from deploy.providers.aws.catalogue import CatalogueError, load_catalogue, main, refreshed
 
 
-def product(price: str) -> str:
-    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": price}}
+def product(price: str, unit: str) -> str:
+    dimension = {"unit": unit, "pricePerUnit": {"USD": price}}
     return json.dumps({"terms": {"OnDemand": {"X": {"priceDimensions": {"Y": dimension}}}}})
 
 
-def clients(answers: list[list[str]]) -> tuple[Any, Any, list[Stubber]]:
+def clients(answers: list[tuple[str, dict[str, str], list[str]]]) -> tuple[Any, Any, list[Stubber]]:
     """Stubs check parameters and answers against the SDK's model of the services."""
     keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
     pricing, ec2 = boto3.client("pricing", **keys), boto3.client("ec2", **keys)
@@ -40,33 +40,67 @@ def clients(answers: list[list[str]]) -> tuple[Any, Any, list[Stubber]]:
         },
         {"InstanceTypes": ["g4dn.xlarge"]},
     )
-    for prices in answers:
+    for unit, wanted, prices in answers:
+        filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
         stubs[0].add_response(
             "get_products",
-            {"PriceList": [product(price) for price in prices]},
-            {"ServiceCode": "AmazonEC2", "Filters": ANY, "FormatVersion": "aws_v1"},
+            {"PriceList": [product(price, unit) for price in prices]},
+            {
+                "ServiceCode": "AWSDataTransfer" if unit == "GB" else "AmazonEC2",
+                "Filters": filters or ANY,
+                "FormatVersion": "aws_v1",
+            },
         )
     for stub in stubs:
         stub.activate()
     return pricing, ec2, stubs
 
 
+def gp3(region: str, *prices: str) -> tuple[str, dict[str, str], list[str]]:
+    return (
+        "GB-Mo",
+        {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"},
+        list(prices),
+    )
+
+
+def way(start: str, end: str, *prices: str) -> tuple[str, dict[str, str], list[str]]:
+    wanted = {"fromRegionCode": start, "toRegionCode": end, "transferType": "InterRegion Outbound"}
+    return "GB", wanted, list(prices)
+
+
 def test_a_refresh_reads_prices_and_hardware() -> None:
-    pricing, ec2, stubs = clients([["0.5260000000", "0.5260000000"], ["0.5870000000"]])
+    pricing, ec2, stubs = clients(
+        [
+            ("Hrs", {}, ["0.5260000000", "0.5260000000"]),
+            way("us-east-1", "eu-west-1", "0.0200000000"),
+            gp3("us-east-1", "0.0800000000"),
+            ("Hrs", {}, ["0.5870000000"]),
+            way("eu-west-1", "us-east-1", "0.0300000000"),
+            gp3("eu-west-1", "0.0880000000"),
+        ]
+    )
     made = refreshed(pricing, ec2, ["us-east-1", "eu-west-1"], ["g4dn.xlarge"], date(2026, 1, 2))
     assert made.usd_hour("us-east-1", "g4dn.xlarge") == 0.526
     assert made.usd_hour("eu-west-1", "g4dn.xlarge") == 0.587
+    assert (made.disk_usd_gib_month("us-east-1"), made.disk_usd_gib_month("eu-west-1")) == (0.08, 0.088)
+    assert made.egress_usd_gb("us-east-1", "eu-west-1") == 0.02
+    assert made.egress_usd_gb("eu-west-1", "us-east-1") == 0.03
     hardware = made.hardware("g4dn.xlarge")
     assert (hardware.vcpus, hardware.memory_gib, hardware.gpu, hardware.gpus) == (4, 16.0, "T4", 1)
-    assert made.regions["eu-west-1"].date == date(2026, 1, 2)
+    parts = made.regions["eu-west-1"]
+    assert {parts.date, parts.disk.date, parts.egress.date} == {date(2026, 1, 2)}
     for stub in stubs:
         stub.assert_no_pending_responses()
 
 
 @pytest.mark.parametrize("prices", [[], ["0.5", "0.6"]])
 def test_no_price_and_two_prices_are_refused(prices: list[str]) -> None:
-    pricing, ec2, _ = clients([prices])
+    pricing, ec2, _ = clients([("Hrs", {}, prices)])
     with pytest.raises(CatalogueError, match=f"lists {len(prices)} on-demand prices for g4dn.xlarge"):
+        refreshed(pricing, ec2, ["us-east-1"], ["g4dn.xlarge"], date(2026, 1, 2))
+    pricing, ec2, _ = clients([("Hrs", {}, ["0.5"]), gp3("us-east-1", *prices)])
+    with pytest.raises(CatalogueError, match=f"lists {len(prices)} prices for gp3 in us-east-1"):
         refreshed(pricing, ec2, ["us-east-1"], ["g4dn.xlarge"], date(2026, 1, 2))
 
 
@@ -82,6 +116,10 @@ def test_what_ships_is_dated_sourced_and_complete() -> None:
         "A10G",
         "V100",
     }
+    assert shipped.disk_usd_gib_month("eu-west-1") == 0.088
+    for start in shipped.regions:
+        for end in shipped.regions.keys() - {start}:
+            assert shipped.egress_usd_gb(start, end) in (0.01, 0.02)
     # A list price grows with the size within a family.
     assert shipped.usd_hour("eu-west-1", "m5.4xlarge") == pytest.approx(
         8 * shipped.usd_hour("eu-west-1", "m5.large")
@@ -96,6 +134,8 @@ def test_what_is_not_there_is_named_with_the_remedy(
         shipped.usd_hour("mars-north-1", "m5.large")
     with pytest.raises(CatalogueError, match="has no g5"):
         shipped.usd_hour("eu-west-1", "g5.12xlarge")
+    with pytest.raises(CatalogueError, match="no way from us-east-1 to mars-north-1"):
+        shipped.egress_usd_gb("us-east-1", "mars-north-1")
     (tmp_path / "bad.json").write_text('{"format": 2}')
     assert main(["show", "--catalogue", str(tmp_path / "bad.json")]) == 1
     assert capsys.readouterr().err.startswith("error: ")

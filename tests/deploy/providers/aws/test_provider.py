@@ -299,6 +299,9 @@ def test_on_demand_instances_stop_and_resume(aws: FakeAws, provider: AwsProvider
     launched = provider.launch(request(ON_DEMAND))
     provider.stop([launched.instance_id])
     stopped = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
-    assert stopped.state is InstanceState.STOPPING
+    assert stopped.state is InstanceState.STOPPED
+    assert stopped.stopped_s is not None
+    assert launched.launched_s <= stopped.stopped_s <= time.time()
     provider.resume([launched.instance_id])
-    assert by_id(provider.describe(DEPLOYMENT))[launched.instance_id].state is InstanceState.RUNNING
+    resumed = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
+    assert (resumed.state, resumed.stopped_s) == (InstanceState.RUNNING, None)
