@@ -94,6 +94,7 @@ class EmulatorConfig(_Part):
         spot_quota, on_demand_quota: limits of the account.
         launch_s: from the request until an instance runs.
         shutdown_s: from the end of an instance until it is called terminated, or stopped. Nobody pays for it.
+        gp3_usd_gib_month: of disks, by region, as on https://aws.amazon.com/ebs/pricing/.
         notice_s: of an interruption.
         rebalance_s: the rebalance recommendation comes so long before the notice.
         events_queue: name of a queue that is made at the start and gets the EC2 events; None: only rules made
@@ -116,6 +117,12 @@ class EmulatorConfig(_Part):
     on_demand_quota: QuotaConfig = QuotaConfig()
     launch_s: _NotNegative = 20.0
     shutdown_s: _NotNegative = 5.0
+    gp3_usd_gib_month: dict[str, _NotNegative] = {
+        "us-east-1": 0.08,
+        "us-east-2": 0.08,
+        "us-west-2": 0.08,
+        "eu-west-1": 0.088,
+    }
     notice_s: _NotNegative = 120.0
     rebalance_s: _NotNegative = 60.0
     events_queue: str | None = None
@@ -129,6 +136,11 @@ class EmulatorConfig(_Part):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two pools are {'/'.join(twice[0])}: zone or type must differ")
+        for region in self.regions:
+            if region not in self.gp3_usd_gib_month:
+                raise ValueError(
+                    f"gp3_usd_gib_month has no {region}, where there are pools: say what disks cost"
+                )
         if self.machines == "processes" and self.clock == "virtual":
             raise ValueError("processes need the real clock")
         return self

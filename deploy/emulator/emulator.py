@@ -65,7 +65,10 @@ class Emulator:
         with self.world.lock:
             self.world.settle()
             now_s = self.world.now_s()
-            return [entry(self.world.market, one, now_s) for one in self.world.instances.values()]
+            gp3 = self.config.gp3_usd_gib_month
+            return [
+                entry(self.world.market, one, gp3[one.region], now_s) for one in self.world.instances.values()
+            ]
 
     def close(self) -> None:
         """End everything that runs."""

@@ -6,16 +6,21 @@ costs the price in force when it begins; nothing if EC2 interrupts an instance w
 start. `LaunchTime` lies before `running`, where AWS's meter starts, by the launch latency: it is the only
 start that the API shows, and so an upper bound.
 
+Disks (https://aws.amazon.com/ebs/pricing/): each by the seconds from its creation to its deletion, at least 60,
+whatever its instance does; a second is its part of the calendar month, UTC. All are priced as gp3.
+
 Amounts are exact fractions, so that no rounding is shared with the code that is checked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from deploy.emulator.market import Market
-from deploy.emulator.records import Instance, Stretch
+from deploy.emulator.records import Instance, Stretch, Volume
 
 _MINIMUM_S = 60
 _FREE_S = 3600
@@ -27,7 +32,8 @@ class Entry:
 
     Attributes:
         seconds: that it ran.
-        micro_usd: exact, as a fraction's text "n/d".
+        micro_usd: of the instance; exact, as a fraction's text "n/d".
+        disk_micro_usd: of its disks, likewise.
         interrupted: whether EC2 ended it.
         free: whether it costs nothing, for that reason.
     """
@@ -44,6 +50,7 @@ class Entry:
     ended_s: float | None
     seconds: int
     micro_usd: str
+    disk_micro_usd: str
     interrupted: bool
     free: bool
 
@@ -52,9 +59,12 @@ class Entry:
         return asdict(self)
 
 
-def entry(market: Market, instance: Instance, now_s: float) -> Entry:
+def entry(market: Market, instance: Instance, gp3_usd_gib_month: float, now_s: float) -> Entry:
     """The bill so far."""
     cost, seconds = Fraction(0), 0
+    # What never ran is charged for nothing.
+    disks = instance.volumes if instance.stretches else []
+    disk_cost = sum((_disk_cost(disk, gp3_usd_gib_month, now_s) for disk in disks), Fraction(0))
     first = instance.stretches[0] if instance.stretches else None
     free = first is not None and _is_free(first)
     for stretch in instance.stretches:
@@ -76,14 +86,16 @@ def entry(market: Market, instance: Instance, now_s: float) -> Entry:
         ended_s=instance.ended_s,
         seconds=seconds,
         micro_usd=f"{cost.numerator}/{cost.denominator}",
+        disk_micro_usd=f"{disk_cost.numerator}/{disk_cost.denominator}",
         interrupted=any(stretch.by_provider for stretch in instance.stretches),
         free=free,
     )
 
 
-def total_usd(entries: list[Entry]) -> Fraction:
-    """Exact."""
-    return sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) / 1_000_000
+def total_usd(entries: Iterable[Entry]) -> Fraction:
+    """Of instances and disks; exact."""
+    parts = (Fraction(one.micro_usd) + Fraction(one.disk_micro_usd) for one in entries)
+    return sum(parts, Fraction(0)) / 1_000_000
 
 
 def _is_free(first: Stretch) -> bool:
@@ -106,11 +118,26 @@ def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fra
     return Fraction(total, 3600)
 
 
+def _disk_cost(disk: Volume, usd_gib_month: float, now_s: float) -> Fraction:
+    """In micro-USD."""
+    at_s = int(disk.created_s)
+    end_s = max(int(now_s if disk.deleted_s is None else disk.deleted_s), at_s + _MINIMUM_S)
+    months = Fraction(0)
+    while at_s < end_s:
+        month = datetime.fromtimestamp(at_s, UTC).replace(day=1, hour=0, minute=0, second=0)
+        # The 32nd day of a month lies in the next one.
+        following = (month + timedelta(days=31)).replace(day=1)
+        until_s = min(end_s, int(following.timestamp()))
+        months += Fraction(until_s - at_s, int((following - month).total_seconds()))
+        at_s = until_s
+    return disk.size_gib * _micro(usd_gib_month) * months
+
+
 def _seconds_from(at_s: float, start_s: int, seconds: int) -> int:
     """How many of the seconds begin before a moment."""
     whole = int(at_s)
     return min(max(whole - start_s + (at_s > whole), 0), seconds)
 
 
-def _micro(usd_hour: float) -> int:
-    return round(usd_hour * 1_000_000)
+def _micro(usd: float) -> int:
+    return round(usd * 1_000_000)

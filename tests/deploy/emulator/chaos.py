@@ -13,7 +13,7 @@ import botocore.endpoint
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.billing import CHARGES_PER_USD
+from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
@@ -195,6 +195,20 @@ class AwsWorld(World):
                 with self.store.transaction():
                     self.store.instances.noticed(known.instance_id, fate.kill_s)
 
+    def stop_one(self) -> bool:
+        """A person stops an instance that runs, behind the scheduler's back. False if there is none.
+
+        EC2 stops only those that are on demand, or of a persistent request, which ours are not.
+        """
+        world = self.emulator.world
+        with world.lock:
+            world.settle()
+            for one in world.living():
+                if one.state == "running" and not one.spot:
+                    world.stop(one)
+                    return True
+        return False
+
     def leaked(self) -> Sequence[Instance]:
         """What runs although no job needs it."""
         return self.emulator.world.living()
@@ -227,6 +241,17 @@ def spells(
     return pools
 
 
-def charges(entries: Iterable[Entry]) -> Fraction:
-    """Of a ledger, in the store's unit: exact."""
-    return sum((Fraction(one.micro_usd) for one in entries), Fraction(0)) * (CHARGES_PER_USD // 1_000_000)
+def charges(entries: Iterable[Entry]) -> tuple[Fraction, Fraction]:
+    """Of a ledger, in the store's unit, exact: instances, disks."""
+    listed = list(entries)
+    parts = ([one.micro_usd for one in listed], [one.disk_micro_usd for one in listed])
+    unit = CHARGES_PER_USD // 1_000_000
+    instances, disks = (sum(map(Fraction, part), Fraction(0)) * unit for part in parts)
+    return instances, disks
+
+
+def agree(bill: Bill, entries: Sequence[Entry]) -> bool:
+    """Whether a bill is that of a ledger: instances exactly; disks but for what is rounded of each day."""
+    instances, disks = charges(entries)
+    days = sum(2 + (one.ended_s or one.launched_s) // 86_400 - one.launched_s // 86_400 for one in entries)
+    return bill.instance == instances and abs(bill.disk - disks) <= days
