@@ -16,7 +16,7 @@ LONG = (*TINY, "trainer.episodes=60", "trainer.gradient_steps=10", "trainer.vali
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", ["rl_lsfc", "spotweave"])
+@pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.long), "spotweave"])
 def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path) -> None:
     straight = start_process(tmp_path, *LONG, f"agent={agent}", "out=straight")
     stopped = start_process(tmp_path, *LONG, f"agent={agent}", "out=stopped")

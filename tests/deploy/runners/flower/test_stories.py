@@ -35,6 +35,7 @@ def left_behind(folder: Path) -> list[procfs.Process]:
     ]
 
 
+@pytest.mark.long
 def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
     spec = JobSpec.model_validate_json(
         JobSpec.model_validate(
@@ -61,6 +62,7 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         assert checkpoints.load(here.workdir / "flower/checkpoints") is not None
 
 
+@pytest.mark.long
 def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes(tmp_path: Path) -> None:
     spec = job_spec("mean", 2, TWO, epoch_s="4.0")
     with world(tmp_path, spec, MEAN) as here:
@@ -89,6 +91,7 @@ def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes
         )
 
 
+@pytest.mark.long
 def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     spec = job_spec("mean", 2, TWO, epoch_s="2.0")
     with world(tmp_path, spec, MEAN) as here:

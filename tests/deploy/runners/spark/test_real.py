@@ -113,6 +113,7 @@ assert session.sparkContext.parallelize(range(10), 2).sum() == 45
 """
 
 
+@pytest.mark.long
 def test_a_batch_job_outlives_scheduler_master_and_a_node_with_notice(
     runner: SparkRunner, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ session.streams.addListener(Listener())
 """
 
 
+@pytest.mark.long
 def test_a_stream_resumes_from_its_checkpoint_and_its_misses_are_counted(
     runner: SparkRunner, tmp_path: Path
 ) -> None:
