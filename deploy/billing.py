@@ -1,12 +1,12 @@
 """What instances cost: an exact function of when they ran and of the prices in force meanwhile.
 
 Money is kept in whole *charges*, `CHARGES_PER_USD` to the dollar: prices are whole micro-USD per hour, and a
-charge is (micro-USD per hour) x seconds, as in the simulation core. Sums of integers do not drift, and nothing
-is divided before it is shown, but for the prices of disks. 64 bits hold 2.5 billion dollars.
+charge is (micro-USD per hour) x seconds, as in the simulation core. Sums of integers do not drift, and only
+the price of a disk is divided before it is shown. 64 bits hold 2.5 billion dollars.
 
 The rule, for seconds k = 0, 1, 2, ... from the launch: second k is billed once it has begun, at the price in
 force when it began, and at least `minimum_s` of them are billed. An instance that its provider ends earlier
-than `free_first_s` after the launch costs nothing. While it is stopped it costs nothing, and each start begins
+than `free_first_s` after the launch costs nothing. While it is stopped it costs nothing; each start is billed
 anew, with its own minimum.
 
 Its disk costs from the launch to the end, through stops and whoever ended it, at least `minimum_s`; only a

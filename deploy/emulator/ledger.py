@@ -6,8 +6,8 @@ costs the price in force when it begins; nothing if EC2 interrupts an instance w
 start. `LaunchTime` lies before `running`, where AWS's meter starts, by the launch latency: it is the only
 start that the API shows, and so an upper bound.
 
-Disks (https://aws.amazon.com/ebs/pricing/): each by the seconds from its creation to its deletion, at least 60,
-whatever its instance does; a second is its part of the calendar month, UTC. All are priced as gp3.
+Disks (https://aws.amazon.com/ebs/pricing/): each by the seconds from its creation to its deletion, at least
+60, whatever its instance does; a second is its part of the calendar month, UTC. All are priced as gp3.
 
 Amounts are exact fractions, so that no rounding is shared with the code that is checked.
 """

@@ -81,7 +81,7 @@ class InstanceState(StrEnum):
     """The provider has it; its node agent has not answered yet."""
     RUNNING = "running"
     STOPPED = "stopped"
-    """Somebody stopped it, or is doing so: nothing runs on it, and its disk goes on costing. Not our doing."""
+    """Not by us: nothing runs on it, or will, and its disk goes on costing."""
     STOPPING = "stopping"
     """We are ending it."""
     TERMINATED = "terminated"

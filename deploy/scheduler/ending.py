@@ -21,7 +21,7 @@ from deploy.store.tasks import Task
 from deploy.store.values import Json
 
 _GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
-"""What somebody stopped does no work, and nobody waits for it: it is ended, so that its disk costs no more."""
+"""Nobody waits for what somebody stopped: it is ended, so that its disk costs no more."""
 _SWEPT = tuple(state for state in InstanceState if state.live and state is not InstanceState.STOPPING)
 
 

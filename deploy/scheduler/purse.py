@@ -8,7 +8,6 @@ from deploy.model.instances import Offer
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.store import Store
 
-
 _SHORTEST_MONTH_S = 28 * 86_400.0
 
 

@@ -339,7 +339,7 @@ class Instances:
 
 
 def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop, ...]:
-    """An instance's stops after a report: EC2 tells of the latest start, and of the latest stop until then."""
+    """An instance's stops after a report, which tells of the latest start, and of a stop that lasts."""
     started_s, stops = known.launched_s, known.stops
     if started_s is None or not stops:
         started_s = min(report.launched_s, started_s or report.launched_s)

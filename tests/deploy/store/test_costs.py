@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage
+from deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage, usd
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import TaskKey
 from deploy.store.costs import Grouping
@@ -114,6 +114,62 @@ def test_an_early_interruption_is_free_also_if_it_is_told_late(store: Store) -> 
     assert store.costs.audit() == []
 
 
+DISK = replace(ON_DEMAND, disk_usd_month=744.0, free_first_s=1.0)
+"""One USD an hour in March; the instance is 0.096."""
+
+
+def test_a_stopped_instance_costs_its_disk_from_the_time_that_its_provider_says(store: Store) -> None:
+    add_job(store)
+    request(store, offer=DISK)
+    report(store)
+    STOPPED, RUNNING = InstanceState.STOPPED, InstanceState.RUNNING
+    assert report(store, state=STOPPED, stopped_s=NOW + 3600, now_s=NOW + 3605).state is STOPPED
+    assert report(store, state=STOPPED, stopped_s=NOW + 3600, now_s=NOW + 9000).stops == ((NOW + 3600, None),)
+    bill = store.costs.of_job("j1", NOW + 7200)
+    assert (bill.usd, usd(bill.disk), bill.seconds) == (Decimal("2.096"), Decimal(2), 3600)
+    # Somebody starts it again; it stays ours to end, and costs anew from EC2's own time of that start.
+    again = report(store, state=RUNNING, launched_s=NOW + 7200, now_s=NOW + 7210)
+    assert (again.state, again.launched_s) == (STOPPED, NOW)
+    assert again.stops == ((NOW + 3600, NOW + 7200),)
+    bill = store.costs.of_job("j1", NOW + 10_800)
+    assert (bill.usd, bill.seconds) == (Decimal("3.192"), 7200)
+    # An answer that is older than the last one changes nothing.
+    assert report(store, state=STOPPED, stopped_s=NOW + 3600).stops == again.stops
+    report(store, state=GONE, launched_s=NOW + 7200, ended_s=NOW + 10_800)
+    assert store.costs.of_job("j1", NOW) == bill
+    assert store.costs.audit() == []
+
+
+def test_an_instance_that_is_ended_while_it_is_stopped_costs_nothing_more(store: Store) -> None:
+    add_job(store)
+    for name in ("i1", "i2"):
+        request(store, name, DISK)
+        report(store, name)
+    # One is seen so while we end it; of the other nobody says since when.
+    with store.transaction():
+        store.instances.stopping("i1")
+    known = report(store, "i1", state=InstanceState.STOPPED, stopped_s=NOW + 600, now_s=NOW + 700)
+    assert (known.state, known.stops) == (InstanceState.STOPPING, ((NOW + 600, None),))
+    for now_s in (NOW + 600, NOW + 900):
+        known = report(store, "i2", state=InstanceState.STOPPED, now_s=now_s)
+        assert known.stops == ((NOW + 600, None),)
+    for name in ("i1", "i2"):
+        report(store, name, state=GONE, ended_s=NOW + 3600, now_s=NOW + 3700)
+        bill = store.costs.of_instance(name, NOW)
+        assert (bill.usd, usd(bill.disk)) == (Decimal("1.016"), Decimal(1))
+    assert store.costs.audit() == []
+
+
+def test_a_start_that_follows_a_stop_which_nobody_saw_is_billed_for_its_own_minimum(store: Store) -> None:
+    add_job(store)
+    request(store, offer=DISK)
+    report(store)
+    report(store, launched_s=NOW + 3600)
+    report(store, state=GONE, launched_s=NOW + 3600, ended_s=NOW + 3601)
+    bill = store.costs.of_job("j1", NOW)
+    assert (bill.instance, bill.seconds) == (3660 * 96_000, 3601)
+
+
 def test_what_was_never_launched_costs_nothing(store: Store) -> None:
     add_job(store)
     request(store)
@@ -134,11 +190,11 @@ def test_costs_are_listed_by_job_offer_zone_market_and_day(store: Store) -> None
     report(store, "i2", launched_s=NOW)
     report(store, "i3", launched_s=NOW)
     at = NOW + 1000
-    usd = {
+    found = {
         grouping: {name: float(bill.usd) for name, bill in store.costs.by(grouping, at).items()}
         for grouping in Grouping
     }
-    assert usd == {
+    assert found == {
         Grouping.JOB: {"j1": 0.002, "j2": 0.036667},
         Grouping.OFFER: {ON_DEMAND.offer_id: 0.026667, SPOT.offer_id: 0.012},
         Grouping.ZONE: {"aws/us-east-1": 0.026667, "aws/us-east-1/us-east-1a": 0.012},
