@@ -8,6 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from deploy.config import ConfigError, DeploymentConfig
+from deploy.objects.base import Objects
+from deploy.objects.folder import FolderObjects
+from deploy.objects.location import Bucket, parse
 from deploy.providers.aws.config import AwsConfig, AwsConfigError
 from deploy.providers.aws.names import places
 from deploy.providers.base import Provider, ProviderError
@@ -16,6 +19,7 @@ from deploy.providers.local.provider import LocalProvider
 
 if TYPE_CHECKING:
     from deploy.providers.aws.check import Finding
+    from deploy.providers.aws.clients import Clients
 
 
 def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, Provider]:
@@ -46,6 +50,28 @@ def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, P
         return {one.name: one for one in providers}
 
 
+def open_checkpoints(config: DeploymentConfig, session: Any = None) -> Objects | None:
+    """Where federated jobs keep their checkpoints besides this machine; None: nowhere. Nobody is asked yet.
+
+    Args:
+        config: of the deployment.
+        session: of boto3, for S3; None: a new one.
+
+    Raises:
+        ConfigError: one line, if it cannot be used.
+    """
+    place = config.runners.checkpoints.flower
+    if place is None:
+        return None
+    where = parse(place)
+    if not isinstance(where, Bucket):
+        return FolderObjects(where)
+    clients = _clients(config, session)
+    from deploy.objects.s3 import S3Objects
+
+    return S3Objects(clients, where)
+
+
 def count_offers(config: DeploymentConfig) -> dict[str, int]:
     """How many offers each provider has, by its name, from the configuration alone. Raises ConfigError."""
     counted = {}
@@ -74,14 +100,20 @@ def findings(config: DeploymentConfig, session: Any = None) -> Iterator[Finding]
         ConfigError: one line, if a provider's configuration cannot be used.
     """
     aws = _aws(config)
-    if aws is None:
-        return
-    from deploy.providers.aws.check import check
+    if aws is not None:
+        from deploy.providers.aws.check import check
 
-    try:
-        yield from check(aws, session)
-    except AwsConfigError as error:
-        raise ConfigError(str(error)) from error
+        try:
+            yield from check(aws, session)
+        except AwsConfigError as error:
+            raise ConfigError(str(error)) from error
+    place = config.runners.checkpoints.flower
+    where = None if place is None else parse(place)
+    if isinstance(where, Bucket):
+        clients = _clients(config, session)
+        from deploy.objects.checking import check_bucket
+
+        yield from check_bucket(clients, where)
 
 
 def missing(config: DeploymentConfig, session: Any = None) -> str:
@@ -96,6 +128,19 @@ def missing(config: DeploymentConfig, session: Any = None) -> str:
 def line(found: Finding) -> str:
     """A finding for people: what it is about, once, and what is so."""
     return f"aws {found.what}: {found.text.removeprefix('aws: ').removeprefix(f'{found.what}: ')}"
+
+
+def _clients(config: DeploymentConfig, session: Any) -> Clients:
+    """For S3, as the AWS provider's where there is one. Raises ConfigError."""
+    if importlib.util.find_spec("boto3") is None:
+        raise ConfigError("checkpoints in S3 need boto3: pip install 'spotweave[deploy,aws]'")
+    from deploy.providers.aws.clients import Clients
+
+    aws = _aws(config)
+    try:
+        return Clients(aws.profile if aws else None, aws.endpoint_url if aws else None, session)
+    except ProviderError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _aws(config: DeploymentConfig) -> AwsConfig | None:

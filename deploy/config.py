@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from deploy.objects.location import Bucket, parse
 from deploy.providers.aws.config import AwsConfig, AwsConfigError
 from deploy.providers.aws.config import load_config as load_aws
 from deploy.providers.local.config import LocalConfig, LocalConfigError
@@ -109,6 +110,36 @@ class LoopConfig(_Part):
     reconsider_s: Annotated[FiniteFloat, Field(ge=0)] = 1800.0
 
 
+class CheckpointsConfig(_Part):
+    """Where jobs keep their checkpoints. One text is for both kinds.
+
+    Attributes:
+        spark: folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`s3://` is understood as
+            `s3a://`); None: in the job's folder on this machine, which does only where nodes see that too.
+        flower: `s3://BUCKET/PREFIX` or an absolute folder, which gets a copy of each round's weights; None:
+            they are in the job's folder on this machine only.
+    """
+
+    spark: str | None = None
+    flower: str | None = None
+
+    @field_validator("spark")
+    @classmethod
+    def _hadoop(cls, place: str | None) -> str | None:
+        if place is None or not place.startswith(("s3://", "s3a://")):
+            return place
+        where = parse(place)
+        assert isinstance(where, Bucket)
+        return where.spark_uri
+
+    @field_validator("flower")
+    @classmethod
+    def _kept(cls, place: str | None) -> str | None:
+        if place is not None:
+            parse(place)
+        return place
+
+
 class RunnersConfig(_Part):
     """What runs jobs: Spark's master and drivers and Flower's SuperLinks here, their other halves on nodes.
 
@@ -117,15 +148,19 @@ class RunnersConfig(_Part):
         node_python: of the nodes, with this package and the jobs' libraries; None: as here.
         node_spark_home: SPARK_HOME of the nodes; None: as here.
         node_java_home: JAVA_HOME of the nodes; None: as here.
-        checkpoints: folder or URI (s3a://...) under which Spark jobs keep their checkpoints; None: in the
-            job's folder on this machine, which does only where nodes see that too.
+        checkpoints: where jobs keep their checkpoints.
     """
 
     address: IPvAnyAddress = IPv4Address("127.0.0.1")
     node_python: str | None = None
     node_spark_home: str | None = None
     node_java_home: str | None = None
-    checkpoints: str | None = None
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _for_both(cls, place: object) -> object:
+        return {"spark": place, "flower": place} if isinstance(place, str) else place
 
     @field_validator("address")
     @classmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from deploy.clouds import count_offers, missing, open_providers
+from deploy.clouds import count_offers, missing, open_checkpoints, open_providers
 from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
 from deploy.hearing import Hearing
 from deploy.model.clock import SystemClock
@@ -20,6 +20,7 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeError
+from deploy.objects.base import Objects
 from deploy.providers.base import ProviderError
 from deploy.runners.base import Runner, RunnerError
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
@@ -90,7 +91,7 @@ class Service:
             self.providers = open_providers(config)
             for provider in self.providers.values():
                 opened.callback(provider.close)
-            self.runners = make_runners(config.runners, config.state_folder)
+            self.runners = make_runners(config.runners, config.state_folder, open_checkpoints(config))
             offers = self._first_offers()
             self.scheduler = Scheduler(
                 self.store,
@@ -217,12 +218,13 @@ def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
     )
 
 
-def make_runners(config: RunnersConfig, state: Path) -> list[Runner]:
+def make_runners(config: RunnersConfig, state: Path, checkpoints: Objects | None = None) -> list[Runner]:
     """All runners, for nodes that reach this machine at `config.address`.
 
     Args:
         config: of the runners.
         state: folder of the deployment.
+        checkpoints: of federated jobs; None: they are on this machine only.
     """
     address = str(config.address)
     return [
@@ -233,12 +235,15 @@ def make_runners(config: RunnersConfig, state: Path) -> list[Runner]:
                 node_spark_home=config.node_spark_home,
                 node_python=config.node_python,
                 node_java_home=config.node_java_home,
-                checkpoints=config.checkpoints,
+                checkpoints=config.checkpoints.spark,
             )
         ),
         FlowerRunner(
             FlowerSettings(
-                state=state / "flower", host=address, node_python=config.node_python or sys.executable
+                state=state / "flower",
+                host=address,
+                node_python=config.node_python or sys.executable,
+                checkpoints=checkpoints,
             )
         ),
     ]

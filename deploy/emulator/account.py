@@ -15,6 +15,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
 from moto.iam.models import iam_backends
+from moto.s3.models import s3_backends
 
 from deploy.emulator.config import EmulatorConfig, ImageConfig
 from deploy.emulator.errors import AwsError, invalid
@@ -52,6 +53,8 @@ class Account:
             for image in config.images:
                 self._register(region, image)
             self._name(region)
+        for bucket in config.buckets:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(bucket, config.regions[0])
 
     def ec2(self, region: str) -> Any:
         """The backend of moto."""

@@ -13,6 +13,7 @@ from deploy.yamlfile import first_mistake, read_mapping
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
+_BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 _TypeName = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 
 Bucket = Literal["standard", "g", "p", "inf"]
@@ -99,6 +100,7 @@ class EmulatorConfig(_Part):
         rebalance_s: the rebalance recommendation comes so long before the notice.
         events_queue: name of a queue that is made at the start and gets the EC2 events; None: only rules made
             through the API are served.
+        buckets: of S3, that are there and empty at the start.
         faults: what goes wrong.
     """
 
@@ -126,6 +128,7 @@ class EmulatorConfig(_Part):
     notice_s: _NotNegative = 120.0
     rebalance_s: _NotNegative = 60.0
     events_queue: str | None = None
+    buckets: tuple[_BucketName, ...] = ()
     faults: FaultConfig = FaultConfig()
     folder: Annotated[Path, Field(exclude=True)] = Path()
     """Against which relative paths are meant; set by `load_config`."""

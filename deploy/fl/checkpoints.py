@@ -46,12 +46,16 @@ def encode(checkpoint: Checkpoint) -> bytes:
     return hashlib.sha256(archive).digest() + archive
 
 
+def is_whole(content: bytes) -> bool:
+    """Whether these bytes are what `encode` gave, by their SHA-256."""
+    return hashlib.sha256(content[_HASH_BYTES:]).digest() == content[:_HASH_BYTES]
+
+
 def decode(content: bytes, source: str = "server") -> Checkpoint | None:
     """From bytes; None if they are not whole."""
-    digest, body = content[:_HASH_BYTES], content[_HASH_BYTES:]
-    if hashlib.sha256(body).digest() != digest:
+    if not is_whole(content):
         return None
-    with np.load(io.BytesIO(body), allow_pickle=False) as stored:
+    with np.load(io.BytesIO(content[_HASH_BYTES:]), allow_pickle=False) as stored:
         names = [str(name) for name in stored["names"]]
         arrays = {name: stored[f"array_{index}"] for index, name in enumerate(names)}
         return Checkpoint(int(stored["round"]), arrays, source)
@@ -59,8 +63,7 @@ def decode(content: bytes, source: str = "server") -> Checkpoint | None:
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
     """Keep a checkpoint, and the latest ones before it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / f"round-{checkpoint.round:06d}{_SUFFIX}", encode(checkpoint))
+    put_whole(folder, checkpoint.round, encode(checkpoint))
     for old in _files(folder)[keep:]:
         old.unlink(missing_ok=True)
 
@@ -70,6 +73,21 @@ def load(folder: Path, source: str = "server") -> Checkpoint | None:
     for path in _files(folder):
         if (found := decode(path.read_bytes(), source)) is not None:
             return found
+    return None
+
+
+def put_whole(folder: Path, number: int, content: bytes) -> None:
+    """Write an encoded checkpoint as the one of a round."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / f"round-{number:06d}{_SUFFIX}", content)
+
+
+def newest_whole(folder: Path) -> tuple[int, bytes] | None:
+    """The round of a folder's newest whole checkpoint, and the checkpoint as it was encoded."""
+    for path in _files(folder):
+        number = path.stem.removeprefix("round-")
+        if number.isdecimal() and is_whole(content := path.read_bytes()):
+            return int(number), content
     return None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import ConfigError, load_deployment
+from deploy.config import CheckpointsConfig, ConfigError, load_deployment
 from deploy.store.decisions import Mode
 
 FILE = "state: state\nlocal: offers.yaml\n"
@@ -50,6 +50,38 @@ def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
         load_deployment(written(tmp_path, FILE + more))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "spark", "flower"),
+    [
+        ("s3://spotweave-1/a", "s3a://spotweave-1/a", "s3://spotweave-1/a"),
+        ("s3a://spotweave-1/a/", "s3a://spotweave-1/a", "s3a://spotweave-1/a/"),
+        ("/mnt/kept", "/mnt/kept", "/mnt/kept"),
+        ("{flower: /mnt/kept}", None, "/mnt/kept"),
+        ("{spark: 'hdfs://h/a'}", "hdfs://h/a", None),
+    ],
+)
+def test_one_place_for_checkpoints_is_for_both_kinds_of_jobs(
+    tmp_path: Path, given: str, spark: str | None, flower: str | None
+) -> None:
+    config = load_deployment(written(tmp_path, FILE + f"runners: {{checkpoints: {given}}}\n"))
+    assert config.runners.checkpoints == CheckpointsConfig(spark=spark, flower=flower)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("s3://Upper/a", "runners.checkpoints.spark"),
+        ("kept", "runners.checkpoints.flower"),
+        ("{flower: 'hdfs://h/a'}", "runners.checkpoints.flower"),
+        ("{flowers: /mnt/kept}", "runners.checkpoints.flowers"),
+    ],
+)
+def test_a_malformed_place_for_checkpoints_is_one_line(tmp_path: Path, given: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as refused:
+        load_deployment(written(tmp_path, FILE + f"runners: {{checkpoints: {given}}}\n"))
     assert "\n" not in str(refused.value)
 
 

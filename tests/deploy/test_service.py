@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.config import ConfigError, RunnersConfig, load_deployment
+from deploy.config import CheckpointsConfig, ConfigError, RunnersConfig, load_deployment
 from deploy.model.jobs import JobState, TaskKey
+from deploy.objects.folder import FolderObjects
 from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
 from deploy.scheduler.placing import place
@@ -97,9 +98,10 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
         node_python="/opt/python",
         node_spark_home="/opt/spark",
         node_java_home="/opt/java",
-        checkpoints="s3a://bucket/checkpoints",
+        checkpoints=CheckpointsConfig(spark="s3://bucket/checkpoints"),
     )
-    spark, flower = make_runners(told, tmp_path)
+    objects = FolderObjects(tmp_path / "kept")
+    spark, flower = make_runners(told, tmp_path, objects)
     assert vars(spark)["_settings"] == SparkSettings(
         state=tmp_path / "spark",
         address="10.0.0.10",
@@ -108,7 +110,9 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
         node_java_home="/opt/java",
         checkpoints="s3a://bucket/checkpoints",
     )
-    assert vars(flower)["_settings"] == FlowerSettings(tmp_path / "flower", "10.0.0.10", "/opt/python")
+    assert vars(flower)["_settings"] == FlowerSettings(
+        tmp_path / "flower", "10.0.0.10", "/opt/python", objects
+    )
     defaults = make_runners(RunnersConfig(), tmp_path)
     assert vars(defaults[0])["_settings"] == SparkSettings(state=tmp_path / "spark")
     assert vars(defaults[1])["_settings"] == FlowerSettings(state=tmp_path / "flower")

@@ -105,7 +105,8 @@ class _Checker:
     def rights(self, identity: str) -> Iterator[Finding]:
         """What the identity's policies allow, by simulation."""
         try:
-            denied = simulated(self._clients.get("iam", next(iter(self._config.regions))), identity)
+            iam = self._clients.get("iam", next(iter(self._config.regions)))
+            denied = simulated(iam, identity, simulable("scheduler"))
         except ProviderError as error:
             yield Finding("permissions", "unknown", f"cannot be simulated: {error}")
             return

@@ -87,7 +87,8 @@ def code_of(error: Exception) -> str:
 def denied_permission(error: sdk.ClientError) -> str:
     """Which permission was missing, as in a policy: "ec2:RunInstances"."""
     found = _PERMISSION.search(str(error.response.get("Error", {}).get("Message", "")))
-    return found[1] if found else f"{_service(error)}:{error.operation_name}"
+    name = _CALLED_OTHERWISE.get(error.operation_name, error.operation_name)
+    return found[1] if found else f"{_service(error)}:{name}"
 
 
 def translated(error: Exception, doing: str) -> ProviderError:
@@ -129,7 +130,7 @@ def by_code(code: str, message: str, doing: str, permission: str = "") -> Provid
         if code.startswith(start) or (start == "InvalidIamInstanceProfile" and start in message):
             return RefusedError(f"{doing}: {code}: {message} Remedy: {remedy}")
     if code in _UNCERTAIN or not code or code.isdigit():
-        return ProviderError(f"{doing}: EC2 failed ({code or 'no code'}): {message}")
+        return ProviderError(f"{doing}: AWS failed ({code or 'no code'}): {message}")
     if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")) or code in ("IncorrectState",):
         return RefusedError(f"{doing}: {code}: {message}")
     return ProviderError(f"{doing}: {code}: {message}")
@@ -188,4 +189,7 @@ _OPERATIONS = {
     "pricing": ("GetProducts",),
     "sqs": ("GetQueueUrl", "GetQueueAttributes", "ReceiveMessage", "DeleteMessageBatch"),
     "events": ("ListRuleNamesByTarget",),
+    "s3": ("PutObject", "GetObject", "DeleteObject", "ListObjectsV2"),
 }
+_CALLED_OTHERWISE = {"ListObjectsV2": "ListBucket"}
+"""The permission, where it is not called as the operation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ def simulable(policy: str) -> tuple[str, ...]:
     )
 
 
-def simulated(iam: Any, identity: str) -> list[str]:
-    """Actions of the scheduler that the identity's policies do not allow.
+def simulated(iam: Any, identity: str, actions: Sequence[str], resource: str = "*") -> list[str]:
+    """Those of some actions that the identity's policies do not allow.
 
     Args:
         iam: client.
         identity: ARN, as sts:GetCallerIdentity gives it.
+        actions: such as "ec2:RunInstances".
+        resource: ARN of what they are done to.
 
     Raises:
         ProviderError: if it cannot be simulated.
@@ -42,7 +45,7 @@ def simulated(iam: Any, identity: str) -> list[str]:
     with asking("permissions"):
         # Conditions on tags are not met by a request without tags: that is no denial.
         pages = iam.get_paginator("simulate_principal_policy").paginate(
-            PolicySourceArn=role_of(identity), ActionNames=list(simulable("scheduler"))
+            PolicySourceArn=role_of(identity), ActionNames=list(actions), ResourceArns=[resource]
         )
         return [
             result["EvalActionName"]

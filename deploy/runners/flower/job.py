@@ -1,31 +1,28 @@
-"""One job: its SuperLink, its clients' nodes, its run. A step of it never waits for long."""
+"""One job: its SuperLink, its clients' nodes, its training. A step of it never waits for long."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessSpec, ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
-from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.identity import Identity
+from deploy.runners.flower.keeping import Keeper
 from deploy.runners.flower.record import ClientRecord, JobRecord
 from deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port
+from deploy.runners.flower.training import Training
 
-_log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 _RESTART_S = 5.0
 _MAX_STARTS = 5
 _HOPELESS_S = 60.0
-_QUORUM_KEY = "quorum"
 
 
 class FlowerJob:
@@ -38,13 +35,27 @@ class FlowerJob:
         workdir: the job's own folder (app, results).
         host: IP address of SuperLinks, as nodes reach it.
         node_python: the Python of nodes; its folder has Flower's programs.
+        keeper: of its checkpoints away from this machine; None: they are here only.
+
+    Attributes:
+        record: what is known of it.
+        training: its runs.
+        keeper: as given.
+        online: ids of the nodes that were there at the latest look.
 
     Raises:
         RunnerError: if there is no free port.
     """
 
     def __init__(
-        self, folder: Path, job_id: str, spec: JobSpec, workdir: Path, host: str, node_python: str
+        self,
+        folder: Path,
+        job_id: str,
+        spec: JobSpec,
+        workdir: Path,
+        host: str,
+        node_python: str,
+        keeper: Keeper | None = None,
     ) -> None:
         self.job_id = job_id
         self.work = app.flower(spec)
@@ -52,7 +63,7 @@ class FlowerJob:
         self._folder = folder
         self._workdir = workdir
         self._node_python = node_python
-        self._file = folder / "job.json"
+        self._file = record_file(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = [client.name for client in self.work.clients]
         record = JobRecord.load(self._file)
@@ -66,8 +77,10 @@ class FlowerJob:
         self._identity = Identity(folder / "identity")
         self._identity.make(host, names)
         self.superlink = SuperLink(folder, host, record.port, self._identity)
-        self._results = workdir / "flower"
-        self._results.mkdir(parents=True, exist_ok=True)
+        self.keeper = keeper
+        self.training = Training(
+            job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper
+        )
         self._next_start_s = 0.0
         self._next_look_s = 0.0
         self.online: set[int] = set()
@@ -81,15 +94,6 @@ class FlowerJob:
     def runs(self) -> bool:
         """Whether a run is going on, as far as is known."""
         return self.record.run_id != 0 and not self.over
-
-    def status(self) -> Status | None:
-        """What the ServerApp said last, in this run or an earlier one."""
-        return Status.load(self._results / "status.json")
-
-    def present_status(self) -> Status | None:
-        """What the ServerApp of the present (or last) run said."""
-        status = self.status()
-        return status if status is not None and status.run == self.record.runs else None
 
     def save(self) -> None:
         """Put the record on the disk."""
@@ -114,7 +118,7 @@ class FlowerJob:
             record.run_id, record.fruitless = 0, 0
         self.save()
         if client.node_id:
-            self.write_setup()
+            self.training.write_setup()
 
     def client(self, assignment: Assignment) -> tuple[str, ClientRecord]:
         """The name and record of a task's client."""
@@ -130,6 +134,7 @@ class FlowerJob:
         Raises:
             RunnerError: if that cannot be done now.
         """
+        self.training.keep()
         if self.over or not self._superlink_lives():
             return
         new = [one for one in assignments if one.nodes and not self.client(one)[1].seen]
@@ -140,7 +145,7 @@ class FlowerJob:
             self.online = self.superlink.online()
             self._register()
             errors = [self._start_node(assignment) for assignment in new]
-            self._look_at_run()
+            self.training.look(self.online)
         except SuperLinkDown:
             # It is starting, or was just killed: the next step sees to it.
             return
@@ -165,7 +170,7 @@ class FlowerJob:
         self.end()
         self._identity.destroy()
         if self.superlink.log.exists():
-            shutil.copyfile(self.superlink.log, self._results / "superlink.log")
+            shutil.copyfile(self.superlink.log, self.training.results / "superlink.log")
         shutil.rmtree(self._folder)
 
     def process_id(self, assignment: Assignment) -> str:
@@ -185,14 +190,10 @@ class FlowerJob:
                 raise RunnerError(f"the SuperLink does not start: {self.superlink.last_line()}")
             return False
         self._next_start_s = time.monotonic() + (_HOPELESS_S if hopeless else _RESTART_S)
-        # What ran on it is lost with it; the next run resumes from its checkpoint.
-        if record.run_id:
-            _log.warning("the SuperLink of %s is gone, and run %d with it", self.job_id, record.run_id)
-            record.dead_runs.append(record.run_id)
-            self._run_lost(blame=False)
+        self.training.lost_with_superlink()
         record.starts += 1
         self.save()
-        self.superlink.start(self._workdir, self._setup_file, self._spec.env)
+        self.superlink.start(self._workdir, self.training.setup_file, self._spec.env)
         return False
 
     def _register(self) -> None:
@@ -257,105 +258,6 @@ class FlowerJob:
             stop_grace_s=5.0,
         )
 
-    def _look_at_run(self) -> None:
-        record = self.record
-        runs = self.superlink.runs()
-        for run in runs:
-            if run.run_id in record.dead_runs and not run.finished:
-                self.superlink.stop_run(run.run_id)
-        runs = [run for run in runs if run.run_id not in record.dead_runs]
-        present = next((run for run in runs if run.run_id == record.run_id), None)
-        if present is None:
-            # One that was started when the scheduler died before it could write that down.
-            unknown = [run for run in runs if not run.finished]
-            if unknown:
-                record.run_id = unknown[-1].run_id
-                self.save()
-                return
-        if present is not None and not present.finished:
-            return
-        if present is not None and present.completed:
-            record.outcome = "succeeded"
-            self.save()
-            return
-        if present is not None:
-            if failure := server_failure(present.details, self.status(), record.runs):
-                self._fail(failure)
-                return
-            _log.warning("run %d of %s was lost: %s", record.run_id, self.job_id, present.details)
-            self._run_lost(blame=True)
-        if not self.over and self._may_start():
-            self._start_run()
-
-    def _may_start(self) -> bool:
-        """A first run waits for its clients; a later one has a state to save and waits for them itself."""
-        members = [client for client in self.record.clients.values() if not client.left]
-        here = sum(client.node_id in self.online for client in members)
-        return here >= (self._quorum() or len(members)) or (self.record.runs > 0 and here > 0)
-
-    def _start_run(self) -> None:
-        record = self.record
-        status = self.status()
-        record.completed_before = status.completed if status else 0
-        record.runs += 1
-        self.save()
-        self.write_setup()
-        folder = self._workdir / self.work.app
-        try:
-            record.run_id = self.superlink.start_run(folder, app.overrides(self.work, folder))
-        except ValueError as error:
-            self._fail(str(error))
-            return
-        self.save()
-        _log.info("run %d of %s started, number %d", record.run_id, self.job_id, record.runs)
-
-    def _run_lost(self, *, blame: bool) -> None:
-        """The present run is over by no fault of the app, unless that happens all the time.
-
-        Args:
-            blame: whether that may count against the app: not where the SuperLink died.
-        """
-        record = self.record
-        status = self.status()
-        if status is not None and status.completed > record.completed_before:
-            record.fruitless = 0
-        elif blame:
-            record.fruitless += 1
-        record.run_id = 0
-        if record.fruitless >= MAX_FRUITLESS:
-            self._fail(f"the ServerApp ended {record.fruitless} times before a round did: out of memory?")
-        self.save()
-
-    def _fail(self, failure: str) -> None:
-        record = self.record
-        record.outcome, record.failure = "failed", failure
-        record.failed_attempts = {name: client.attempt for name, client in record.clients.items()}
-        self.save()
-        _log.warning("job %s failed: %s", self.job_id, failure)
-
-    @property
-    def _setup_file(self) -> Path:
-        return self._folder / "setup.json"
-
-    def write_setup(self) -> None:
-        """Tell the ServerApp who takes part."""
-        clients = {
-            name: Expected(node_id=client.node_id, attempt=client.attempt)
-            for name, client in self.record.clients.items()
-            if not client.left
-        }
-        Setup(
-            rounds=self.work.rounds,
-            quorum=self._quorum(),
-            run=self.record.runs,
-            folder=str(self._results.resolve()),
-            clients=clients,
-        ).save(self._setup_file)
-
-    def _quorum(self) -> int | None:
-        value = app.typed(self.work.run_config.get(_QUORUM_KEY, ""))
-        return min(value, len(self.work.clients)) if isinstance(value, int) and value > 0 else None
-
 
 def process_status(assignment: Assignment, process_id: str) -> ProcessStatus | None:
     """How the attempt's process is on its node; None if the node does not know it.
@@ -371,3 +273,8 @@ def process_status(assignment: Assignment, process_id: str) -> ProcessStatus | N
             if error.code == 404:
                 return None
             raise NodeUnreachable(str(error)) from error
+
+
+def record_file(folder: Path) -> Path:
+    """Of the job with this state folder."""
+    return folder / "job.json"

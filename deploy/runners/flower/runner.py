@@ -21,16 +21,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.fl.exchange import Participation
+from deploy.fl.exchange import Setup
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from deploy.objects.base import Objects
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
-from deploy.runners.flower.failures import last_exception
-from deploy.runners.flower.job import FlowerJob, process_status
+from deploy.runners.flower.job import FlowerJob, process_status, record_file
+from deploy.runners.flower.keeping import Keeper
+from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.reporting import Asked, report
+from deploy.runners.flower.rounds import Rounds
 from deploy.runners.flower.superlink import process_of
+from deploy.runners.flower.training import setup_file
 
 _log = logging.getLogger(__name__)
 _STOP_WAIT_S = 3.0
@@ -44,11 +48,13 @@ class FlowerSettings:
         state: folder of the runner's own; made with mode 0700.
         host: IP address of this machine as nodes reach it; SuperLinks listen there.
         node_python: Python of the nodes, with Flower and spotweave beside it.
+        checkpoints: where each round's weights are kept besides this machine; None: nowhere.
     """
 
     state: Path
     host: str = "127.0.0.1"
     node_python: str = field(default=sys.executable)
+    checkpoints: Objects | None = None
 
 
 class FlowerRunner:
@@ -59,6 +65,7 @@ class FlowerRunner:
         self._state = settings.state.resolve()
         self._lock = threading.RLock()
         self._jobs: dict[str, FlowerJob] = {}
+        self._keepers: dict[str, Keeper] = {}
         self._latest: dict[str, Phase] = {}
 
     @property
@@ -153,17 +160,23 @@ class FlowerRunner:
             _, client = job.client(assignment)
             client.left, client.wanted = True, False
             job.save()
-            job.write_setup()
+            job.training.write_setup()
 
     def forget(self, job_id: str) -> None:
-        """See Runner."""
+        """See Runner. Raises RunnerError while the last checkpoint of a job that succeeded is not kept."""
         with self._lock:
+            folder = self._state / job_id
+            process_of(folder).end(grace_s=0.0)
+            keeper = self._keeper(job_id)
+            record, setup = JobRecord.load(record_file(folder)), Setup.load(setup_file(folder))
+            if keeper is not None and not keeper.has_all(record, setup):
+                raise RunnerError(f"job {job_id}: {keeper.problem or 'its last checkpoint is being kept'}")
             job = self._jobs.pop(job_id, None)
+            self._keepers.pop(job_id, None)
             if job is not None:
                 job.forget()
             else:
-                process_of(self._state / job_id).end(grace_s=0.0)
-                shutil.rmtree(self._state / job_id, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
 
     def shutdown(self) -> None:
         """See Runner. Nodes' processes end with their instances."""
@@ -181,8 +194,15 @@ class FlowerRunner:
                 job.superlink.forget_connection()
             self._jobs.clear()
 
+    def _keeper(self, job_id: str) -> Keeper | None:
+        if self._settings.checkpoints is None:
+            return None
+        if job_id not in self._keepers:
+            self._keepers[job_id] = Keeper(Rounds(self._settings.checkpoints, job_id), job_id)
+        return self._keepers[job_id]
+
     def _known(self, job_id: str) -> bool:
-        return job_id in self._jobs or (self._state / job_id / "job.json").exists()
+        return job_id in self._jobs or record_file(self._state / job_id).exists()
 
     def _job(self, assignment: Assignment) -> FlowerJob:
         job_id = assignment.key.job_id
@@ -195,6 +215,7 @@ class FlowerRunner:
                     Path(assignment.workdir),
                     self._settings.host,
                     self._settings.node_python,
+                    self._keeper(job_id),
                 )
             except OSError as error:
                 raise RunnerError(f"job {job_id}: {error}") from error
@@ -215,7 +236,7 @@ class FlowerRunner:
         if status.state == "running":
             raise RunnerError(f"{process_id} has not ended yet")
 
-    def _ask_node(self, assignment: Assignment) -> ProcessStatus | NodeUnreachable | None:
+    def _ask_node(self, assignment: Assignment) -> Asked:
         job = self._jobs.get(assignment.key.job_id)
         if job is None or job.over or not assignment.nodes:
             return None
@@ -224,89 +245,15 @@ class FlowerRunner:
         except NodeUnreachable as error:
             return error
 
-    def _report(self, assignment: Assignment, process: ProcessStatus | NodeUnreachable | None) -> TaskReport:
+    def _report(self, assignment: Assignment, process: Asked) -> TaskReport:
         job = self._jobs.get(assignment.key.job_id)
         if job is None:
             return TaskReport(assignment.key, assignment.attempt, Phase.LOST, message="it was never started")
-        name, client = job.client(assignment)
-        phase, message = self._phase(job, assignment, process)
-        if not phase.ended:
-            self._latest[assignment.attempt_id] = phase
-        status, present = job.status(), job.present_status()
-        rounds = job.work.rounds
-        completed = rounds if phase is Phase.SUCCEEDED else status.completed if status else 0
-        own = status.clients.get(name) if status else None
-        details = {"run": str(job.record.runs), "node_id": str(client.node_id)}
-        if status:
-            details |= {key: f"{value:.6g}" for key, value in status.metrics.items()}
-            if status.resumed_from:
-                details["resumed_from"] = status.resumed_from
-        return TaskReport(
-            key=assignment.key,
-            attempt=assignment.attempt,
-            phase=phase,
-            progress=completed / rounds,
-            saved=completed / rounds,
-            message=message,
-            executions_done=completed,
-            last_execution_s=own.last_epoch_s if own else None,
-            round_left_s=present.left_s(name, job.work.epoch_s) if present and job.runs else None,
-            details=details,
-        )
-
-    def _phase(
-        self, job: FlowerJob, assignment: Assignment, process: ProcessStatus | NodeUnreachable | None
-    ) -> tuple[Phase, str]:
-        record = job.record
-        name, client = job.client(assignment)
-        if record.outcome == "succeeded":
-            return Phase.SUCCEEDED, f"{job.work.rounds} rounds done"
-        if record.outcome == "failed" and assignment.attempt <= record.failed_attempts.get(name, 0):
-            return Phase.FAILED, record.failure
-        status = job.present_status()
-        own = status.clients.get(name, Participation()) if status else None
-        if not assignment.nodes:
-            if own is None or own.owes:
-                return Phase.STARTING, "released, and its result is owed"
-            return Phase.WAITING, "released"
-        if own is not None and own.error and own.error_attempt == assignment.attempt:
-            return Phase.FAILED, self._user_error(job, assignment, own.error)
-        if assignment.attempt != client.attempt or not client.wanted:
-            return Phase.LOST, "stopped"
-        if isinstance(process, NodeUnreachable):
-            latest = self._latest.get(assignment.attempt_id, Phase.STARTING)
-            return latest, f"the node does not answer: {process}"
-        if process is None:
-            if client.seen:
-                job.mark_lost(client)
-                return Phase.LOST, "the node does not know it any more"
-            return Phase.STARTING, "waits for the SuperLink"
-        if process.state != "running":
-            job.mark_lost(client)
-            why = "left on notice" if client.drained else f"the SuperNode ended with {process.exit_code}"
-            return Phase.LOST, f"{why}: {self._last_words(job, assignment)}".removesuffix(": ")[:300]
-        if not client.seen:
-            return Phase.STARTING, "the SuperNode is starting"
-        if not job.runs and record.runs == 0:
-            return Phase.STARTING, "waits for the other clients"
-        if own is not None and not own.owes:
-            return Phase.WAITING, "has delivered"
-        return Phase.RUNNING, "owes a result" if own is not None else ""
-
-    def _user_error(self, job: FlowerJob, assignment: Assignment, error: str) -> str:
-        """Flower does not say why an app cannot be loaded; the node's log does."""
-        if "attempting to load" not in error:
-            return error
-        return f"the ClientApp cannot be loaded: {self._last_words(job, assignment)}".removesuffix(": ")[:300]
-
-    def _last_words(self, job: FlowerJob, assignment: Assignment) -> str:
-        node = assignment.nodes[0]
-        with NodeClient(node.address, node.port, node.token) as agent:
-            try:
-                log = b"".join(agent.whole_log(job.process_id(assignment))).decode(errors="replace")
-            except NodeError:
-                return ""
-        return last_exception(log)
+        latest = self._latest.get(assignment.attempt_id, Phase.STARTING)
+        found = report(job, assignment, process, latest)
+        if not found.phase.ended:
+            self._latest[assignment.attempt_id] = found.phase
+        return found
 
 
 def _earlier(assignment: Assignment, attempt: int) -> Assignment:

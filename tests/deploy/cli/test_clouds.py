@@ -41,6 +41,28 @@ def test_an_account_in_which_all_is_right(make: Make) -> None:
     assert aws.running() == []
 
 
+@pytest.mark.parametrize(
+    ("account", "words"),
+    [
+        ({}, "s3://spotweave-kept/a: there is no such bucket: create it"),
+        ({"denied": ["s3:ListBucket"]}, "may not s3:ListBucket: attach deploy/aws/scheduler.json"),
+        ({"denied": ["s3:PutObject"]}, "may not s3:PutObject: attach deploy/aws/scheduler.json"),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_keeps_serve_from_starting(
+    make: Make, account: dict[str, Any], words: str
+) -> None:
+    config = make(**account, buckets=["spotweave-kept"] if account else []).deployment(
+        runners={"checkpoints": {"flower": "s3://spotweave-kept/a"}}
+    )
+    checked = spotweave("clouds", "check", "--config", config)
+    assert checked.exit_code == 2, checked.output
+    (line,) = [one for one in checked.stdout.splitlines() if one.startswith("MISSING ")]
+    assert line.startswith("MISSING  aws checkpoints: ")
+    assert words in line
+    assert words in refusal(spotweave("serve", "--config", config, env=NO_JAVA))
+
+
 _OTHER_IMAGE = "ami-00000000000000001"
 _NONE = {"standard": 0, "g": 0, "p": 0, "inf": 0}
 _ONE_POOL = {"zone": "us-east-1a", "instance_type": TYPE, "spot_usd_hour": 0.2, "on_demand_usd_hour": 0.5}

@@ -10,9 +10,13 @@ from pathlib import Path
 import boto3
 import pytest
 
+from deploy.objects.checking import ACTIONS, check_bucket
+from deploy.objects.location import Bucket
+from deploy.objects.s3 import S3Objects
 from deploy.providers.aws.candidates import candidates
 from deploy.providers.aws.catalogue import refreshed
 from deploy.providers.aws.check import check
+from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.aws.rights import POLICIES, actions
 from deploy.providers.base import ProviderError
@@ -22,8 +26,9 @@ from tests.deploy.providers.contract import DEPLOYMENT, request
 # EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
 IMPLIED = {"ec2:CreateTags", "iam:PassRole"}
 # Permission by call, where they are not called the same.
-PERMISSIONS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
+PERMISSIONS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage", "s3:ListObjectsV2": "s3:ListBucket"}
 QUEUE = "spotweave-events"
+BUCKET = Bucket("spotweave-checkpoints", "here")
 SPOT = f"aws/{REGION}a/{TYPE}/spot"
 
 
@@ -43,6 +48,13 @@ def _work(aws: FakeAws, tmp_path: Path) -> None:
     provider.resume([owned.instance_id])
     provider.terminate([owned.instance_id, "i-00000000000000000"])
     provider.close()
+    boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
+    objects = S3Objects(Clients(session=aws.session()), BUCKET)
+    objects.put("job/a", b"content")
+    objects.put("job/a", b"content")
+    assert objects.names("job/") == ["job/a"]
+    objects.delete("job/a")
+    assert objects.get("job/a") is None
 
 
 def _operate(aws: FakeAws, tmp_path: Path) -> None:
@@ -54,6 +66,8 @@ def _operate(aws: FakeAws, tmp_path: Path) -> None:
     aws.answers["GetSpotPlacementScores"] = {"SpotPlacementScores": []}
     aws.answers["GetProducts"] = {"PriceList": []}
     list(check(config, aws.session()))
+    boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
+    assert [one.verdict for one in check_bucket(Clients(session=aws.session()), BUCKET)] == ["right"]
     provider = AwsProvider(config, aws.session())
     candidates(provider, time.time())
     clients = provider.clients
@@ -70,7 +84,8 @@ def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, tmp_path: P
 
 def test_the_operator_may_check_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
     _operate(aws, tmp_path)
-    assert set(aws.calls) - set(actions("scheduler")) == set(actions("operator"))
+    calls = {PERMISSIONS.get(call, call) for call in aws.calls}
+    assert calls - set(actions("scheduler")) == set(actions("operator"))
 
 
 def test_policies_are_narrow() -> None:
@@ -84,5 +99,9 @@ def test_policies_are_narrow() -> None:
     for statement in scheduler:
         if any(action.startswith("sqs:") for action in statement["Action"]):
             assert statement["Resource"] == "arn:aws:sqs:*:*:spotweave*"
+        if set(ACTIONS) & set(statement["Action"]):
+            assert statement["Resource"] == "arn:aws:s3:::spotweave-*/*"
+        if "s3:ListBucket" in statement["Action"]:
+            assert statement["Resource"] == "arn:aws:s3:::spotweave-*"
         if {"ec2:TerminateInstances", "iam:PassRole", "ec2:CreateTags"} & set(statement["Action"]):
             assert statement["Condition"]

@@ -15,6 +15,7 @@ from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import job as job_module
+from deploy.runners.flower import reporting
 from deploy.runners.flower import runner as runner_module
 from deploy.runners.flower.failures import MAX_FRUITLESS
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
@@ -199,6 +200,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(job_module, "SuperLink", PlayedSuperLink)
     monkeypatch.setattr(job_module, "NodeClient", PlayedNode)
     monkeypatch.setattr(runner_module, "NodeClient", PlayedNode)
+    monkeypatch.setattr(reporting, "NodeClient", PlayedNode)
     return played
 
 

@@ -1,0 +1,147 @@
+"""Takes a job's checkpoints away from this machine after each round, and brings them back before a run.
+
+The ServerApp is the user's program and holds no credentials: it writes to the job's folder, and the runner
+does the rest. Nothing here waits: what talks to the store does so in a thread, one at a time for each job. A
+thread that is killed with the scheduler has kept an object whole or not at all, and the next does it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from deploy.fl import checkpoints
+from deploy.fl.exchange import Setup, Status
+from deploy.objects.base import ObjectsError
+from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.rounds import Kept, Rounds
+
+_log = logging.getLogger(__name__)
+_BACK_OFF_S = 5.0
+_BACK_OFF_MOST_S = 300.0
+
+
+class Keeper:
+    """Of one job. Asked from one thread, pass after pass.
+
+    Args:
+        rounds: the job's, where they are kept.
+        job_id: for the log.
+
+    Attributes:
+        kept: the latest round that is known to be kept.
+        problem: why the latest try failed, in one line; "" if it did not.
+    """
+
+    def __init__(self, rounds: Rounds, job_id: str) -> None:
+        self._rounds = rounds
+        self._job_id = job_id
+        self._task: Future[int] | None = None
+        self._fetches = False
+        self._failures = 0
+        self._next_s = 0.0
+        self._latest_run: int | None = None
+        self.kept = 0
+        self.problem = ""
+
+    def keep(self, folder: Path, run: int, completed: int, rounds: int) -> bool:
+        """See to it that the newest checkpoint is kept.
+
+        Args:
+            folder: where the ServerApp writes them.
+            run: that it is of.
+            completed: rounds that are in a checkpoint.
+            rounds: of the whole training.
+
+        Returns:
+            Whether that round is kept.
+        """
+        self._collect()
+        if self.kept >= completed:
+            return True
+        if self._task is None:
+            self._begin(lambda: self._upload(folder, run, completed, rounds), fetches=False)
+        return False
+
+    def fetched(self, folder: Path) -> int | None:
+        """Have the folder hold a whole checkpoint as new as any that is kept. It is asked before each run.
+
+        Returns:
+            The highest number of a run that has kept anything, 0 for none; None: not done yet, ask again.
+        """
+        self._collect()
+        latest, self._latest_run = self._latest_run, None
+        if latest is None and self._task is None:
+            self._begin(lambda: self._fetch(folder), fetches=True)
+        return latest
+
+    def has_all(self, record: JobRecord | None, setup: Setup | None) -> bool:
+        """Whether there is nothing of a job that is over left to keep (the last round, if it succeeded)."""
+        if record is None or setup is None or record.outcome != "succeeded":
+            return True
+        status = Status.load(setup.status_file)
+        return status is None or self.keep(setup.checkpoints, setup.run, status.completed, setup.rounds)
+
+    def _collect(self) -> None:
+        """Take note of how a thread ended."""
+        if self._task is None or not self._task.done():
+            return
+        task, self._task = self._task, None
+        error = task.exception()
+        if error is None:
+            self._failures, self._next_s, self.problem = 0, 0.0, ""
+            if self._fetches:
+                self._latest_run = task.result()
+            else:
+                self.kept = task.result()
+            return
+        wait_s = min(_BACK_OFF_MOST_S, _BACK_OFF_S * 2.0**self._failures) * random.uniform(0.5, 1.0)
+        self._failures = min(self._failures + 1, 30)
+        self._next_s = time.monotonic() + wait_s
+        doing = "cannot be fetched" if self._fetches else "are not kept"
+        self.problem = f"checkpoints {doing}: {error}"
+        unexpected = None if isinstance(error, ObjectsError | OSError) else error
+        _log.warning("job %s: %s; again in %.0f s", self._job_id, self.problem, wait_s, exc_info=unexpected)
+
+    def _begin(self, act: Callable[[], int], *, fetches: bool) -> None:
+        if time.monotonic() < self._next_s:
+            return
+        self._fetches = fetches
+        task: Future[int] = Future()
+
+        def run() -> None:
+            try:
+                task.set_result(act())
+            except BaseException as error:
+                task.set_exception(error)
+
+        # A daemon: the scheduler's end does not wait for a store that does not answer.
+        self._task = task
+        threading.Thread(target=run, name=f"checkpoints of {self._job_id}", daemon=True).start()
+
+    def _upload(self, folder: Path, run: int, completed: int, rounds: int) -> int:
+        found = checkpoints.newest_whole(folder)
+        if found is None or found[0] < completed:
+            raise ObjectsError(f"{folder} has no whole checkpoint of round {completed}")
+        number, content = found
+        self._rounds.put(Kept(number, run), content, last=number >= rounds)
+        return number
+
+    def _fetch(self, folder: Path) -> int:
+        among = self._rounds.all()
+        if not among:
+            return 0
+        own = checkpoints.newest_whole(folder)
+        found = self._rounds.newest(among, own[0] if own else 0)
+        if found is not None:
+            one, content = found
+            checkpoints.put_whole(folder, one.round, content)
+            _log.info(
+                "job %s: round %d fetched from %s/%s", self._job_id, one.round, self._rounds.uri, one.name
+            )
+        return max(one.run for one in among)

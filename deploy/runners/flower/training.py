@@ -1,0 +1,197 @@
+"""The runs of one job, one after the other: each goes on from the newest checkpoint, until one ends well."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.fl.exchange import Expected, Setup, Status
+from deploy.model.jobs import Flower
+from deploy.runners.flower import app
+from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
+from deploy.runners.flower.keeping import Keeper
+from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.superlink import SuperLink
+
+_log = logging.getLogger(__name__)
+_QUORUM_KEY = "quorum"
+
+
+class Training:
+    """Of one job; not safe to use from several threads.
+
+    Args:
+        job_id: the scheduler's.
+        work: the job's.
+        workdir: the job's own folder (app, results).
+        folder: state, of this job alone.
+        record: of the job.
+        save: puts the record on the disk.
+        superlink: where runs run.
+        keeper: of checkpoints away from this machine; None: they are here only.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        work: Flower,
+        workdir: Path,
+        folder: Path,
+        record: JobRecord,
+        save: Callable[[], None],
+        superlink: SuperLink,
+        keeper: Keeper | None,
+    ) -> None:
+        self._job_id = job_id
+        self._work = work
+        self._app = workdir / work.app
+        self._record = record
+        self._save = save
+        self._superlink = superlink
+        self._keeper = keeper
+        self.results = workdir / "flower"
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.setup_file = setup_file(folder)
+
+    def status(self) -> Status | None:
+        """What the ServerApp said last, in this run or an earlier one."""
+        return Status.load(self.results / "status.json")
+
+    def present_status(self) -> Status | None:
+        """What the ServerApp of the present (or last) run said."""
+        status = self.status()
+        return status if status is not None and status.run == self._record.runs else None
+
+    def keep(self) -> None:
+        """Take the newest checkpoint away from this machine, if that is not done; does not wait."""
+        status = self.present_status() if self._keeper is not None else None
+        if self._keeper is not None and status is not None and status.completed:
+            folder = self.results / "checkpoints"
+            self._keeper.keep(folder, status.run, status.completed, self._work.rounds)
+
+    def look(self, online: set[int]) -> None:
+        """Follow the present run; start one where there is none and there can be.
+
+        Args:
+            online: ids of the nodes that are there.
+
+        Raises:
+            SuperLinkDown: if the SuperLink does not answer.
+        """
+        record = self._record
+        runs = self._superlink.runs()
+        for run in runs:
+            if run.run_id in record.dead_runs and not run.finished:
+                self._superlink.stop_run(run.run_id)
+        runs = [run for run in runs if run.run_id not in record.dead_runs]
+        present = next((run for run in runs if run.run_id == record.run_id), None)
+        if present is None:
+            # One that was started when the scheduler died before it could write that down.
+            unknown = [run for run in runs if not run.finished]
+            if unknown:
+                record.run_id = unknown[-1].run_id
+                self._save()
+                return
+        if present is not None and not present.finished:
+            return
+        if present is not None and present.completed:
+            record.outcome = "succeeded"
+            self._save()
+            return
+        if present is not None:
+            if failure := server_failure(present.details, self.status(), record.runs):
+                self._fail(failure)
+                return
+            _log.warning("run %d of %s was lost: %s", record.run_id, self._job_id, present.details)
+            self._lost(blame=True)
+        if not record.outcome and self._may_start(online) and self._has_newest():
+            self._start()
+
+    def lost_with_superlink(self) -> None:
+        """The SuperLink died, and the present run with it; the next one resumes from its checkpoint."""
+        record = self._record
+        if record.run_id:
+            _log.warning("the SuperLink of %s is gone, and run %d with it", self._job_id, record.run_id)
+            record.dead_runs.append(record.run_id)
+            self._lost(blame=False)
+
+    def write_setup(self) -> None:
+        """Tell the ServerApp who takes part."""
+        clients = {
+            name: Expected(node_id=client.node_id, attempt=client.attempt)
+            for name, client in self._record.clients.items()
+            if not client.left
+        }
+        Setup(
+            rounds=self._work.rounds,
+            quorum=self._quorum(),
+            run=self._record.runs,
+            folder=str(self.results.resolve()),
+            clients=clients,
+        ).save(self.setup_file)
+
+    def _may_start(self, online: set[int]) -> bool:
+        """A first run waits for its clients; a later one has a state to save and waits for them itself."""
+        members = [client for client in self._record.clients.values() if not client.left]
+        here = sum(client.node_id in online for client in members)
+        return here >= (self._quorum() or len(members)) or (self._record.runs > 0 and here > 0)
+
+    def _has_newest(self) -> bool:
+        """Whether this machine has the newest checkpoint: it may be another one than that of the last run."""
+        if self._keeper is None:
+            return True
+        latest = self._keeper.fetched(self.results / "checkpoints")
+        if latest is None:
+            return False
+        # Its record may be lost with its machine; what it has kept is not to be in the way of the next run.
+        self._record.runs = max(self._record.runs, latest)
+        return True
+
+    def _start(self) -> None:
+        record = self._record
+        status = self.status()
+        record.completed_before = status.completed if status else 0
+        record.runs += 1
+        self._save()
+        self.write_setup()
+        try:
+            record.run_id = self._superlink.start_run(self._app, app.overrides(self._work, self._app))
+        except ValueError as error:
+            self._fail(str(error))
+            return
+        self._save()
+        _log.info("run %d of %s started, number %d", record.run_id, self._job_id, record.runs)
+
+    def _lost(self, *, blame: bool) -> None:
+        """The present run is over by no fault of the app, unless that happens all the time.
+
+        Args:
+            blame: whether that may count against the app: not where the SuperLink died.
+        """
+        record = self._record
+        status = self.status()
+        if status is not None and status.completed > record.completed_before:
+            record.fruitless = 0
+        elif blame:
+            record.fruitless += 1
+        record.run_id = 0
+        if record.fruitless >= MAX_FRUITLESS:
+            self._fail(f"the ServerApp ended {record.fruitless} times before a round did: out of memory?")
+        self._save()
+
+    def _fail(self, failure: str) -> None:
+        record = self._record
+        record.outcome, record.failure = "failed", failure
+        record.failed_attempts = {name: client.attempt for name, client in record.clients.items()}
+        self._save()
+        _log.warning("job %s failed: %s", self._job_id, failure)
+
+    def _quorum(self) -> int | None:
+        value = app.typed(self._work.run_config.get(_QUORUM_KEY, ""))
+        return min(value, len(self._work.clients)) if isinstance(value, int) and value > 0 else None
+
+
+def setup_file(folder: Path) -> Path:
+    """Of the job with this state folder."""
+    return folder / "setup.json"

@@ -1,0 +1,188 @@
+"""What is put is whole, is what was given, and is never overwritten: in S3 and in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+
+from deploy.objects import s3
+from deploy.objects.base import ConflictError, Objects, ObjectsError
+from deploy.objects.checking import check_bucket
+from deploy.objects.folder import FolderObjects
+from deploy.objects.location import Bucket
+from tests.deploy.objects.conftest import BUCKET, Account
+
+CONTENT = bytes(range(256)) * 5000
+
+
+@pytest.fixture(params=["s3", "folder"])
+def objects(request: pytest.FixtureRequest, account: Account, tmp_path: Path) -> Objects:
+    return account.objects() if request.param == "s3" else FolderObjects(tmp_path / "kept")
+
+
+def test_the_same_twice_is_once_and_other_content_is_refused(objects: Objects) -> None:
+    objects.put("job/a", CONTENT)
+    objects.put("job/a", CONTENT)
+    with pytest.raises(ConflictError, match="job/a is there already, with other content"):
+        objects.put("job/a", CONTENT[:-1])
+    assert objects.get("job/a") == CONTENT
+
+
+def test_names_are_those_that_begin_so_and_deleting_twice_is_once(objects: Objects) -> None:
+    assert list(objects.names("job/")) == []
+    for name in ("job/b/1", "job/a", "job2/a"):
+        objects.put(name, b"x")
+    assert sorted(objects.names("job/")) == ["job/a", "job/b/1"]
+    objects.delete("job/a")
+    objects.delete("job/a")
+    assert list(objects.names("job/")) == ["job/b/1"]
+    assert objects.get("job/a") is None
+
+
+def test_more_names_than_fit_a_page(account: Account) -> None:
+    for number in range(1003):
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"here/job/{number}", b"")
+    assert len(account.objects().names("job/")) == 1003
+    assert account.calls("ListBucket") == 2
+
+
+@pytest.mark.parametrize("faults", [{"error": 1.0, "most": 3}, {"lost": 1.0, "most": 2}])
+def test_it_is_put_whole_though_s3_fails_or_its_answers_are_lost(
+    account: Account, faults: dict[str, Any]
+) -> None:
+    account.fail(actions=["s3:PutObject"], **faults)
+    account.objects().put("job/a", CONTENT)
+    assert account.calls("PutObject") == faults["most"] + 1
+    assert account.objects().get("job/a") == CONTENT
+
+
+def test_what_s3_does_not_take_is_an_error_and_nothing_is_there(account: Account) -> None:
+    account.fail(actions=["s3:PutObject"], error=1.0)
+    with pytest.raises(ObjectsError, match=r"s3://spotweave-tests/here/job/a: AWS failed \(") as caught:
+        account.objects().put("job/a", CONTENT)
+    assert not isinstance(caught.value, ConflictError)
+    assert account.objects().names("") == []
+
+
+def test_throttling_is_waited_for(account: Account) -> None:
+    account.fail(calls_per_s=0.001, burst=1)
+    requests = [0]
+
+    def pass_time(**_: Any) -> None:
+        # As if the SDK had waited long enough: before each third request.
+        requests[0] += 1
+        if requests[0] % 3 == 0:
+            account.emulator.world.clock.sleep(10_000.0)
+
+    account.plain.meta.events.register_first("before-send.s3", pass_time)
+    objects = account.objects()
+    assert objects.get("none") is None
+    objects.put("job/a", CONTENT)
+    assert requests == [6]
+    assert account.emulator.faults.counts["throttled"] == 3
+
+
+def test_a_race_of_two_is_run_again(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "_RACE_S", 0.0)
+    races = [0]
+
+    def race(request: Any, **_: Any) -> AWSResponse | None:
+        races[0] += 1
+        if races[0] > 2:
+            return None
+        text = "<Error><Code>ConditionalRequestConflict</Code><Message>raced</Message></Error>"
+        return AWSResponse(request.url, 409, {}, _Raw(text.encode()))
+
+    account.plain.meta.events.register_first("before-send.s3.PutObject", race)
+    account.objects().put("job/a", CONTENT)
+    assert races == [3]
+    races[0] = -100
+    with pytest.raises(ObjectsError, match="ConditionalRequestConflict"):
+        account.objects().put("job/b", CONTENT)
+    assert races == [-95]
+
+
+class _Raw:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def stream(self, **_: Any) -> list[bytes]:
+        return [self._content]
+
+
+def test_what_is_read_back_otherwise_does_not_count_as_put(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = account.objects()
+    real = objects.get
+    monkeypatch.setattr(objects, "get", lambda name: (real(name) or b"")[:-1])
+    with pytest.raises(ObjectsError, match="what is read back is not what was put"):
+        objects.put("job/a", CONTENT)
+
+
+def test_s3_is_told_what_it_shall_get_and_not_to_overwrite(account: Account) -> None:
+    sent: list[dict[str, str]] = []
+
+    def note(request: Any, **_: Any) -> None:
+        sent.append({name.lower(): str(value) for name, value in request.headers.items()})
+
+    account.plain.meta.events.register_first("before-send.s3.PutObject", note)
+    account.objects().put("job/a", CONTENT)
+    (headers,) = sent
+    assert "if-none-match" in headers
+    assert "x-amz-checksum-sha256" in json.dumps(headers)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("a file")
+    with pytest.raises(ObjectsError, match="cannot be written: "):
+        FolderObjects(tmp_path / "kept").put("job/a", b"x")
+
+
+def test_a_part_of_an_object_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise OSError(5, "killed")
+
+    monkeypatch.setattr(os, "link", killed)
+    objects = FolderObjects(tmp_path)
+    with pytest.raises(ObjectsError):
+        objects.put("job/a", b"x")
+    assert list(objects.names("")) == []
+
+
+def findings(account: Account, place: Bucket) -> list[tuple[str, str]]:
+    return [(one.verdict, one.text) for one in check_bucket(account.clients, place)]
+
+
+def test_a_bucket_that_is_right(account: Account) -> None:
+    assert findings(account, Bucket(BUCKET, "here")) == [
+        ("right", "s3://spotweave-tests/here: may be listed, written, read and deleted")
+    ]
+    assert account.calls("PutObject") == account.calls("DeleteObject") == 0
+
+
+@pytest.mark.parametrize(
+    ("denied", "bucket", "verdict", "words"),
+    [
+        ([], "spotweave-none", "missing", "s3://spotweave-none/here: there is no such bucket: create it"),
+        (["s3:ListBucket"], BUCKET, "missing", "may not s3:ListBucket: attach deploy/aws/scheduler.json"),
+        (["s3:DeleteObject"], BUCKET, "missing", "may not s3:DeleteObject: attach deploy/aws/scheduler.json"),
+        (["iam:*"], BUCKET, "unknown", "rights cannot be simulated"),
+        (["sts:*"], BUCKET, "unknown", "rights cannot be simulated"),
+    ],
+)
+def test_what_is_missing_is_one_line(
+    account: Account, denied: list[str], bucket: str, verdict: str, words: str
+) -> None:
+    account = Account(denied=denied)
+    ((found, text),) = findings(account, Bucket(bucket, "here"))
+    assert found == verdict
+    assert words in text
+    assert "\n" not in text
