@@ -41,7 +41,7 @@ class Keeper:
     def __init__(self, rounds: Rounds, job_id: str) -> None:
         self._rounds = rounds
         self._job_id = job_id
-        self._task: Future[int] | None = None
+        self._task: Future[tuple[int, int]] | None = None
         self._fetches = False
         self._failures = 0
         self._next_s = 0.0
@@ -95,10 +95,9 @@ class Keeper:
         error = task.exception()
         if error is None:
             self._failures, self._next_s, self.problem = 0, 0.0, ""
+            self.kept, latest = task.result()
             if self._fetches:
-                self._latest_run = task.result()
-            else:
-                self.kept = task.result()
+                self._latest_run = latest
             return
         wait_s = min(_BACK_OFF_MOST_S, _BACK_OFF_S * 2.0**self._failures) * random.uniform(0.5, 1.0)
         self._failures = min(self._failures + 1, 30)
@@ -108,11 +107,11 @@ class Keeper:
         unexpected = None if isinstance(error, ObjectsError | OSError) else error
         _log.warning("job %s: %s; again in %.0f s", self._job_id, self.problem, wait_s, exc_info=unexpected)
 
-    def _begin(self, act: Callable[[], int], *, fetches: bool) -> None:
+    def _begin(self, act: Callable[[], tuple[int, int]], *, fetches: bool) -> None:
         if time.monotonic() < self._next_s:
             return
         self._fetches = fetches
-        task: Future[int] = Future()
+        task: Future[tuple[int, int]] = Future()
 
         def run() -> None:
             try:
@@ -124,24 +123,25 @@ class Keeper:
         self._task = task
         threading.Thread(target=run, name=f"checkpoints of {self._job_id}", daemon=True).start()
 
-    def _upload(self, folder: Path, run: int, completed: int, rounds: int) -> int:
+    def _upload(self, folder: Path, run: int, completed: int, rounds: int) -> tuple[int, int]:
         found = checkpoints.newest_whole(folder)
         if found is None or found[0] < completed:
             raise ObjectsError(f"{folder} has no whole checkpoint of round {completed}")
         number, content = found
         self._rounds.put(Kept(number, run), content, last=number >= rounds)
-        return number
+        return number, run
 
-    def _fetch(self, folder: Path) -> int:
+    def _fetch(self, folder: Path) -> tuple[int, int]:
         among = self._rounds.all()
-        if not among:
-            return 0
         own = checkpoints.newest_whole(folder)
         found = self._rounds.newest(among, own[0] if own else 0)
+        # The next run makes rounds anew. What it begins with is put once more, rather than not at all.
+        kept = 0
         if found is not None:
             one, content = found
+            kept = one.round
             checkpoints.put_whole(folder, one.round, content)
             _log.info(
                 "job %s: round %d fetched from %s/%s", self._job_id, one.round, self._rounds.uri, one.name
             )
-        return max(one.run for one in among)
+        return kept, max((one.run for one in among), default=0)

@@ -17,7 +17,7 @@ from deploy.objects.base import ConflictError, Objects, ObjectsError
 from deploy.objects.checking import check_bucket
 from deploy.objects.folder import FolderObjects
 from deploy.objects.location import Bucket
-from tests.deploy.objects.conftest import BUCKET, Account
+from tests.deploy.objects.account import BUCKET, Account
 
 CONTENT = bytes(range(256)) * 5000
 

@@ -16,12 +16,13 @@ from deploy.model.tasks import Phase
 from deploy.node import procfs
 from deploy.runners.detached import TAG
 from tests.deploy.node.agents import ROOT, tagged
-from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
+from tests.deploy.objects.account import Account
+from tests.deploy.runners.flower.world import EXAMPLE, MEAN, insist, job_spec, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 TWO = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
-AFTER_ROUNDS = {1: 1.5, 2: 2.25}
+AFTER_ROUNDS = {1: 1.5, 2: 2.25, 3: 2.625, 4: 2.8125}
 """Halfway from where it is to the weighted mean 3, again and again; from 0."""
 
 
@@ -87,7 +88,7 @@ def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes
         status = Status.load(here.workdir / "flower/status.json")
         assert status is not None
         assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
-            AFTER_ROUNDS
+            {number: AFTER_ROUNDS[number] for number in (1, 2)}
         )
 
 
@@ -108,9 +109,32 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
         assert status is not None
         assert (status.run, status.resumed_from) == (2, "server")
         assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
-            AFTER_ROUNDS
+            {number: AFTER_ROUNDS[number] for number in (1, 2)}
         )
         assert not tagged_twice(here.agents["client-a"].instance_id)
+
+
+def test_another_machine_goes_on_with_the_round_after_the_one_that_s3_has(tmp_path: Path) -> None:
+    spec = job_spec("mean", 4, TWO, epoch_s="1.0")
+    objects = Account().objects()
+    with world(tmp_path, spec, MEAN, objects) as here:
+        here.place_all()
+        here.wait_for(lambda reports: reports["client-a"].details["kept_round"] == "2")
+        here.lose_everything()
+        here.place_all()
+        here.wait_for_phase(Phase.SUCCEEDED)
+        status = Status.load(here.workdir / "flower/status.json")
+        assert status is not None
+        assert (status.run, status.resumed_from) == (2, "server")
+        assert {name: client.delivered for name, client in status.clients.items()} == {"a": 2, "b": 2}
+        # What it began with was evaluated again; the first round was not made again.
+        assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
+            {number: AFTER_ROUNDS[number] for number in (2, 3, 4)}
+        )
+        for task in here.assignments:
+            here.stop(task)
+        insist(lambda: here.runner.forget("story"))
+        assert objects.names("story/") == ["story/run-000002/round-000004.npz"]
 
 
 def superlinks(folder: Path) -> list[int]:

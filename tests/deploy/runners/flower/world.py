@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.objects.base import Objects
 from deploy.runners.base import RunnerError
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
@@ -46,8 +47,9 @@ def insist(act: Callable[[], None]) -> None:
 class World:
     """One job, one instance per client, and a scheduler's loop that can be told what to wait for."""
 
-    def __init__(self, folder: Path, spec: JobSpec, app: Path) -> None:
+    def __init__(self, folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None) -> None:
         self.folder = folder
+        self.checkpoints = checkpoints
         self.spec = spec
         self.workdir = folder / "work"
         shutil.copytree(app, self.workdir / app.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -63,9 +65,18 @@ class World:
 
     def new_runner(self) -> FlowerRunner:
         """One that has seen nothing yet."""
-        runner = FlowerRunner(FlowerSettings(self.folder / "state"))
+        runner = FlowerRunner(FlowerSettings(self.folder / "state", checkpoints=self.checkpoints))
         runner.start()
         return runner
+
+    def lose_everything(self) -> None:
+        """The scheduler's machine and all others are gone; another gets the job's files, and nothing else."""
+        self.runner.shutdown()
+        for agent in self._all_agents:
+            agent.destroy()
+        shutil.rmtree(self.folder / "state")
+        shutil.rmtree(self.workdir / "flower")
+        self.runner = self.new_runner()
 
     def place(self, task: str, agent: AgentProcess | None = None) -> Assignment:
         """A new attempt at a task, on a new instance if none is given."""
@@ -127,9 +138,9 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, spec: JobSpec, app: Path) -> Iterator[World]:
+def world(folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None) -> Iterator[World]:
     """A world that ends with the test."""
-    made = World(folder, spec, app)
+    made = World(folder, spec, app, checkpoints)
     try:
         yield made
     finally:
