@@ -221,12 +221,15 @@ def complete(stage: Stage, number: int, run: int = 1) -> None:
     stage.say(run=run, completed=number)
 
 
+def until_kept(stage: Stage, store: Store, name: str) -> None:
+    until(lambda: (stage.phases(), name in store.kept())[1])
+
+
 def test_each_round_is_kept_as_it_completes(kept_stage: Stage, store: Store) -> None:
     start(kept_stage)
     for number in (1, 2, 3):
         complete(kept_stage, number)
-        name = f"job/run-000001/round-{number:06d}.npz"
-        until(lambda name=name: (kept_stage.phases(), name in store.kept())[1])
+        until_kept(kept_stage, store, f"job/run-000001/round-{number:06d}.npz")
     report = kept_stage.runner.reports([kept_stage.assignment("a")])[0]
     assert report.phase is Phase.RUNNING
     until(lambda: kept_stage.runner.reports([kept_stage.assignment("a")])[0].details["kept_round"] == "3")
@@ -258,7 +261,7 @@ def test_another_machine_goes_on_from_what_is_kept(kept_stage: Stage, played: Pl
     assert found is not None
     assert found.round == 2
     complete(kept_stage, 3, run=2)
-    until(lambda: (kept_stage.phases(), "job/run-000002/round-000003.npz" in store.kept())[1])
+    until_kept(kept_stage, store, "job/run-000002/round-000003.npz")
 
 
 def until_started_within(stage: Stage, patience_s: float) -> None:

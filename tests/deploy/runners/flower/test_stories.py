@@ -114,6 +114,7 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
         assert not tagged_twice(here.agents["client-a"].instance_id)
 
 
+@pytest.mark.long
 def test_another_machine_goes_on_with_the_round_after_the_one_that_s3_has(tmp_path: Path) -> None:
     spec = job_spec("mean", 4, TWO, epoch_s="1.0")
     objects = Account().objects()
