@@ -8,11 +8,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from deploy.config import ConfigError, DeploymentConfig
+from deploy.model.transfers import Transfers
 from deploy.objects.base import Objects
 from deploy.objects.folder import FolderObjects
 from deploy.objects.location import Bucket, parse
 from deploy.providers.aws.config import AwsConfig, AwsConfigError
 from deploy.providers.aws.names import places
+from deploy.providers.aws.transfers import transfers
 from deploy.providers.base import Provider, ProviderError
 from deploy.providers.local.config import LocalConfigError
 from deploy.providers.local.provider import LocalProvider
@@ -140,6 +142,15 @@ def _clients(config: DeploymentConfig, session: Any) -> Clients:
     try:
         return Clients(aws.profile if aws else None, aws.endpoint_url if aws else None, session)
     except ProviderError as error:
+        raise ConfigError(str(error)) from error
+
+
+def transfers_of(config: DeploymentConfig) -> Transfers:
+    """What moving data between the clouds' regions takes. Raises ConfigError."""
+    aws = _aws(config)
+    try:
+        return Transfers() if aws is None else transfers(aws)
+    except AwsConfigError as error:
         raise ConfigError(str(error)) from error
 
 

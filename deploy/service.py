@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from deploy.clouds import count_offers, missing, open_checkpoints, open_providers
+from deploy.clouds import count_offers, missing, open_checkpoints, open_providers, transfers_of
 from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
 from deploy.hearing import Hearing
 from deploy.model.clock import SystemClock
@@ -100,7 +100,11 @@ class Service:
                 load_policies(config, sum(count_offers(config).values())),
                 self.clock,
                 node_answers,
-                SchedulerSettings(**config.scheduler.model_dump(), budget_usd=config.budget_usd),
+                SchedulerSettings(
+                    **config.scheduler.model_dump(),
+                    transfers=transfers_of(config),
+                    budget_usd=config.budget_usd,
+                ),
                 SchedulerMetrics(self.registry),
             )
             # Jobs are judged by them from the first request on, also before the first pass has ended.

@@ -216,13 +216,15 @@ def costs(client: Client, by: str, *, as_json: bool) -> None:
         (
             name,
             usd(one["usd"]),
+            usd(one["disk_usd"]),
+            usd(one["egress_usd"]),
             usd(one["on_demand_usd"]),
             share(one["usd"], one["on_demand_usd"]),
             f"{one['instance_seconds'] / 3600:.2f}",
         )
         for name, one in groups.items()
     ]
-    headings = (by.upper(), "USD>", "ON DEMAND>", "SAVED>", "INSTANCE HOURS>")
+    headings = (by.upper(), "USD>", "DISKS>", "EGRESS>", "ON DEMAND>", "SAVED>", "INSTANCE HOURS>")
     show(headings, rows, "nothing has been rented yet")
 
 

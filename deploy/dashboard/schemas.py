@@ -17,7 +17,13 @@ from deploy.store.gantt import Span
 MAX_TEXT = 300
 """Longer messages are cut here; the job's explanation has all of them."""
 
-_COST: dict[str, Any] = {"usd": 0.03, "on_demand_usd": 0.1, "instance_seconds": 360}
+_COST: dict[str, Any] = {
+    "usd": 0.03,
+    "disk_usd": 0.0,
+    "egress_usd": 0.0,
+    "on_demand_usd": 0.1,
+    "instance_seconds": 360,
+}
 EXAMPLE: dict[str, Any] = {
     "time_s": 1_772_323_560.0,
     "deployment": "sw-0f8fad5b1c2d",

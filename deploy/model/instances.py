@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 Market = Literal["owned", "on_demand", "spot"]
+SHORTEST_MONTH_S = 28 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Offer:
     queues: bool = False
     halted: int = 0
     price_steps: tuple[tuple[float, float], ...] = field(default=(), repr=False)
+
+    def least_usd(self, seconds: float) -> float:
+        """What an instance costs that is kept so long, at its price of now and with its disk, at most."""
+        billed_s = max(self.billing_minimum_s, seconds)
+        return self.price_usd_hour * billed_s / 3600 + self.disk_usd_month * billed_s / SHORTEST_MONTH_S
 
 
 class InstanceState(StrEnum):

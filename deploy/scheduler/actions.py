@@ -9,11 +9,13 @@ from typing import Any
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from deploy.billing import usd
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
+from deploy.scheduler.egress import of_start
 from deploy.scheduler.giving_up import attempt_id, requeue
 from deploy.scheduler.observing import assignment_of
 from deploy.scheduler.placing import kept_for_moves, move
@@ -197,6 +199,11 @@ class Actions:
         with self._store.transaction():
             self._store.intents.done(intent.intent_id, now_s)
             data: dict[str, Json] = {"attempt": task.attempt, "instances": list(task.instances)}
+            place = instances[task.instances[0]]
+            charges = of_start(job.spec, task, place.offer.region, self._settings.transfers)
+            if charges:
+                self._store.egress.add(key, task.attempt, place, charges, now_s)
+                data["egress_usd"] = float(usd(charges))
             self._store.events.add("task.started", now_s, data, key=key, decision_id=intent.decision_id)
 
     def _await_nodes(self, intents: Sequence[Intent], now_s: float) -> set[int]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from structlog.contextvars import bound_contextvars
 
 from deploy.model.instances import Offer
-from deploy.model.jobs import TaskKey
+from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.appraising import Appraising
 from deploy.scheduler.decider import Decider, Decision
-from deploy.scheduler.giving_up import requeue
-from deploy.scheduler.leaving import leave, pays_nowhere
+from deploy.scheduler.giving_up import end_job, requeue
+from deploy.scheduler.leaving import leave, pays_nowhere, starts_nowhere
 from deploy.scheduler.moving import Move, appraise, lasting
 from deploy.scheduler.needs import Kind, Need
 from deploy.scheduler.occupancy import Occupancy
@@ -79,11 +79,13 @@ class Chooser:
         self._purse = purse
         self._policies = policies
         self._settings = settings
-        self._roster = Roster(store, settings)
+        self._roster = Roster(store, settings, purse)
         self._writing = Writing(store, policies.mode)
         self._appraising = Appraising()
         self._occupancy = Occupancy()
         self._cooling: dict[str, float] = {}
+        self._holding: set[str] = set()
+        """Jobs that have instances."""
         self.waiting = 0
         self.live: Counter[str] = Counter()
 
@@ -103,6 +105,7 @@ class Chooser:
         """
         held = self._store.instances.live()
         self.live = Counter(instance.offer.market for instance in held)
+        self._holding = {instance.key.job_id for instance in held}
         halted = Counter({offer.offer_id: offer.halted for offer in offers})
         used = Counter(instance.offer.offer_id for instance in held) - halted
         self._occupancy.sample(now_s)
@@ -129,7 +132,7 @@ class Chooser:
 
     def _as_it_is(self, offer: Offer, announced: Collection[str], now_s: float) -> Offer:
         """What refused lately, takes an instance back or is beyond the budget is not shown as available."""
-        if offer.available and not self._purse.pays(offer):
+        if offer.available and not self._purse.shows(offer):
             return replace(offer, available=False, reason=self._purse.reason(offer))
         if offer.available and offer.offer_id in announced:
             # A replacement there would be the next to be ended.
@@ -146,7 +149,7 @@ class Chooser:
         if verdict.offer_id is None or self._policies.mode is Mode.DRY_RUN:
             return False
         offer = view.offer(verdict.offer_id)
-        if not self._purse.pays(offer, one.need.resources.instances):
+        if not self._purse.pays(offer, one.need):
             return False
         with self._store.transaction():
             cancel_move(self._store, one.task, "the safety net moves it elsewhere", now_s)
@@ -154,7 +157,7 @@ class Chooser:
             intend_move(self._store, one.task, one.need.resources.instances, offer, now_s, None, about)
             data: dict[str, Json] = {"offer": offer.offer_id, "reason": verdict.reason}
             self._store.events.add("task.caught", now_s, data, key=one.need.key)
-        self._purse.take(offer, one.need.resources.instances)
+        self._purse.take(offer, one.need)
         view.take(offer.offer_id, one.need.resources.instances)
         return True
 
@@ -180,9 +183,17 @@ class Chooser:
                     self._follow(decider, decision, one, outcome, beside, latency_s, view, now_s)
 
     def _leaves(self, one: Asked, view: View, now_s: float) -> bool:
-        """Whether a federated client's budget pays no further round anywhere: then it leaves for good."""
+        """Whether a budget pays nothing further anywhere: then a client leaves, or a job has failed."""
+        if self._policies.mode is Mode.DRY_RUN:
+            return False
+        job_id = one.need.key.job_id
+        if job_id not in self._holding and self._purse.left_of(job_id) < self._purse.left_usd:
+            reason = starts_nowhere(one.need, view.offers)
+            if reason:
+                end_job(self._store, job_id, JobState.FAILED, now_s, reason)
+                return True
         reason = pays_nowhere(one.need, view.offers)
-        if not reason or self._policies.mode is Mode.DRY_RUN:
+        if not reason:
             return False
         with self._store.transaction():
             leave(self._store, one.task, reason, now_s)
@@ -246,9 +257,9 @@ class Chooser:
         if chosen is None:
             return
         offer, instances = view.offer(chosen), need.resources.instances
-        if not self._purse.pays(offer, instances):
+        if not self._purse.pays(offer, need):
             return
-        self._purse.take(offer, instances)
+        self._purse.take(offer, need)
         if task.phase in (None, Phase.WAITING):
             place(self._store, need.key, instances, offer, now_s, number)
             self._roster.asking.placed(need.key)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from deploy.billing import usd
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
-from deploy.scheduler.giving_up import attempt_id, end, requeue, take_off
+from deploy.scheduler.giving_up import attempt_id, end, end_job, requeue, take_off
 from deploy.scheduler.leaving import leave_the_spent, too_few
 from deploy.scheduler.placing import kept_for_moves
 from deploy.scheduler.purse import Purse
@@ -115,7 +114,9 @@ class Ending:
             self._counted.add((job.job_id, task.message))
             failures = self._store.jobs.count_user_failure(job.job_id)
         if failures > job.spec.max_user_failures:
-            self._end_job(job, JobState.FAILED, now_s, task.message or "it failed by its own fault")
+            end_job(
+                self._store, job.job_id, JobState.FAILED, now_s, task.message or "it failed by its own fault"
+            )
             return
         wait_s = self._settings.back_off(failures)
         requeue(self._store, task, now_s, lost=False, reason=task.message, not_before_s=now_s + wait_s)
@@ -124,18 +125,21 @@ class Ending:
         wait_s = self._settings.back_off(task.losses) if task.losses else 0.0
         losses = requeue(self._store, task, now_s, lost=True, reason=reason, not_before_s=now_s + wait_s)
         if losses > self._settings.losses_most:
-            self._end_job(job, JobState.FAILED, now_s, f"{losses} attempts in a row were lost: {reason}")
+            end_job(
+                self._store,
+                job.job_id,
+                JobState.FAILED,
+                now_s,
+                f"{losses} attempts in a row were lost: {reason}",
+            )
 
     def _settle_jobs(self, tasks: Sequence[Task], now_s: float) -> None:
         """Jobs that are over, or too dear; the tasks as they were before any was settled."""
         with self._store.snapshot():
             named = self._store.jobs.named({task.key.job_id for task in tasks})
             jobs = {name: job for name, job in named.items() if job.state.live}
-            # What two more passes would cost must still be paid: ending takes a pass.
-            soon = self._store.costs.of_jobs(
-                [name for name, job in jobs.items() if job.spec.budget_usd is not None],
-                now_s + 2 * self._settings.period_s,
-            )
+        self._purse.count(now_s)
+        self._purse.know(jobs.values())
         left = {task.key.job_id for task in tasks if task.phase is Phase.LEFT}
         succeeded = {task.key.job_id for task in tasks if task.phase is Phase.SUCCEEDED}
         for job in jobs.values():
@@ -145,15 +149,16 @@ class Ending:
             lacking = too_few(job, self._store.tasks.of_job(name)) if name in left else ""
             budget = job.spec.budget_usd
             if name in succeeded and self._is_done(job):
-                self._end_job(job, JobState.SUCCEEDED, now_s, "")
+                end_job(self._store, job.job_id, JobState.SUCCEEDED, now_s, "")
             elif lacking:
-                self._end_job(job, JobState.FAILED, now_s, lacking)
-            elif budget is not None and float(usd(soon[name].cost)) > budget:
-                self._end_job(job, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent")
+                end_job(self._store, job.job_id, JobState.FAILED, now_s, lacking)
+            elif budget is not None and self._purse.left_of(name) < 0:
+                end_job(
+                    self._store, job.job_id, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent"
+                )
 
     def _settle_budget(self, now_s: float) -> None:
         """End every job once the deployment's budget is spent."""
-        self._purse.count(now_s)
         jobs = self._store.jobs.live() if self._purse.spent else ()
         if not jobs:
             return
@@ -161,22 +166,12 @@ class Ending:
             data: dict[str, Json] = {"reason": self._purse.spent, "jobs": len(jobs)}
             self._store.events.add("deployment.budget_spent", now_s, data)
             for job in jobs:
-                self._end_job(job, JobState.FAILED, now_s, self._purse.spent)
+                end_job(self._store, job.job_id, JobState.FAILED, now_s, self._purse.spent)
 
     def _is_done(self, job: Job) -> bool:
         # One client of a federated training says it for all: some may have been released in the last round.
         enough = any if isinstance(job.spec.work, Flower) else all
         return enough(task.phase is Phase.SUCCEEDED for task in self._store.tasks.of_job(job.job_id))
-
-    def _end_job(self, job: Job, state: JobState, now_s: float, reason: str) -> None:
-        with self._store.transaction():
-            if not self._store.jobs.set_state(job.job_id, state, now_s, reason):
-                return
-            for task in self._store.tasks.of_job(job.job_id):
-                take_off(self._store, task, now_s)
-            forget: dict[str, Json] = {"job_id": job.job_id, "forget": True}
-            self._store.intents.add(IntentKind.STOP, f"{job.job_id}:forget", forget, now_s)
-            self._store.events.add(f"job.{state}", now_s, {"reason": reason}, job_id=job.job_id)
 
     def _sweep(self, now_s: float) -> None:
         """Instances that no live task needs: of jobs that were cancelled, of attempts that were given up."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, Profile, SparkBatch, SparkStreaming
+from deploy.model.jobs import Flower, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
+from deploy.scheduler.egress import loads
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.rounds import Membership, client_of
 from deploy.scheduler.settings import SchedulerSettings
@@ -26,6 +28,7 @@ def need_of(
     now_s: float,
     settings: SchedulerSettings,
     member: Membership | None = None,
+    budget_left_usd: float = math.inf,
 ) -> Need:
     """The need of a task, in physical units.
 
@@ -36,6 +39,7 @@ def need_of(
         now_s: epoch seconds.
         settings: with what set-up and transfers take.
         member: of a federated client: its place in its application.
+        budget_left_usd: what its job's budget, and the deployment's, still pay.
     """
     work, profile = job.spec.work, job.spec.profile
     running = task.phase in (Phase.STARTING, Phase.RUNNING)
@@ -47,6 +51,8 @@ def need_of(
         "age_s": max(0.0, now_s - job.submitted_s),
         "waited_s": 0.0 if task.waiting_since_s is None else max(0.0, now_s - task.waiting_since_s),
         "restart_s": settings.set_up_s,
+        "budget_left_usd": budget_left_usd,
+        "least_s": 2 * settings.period_s,
         "interruptions": task.interruptions,
         "misses": missed(job, task, now_s),
         "running": running,
@@ -64,7 +70,7 @@ def need_of(
         "save_s": profile.checkpoint_s,
         "data_gb": profile.data_gb,
         "checkpoint_gb": profile.checkpoint_gb,
-        "moves": settings.transfers.moves(_loads(profile, saved_in)),
+        "moves": settings.transfers.moves(loads(profile, saved_in)),
     }
     if isinstance(work, SparkStreaming):
         return Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]
@@ -88,16 +94,6 @@ def missed(job: Job, task: Task, now_s: float) -> int:
     if work.deadline_s is None:
         return task.misses
     return max(task.misses, int(now_s >= job.submitted_s + work.deadline_s))
-
-
-def _loads(profile: Profile, saved_in: str) -> tuple[tuple[str, float], ...]:
-    """(region, GB) of what must be where a task starts."""
-    loads = []
-    if profile.data_region is not None and profile.data_gb > 0:
-        loads.append((profile.data_region, profile.data_gb))
-    if saved_in and profile.checkpoint_gb > 0:
-        loads.append((saved_in, profile.checkpoint_gb))
-    return tuple(loads)
 
 
 def _next_due_s(job: Job, work: SparkStreaming, task: Task) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deploy.model.instances import InstanceState
+from deploy.model.jobs import JobState
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
@@ -53,3 +54,15 @@ def requeue(
 def attempt_id(task: Task) -> str:
     """As `Assignment.attempt_id`."""
     return f"{task.key.job_id}.{task.key.task}.{task.attempt}"
+
+
+def end_job(store: Store, job_id: str, state: JobState, now_s: float, reason: str) -> None:
+    """End a job and what it holds, unless it has ended."""
+    with store.transaction():
+        if not store.jobs.set_state(job_id, state, now_s, reason):
+            return
+        for task in store.tasks.of_job(job_id):
+            take_off(store, task, now_s)
+        forget: dict[str, Json] = {"job_id": job_id, "forget": True}
+        store.intents.add(IntentKind.STOP, f"{job_id}:forget", forget, now_s)
+        store.events.add(f"job.{state}", now_s, {"reason": reason}, job_id=job_id)

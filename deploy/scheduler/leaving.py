@@ -32,6 +32,14 @@ def pays_nowhere(need: Need, offers: Sequence[Offer]) -> str:
     return f"its budget leaves {max(0.0, left_usd):.4f} USD, which pays no further round anywhere"
 
 
+def starts_nowhere(need: Need, offers: Sequence[Offer]) -> str:
+    """Why a job without a place fails: its budget pays no start on any offer that it may use; else ""."""
+    allowed = [offer for offer in offers if need.ban(offer) is None]
+    if not allowed or any(need.start_usd(offer) <= need.budget_left_usd for offer in allowed):
+        return ""
+    return f"its budget leaves {max(0.0, need.budget_left_usd):.4f} USD, which pays no further start anywhere"
+
+
 def leave(store: Store, task: Task, reason: str, now_s: float) -> None:
     """Take a client off for good. Needs a transaction."""
     take_off(store, task, now_s)

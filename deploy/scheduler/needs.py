@@ -93,6 +93,8 @@ class Need:
         reference_speed: that `standard_s` refers to.
         sensitivity: how far other speeds count (see `Profile`); None: all the way.
         moves: by region: what putting it there takes; none for regions that are left out.
+        budget_left_usd: what its job's budget, and the deployment's, still pay.
+        least_s: every instance is paid for at least so long: ending it takes a while.
         round: of tasks of kind "federated".
     """
 
@@ -122,6 +124,8 @@ class Need:
     reference_speed: float = 1.0
     sensitivity: float | None = None
     moves: Mapping[str, Move] = field(default_factory=dict)
+    budget_left_usd: float = math.inf
+    least_s: float = 0.0
     round: Round = field(default_factory=Round)
 
     @property
@@ -148,7 +152,13 @@ class Need:
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""
-        return self.ban(offer) or self._too_dear(offer)
+        return self.ban(offer) or self._too_dear(offer) or self._beyond_budget(offer)
+
+    def start_usd(self, offer: Offer) -> float:
+        """The least that a start on an offer costs: its instances, their disks, and moving its data there."""
+        move = self.moves.get(offer.region)
+        moved_usd = 0.0 if move is None else move.usd
+        return self.resources.instances * offer.least_usd(self.least_s) + moved_usd
 
     def ban(self, offer: Offer) -> str | None:
         """Why this task may never run on such an offer, whatever it costs; None if it may."""
@@ -182,3 +192,12 @@ class Need:
         if usd <= left_usd:
             return None
         return f"its budget leaves {max(0.0, left_usd):.4f} USD, a round there costs {usd:.4f}"
+
+    def _beyond_budget(self, offer: Offer) -> str | None:
+        """Why what is left of budgets does not pay a start there."""
+        if offer.offer_id == self.here or self.start_usd(offer) <= self.budget_left_usd:
+            return None
+        left_usd = max(0.0, self.budget_left_usd)
+        return (
+            f"the budget leaves {left_usd:.4f} USD, a start there costs at least {self.start_usd(offer):.4f}"
+        )

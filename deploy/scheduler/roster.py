@@ -18,6 +18,7 @@ from deploy.scheduler.learned import Learned
 from deploy.scheduler.moving import Standing, standing_of
 from deploy.scheduler.needs import Need
 from deploy.scheduler.placing import moves
+from deploy.scheduler.purse import Purse
 from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Membership, Rounds
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
@@ -85,8 +86,9 @@ class Roster:
         lateness: deadlines missed on each offer.
     """
 
-    def __init__(self, store: Store, settings: SchedulerSettings) -> None:
+    def __init__(self, store: Store, settings: SchedulerSettings, purse: Purse) -> None:
         self._store = store
+        self._purse = purse
         self._settings = settings
         self._learned = Learned(store)
         self._rounds = Rounds(store)
@@ -121,6 +123,7 @@ class Roster:
             by_task[instance.key].append(instance)
         asked = self._who_wait(waiting, under_way.keys(), offers, now_s)
         jobs |= self._store.jobs.named({entry.task.key.job_id for entry in asked} - jobs.keys())
+        self._purse.know(jobs.values())
         at_risk = []
         for task in placed:
             job = jobs[task.key.job_id]
@@ -165,7 +168,8 @@ class Roster:
         job = self._learned.told(jobs[task.key.job_id], task.key)
         # A place that is as good as lost is none; the task itself stays on it as long as it can.
         shown = task if entry.held else replace(task, phase=None)
-        need = need_of(job, shown, entry.held, now_s, self._settings, members.get(task.key))
+        left_usd = min(self._purse.left_usd, self._purse.left_of(job.job_id))
+        need = need_of(job, shown, entry.held, now_s, self._settings, members.get(task.key), left_usd)
         return Asked(need, task, entry.standing)
 
     def _who_wait(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from deploy.billing import Bill
+from deploy.billing import Bill, usd
 from deploy.model.instances import InstanceState, Market
 from deploy.model.jobs import JobSpec, JobState
 from deploy.model.tasks import Phase
@@ -46,15 +46,23 @@ class CostView(BaseModel):
     """What something has cost so far."""
 
     usd: float
+    disk_usd: float
+    """The part of it that is for disks."""
+    egress_usd: float
+    """The part that is for moving data between regions: an estimate, from what jobs declare."""
     on_demand_usd: float
-    """The same instances over the same time on demand."""
+    """The same instances over the same time on demand, with their disks and moves."""
     instance_seconds: int
 
     @classmethod
     def of(cls, bill: Bill) -> CostView:
         """From the store's exact bill, to the micro-USD."""
         return cls(
-            usd=float(bill.usd), on_demand_usd=float(bill.on_demand_usd), instance_seconds=bill.seconds
+            usd=float(bill.usd),
+            disk_usd=float(usd(bill.disk)),
+            egress_usd=float(usd(bill.egress)),
+            on_demand_usd=float(bill.on_demand_usd),
+            instance_seconds=bill.seconds,
         )
 
 

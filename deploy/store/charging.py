@@ -29,7 +29,12 @@ class Rented:
     @property
     def zone(self) -> str:
         """As "PROVIDER/REGION/ZONE"; without a zone, "PROVIDER/REGION"."""
-        return "/".join(part for part in (self.offer.provider, self.offer.region, self.offer.zone) if part)
+        return zone_of(self.offer)
+
+
+def zone_of(offer: Offer) -> str:
+    """As "PROVIDER/REGION/ZONE"; without a zone, "PROVIDER/REGION"."""
+    return "/".join(part for part in (offer.provider, offer.region, offer.zone) if part)
 
 
 def open_segments(connection: Connection, instance_id: str, offer: Offer, launched_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What everything has cost: of ended instances from what was charged, of running ones up to now."""
+"""What everything has cost: what was charged for ended instances and moves, what runs up to now."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select, union_all
 
 from deploy.billing import Bill, bill, bill_by_day
 from deploy.model.instances import InstanceState
 from deploy.store import charging
 from deploy.store.database import Database
 from deploy.store.instances import LIVE
-from deploy.store.schema import charges, instances
+from deploy.store.schema import charges, egress, instances
 from deploy.store.values import portions
 
 _GONE = InstanceState.TERMINATED.value
-SUMS = tuple(func.sum(charges.c[name]) for name in ("seconds", "cost", "on_demand", "disk"))
-"""Of charges, in the order of a bill."""
+_KEYS = ("instance_id", "job_id", "day", "zone", "market")
+_NOTHING = literal(0)
+PAID = union_all(
+    select(
+        *(charges.c[name] for name in (*_KEYS, "seconds", "cost", "on_demand", "disk")),
+        _NOTHING.label("egress"),
+    ),
+    select(
+        *(egress.c[name] for name in _KEYS), _NOTHING, egress.c.cost, egress.c.cost, _NOTHING, egress.c.cost
+    ),
+).subquery("paid")
+"""What is written down: of ended instances, and of data that were moved."""
+SUMS = tuple(func.sum(PAID.c[name]) for name in ("seconds", "cost", "on_demand", "disk", "egress"))
+"""Of it, in the order of a bill."""
 _RUNNING = select(instances).where(instances.c.state.in_(LIVE))
 
 
@@ -45,19 +57,15 @@ class Costs:
         return sum(self.by(Grouping.MARKET, now_s).values(), Bill())
 
     def of_job(self, job_id: str, now_s: float) -> Bill:
-        """All instances of one job."""
+        """One job: its instances, and what moving its data cost."""
         return self.of_jobs([job_id], now_s)[job_id]
 
     def of_jobs(self, job_ids: Collection[str], now_s: float) -> Mapping[str, Bill]:
-        """All instances of each of these jobs."""
+        """The same of each of these jobs."""
         bills = dict.fromkeys(job_ids, Bill())
         with self._database.snapshot() as connection:
             for some in portions(bills):
-                ended = (
-                    select(charges.c.job_id, *SUMS)
-                    .where(charges.c.job_id.in_(some))
-                    .group_by(charges.c.job_id)
-                )
+                ended = select(PAID.c.job_id, *SUMS).where(PAID.c.job_id.in_(some)).group_by(PAID.c.job_id)
                 for job_id, *amounts in connection.execute(ended):
                     # PostgreSQL adds 64-bit integers up to a NUMERIC.
                     bills[job_id] += Bill(*(int(amount) for amount in amounts))
@@ -66,12 +74,12 @@ class Costs:
         return bills
 
     def of_tasks(self, job_id: str, now_s: float) -> Mapping[str, Bill]:
-        """All instances of each task of a job, by its name; nothing for tasks that never had any."""
+        """The same of each task of a job, by its name; nothing for tasks that never had an instance."""
         bills: defaultdict[str, Bill] = defaultdict(Bill)
         ended = (
             select(instances.c.task, *SUMS)
-            .join(charges, charges.c.instance_id == instances.c.instance_id)
-            .where(instances.c.job_id == job_id, instances.c.state == _GONE)
+            .join(PAID, PAID.c.instance_id == instances.c.instance_id)
+            .where(instances.c.job_id == job_id, PAID.c.job_id == job_id)
             .group_by(instances.c.task)
         )
         names = select(instances.c.instance_id, instances.c.task).where(instances.c.job_id == job_id)
@@ -86,10 +94,11 @@ class Costs:
     def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
         """Everything, listed by job, offer, zone, market or day, in the order of its keys."""
         if grouping is Grouping.OFFER:
-            ended = select(instances.c.offer_id, *SUMS).join_from(charges, instances)
+            ended = select(instances.c.offer_id, *SUMS)
+            ended = ended.join_from(PAID, instances, PAID.c.instance_id == instances.c.instance_id)
             ended = ended.group_by(instances.c.offer_id)
         else:
-            column = charges.c["job_id" if grouping is Grouping.JOB else grouping.value]
+            column = PAID.c["job_id" if grouping is Grouping.JOB else grouping.value]
             ended = select(column, *SUMS).group_by(column)
         groups: defaultdict[str, Bill] = defaultdict(Bill)
         with self._database.snapshot() as connection:

@@ -261,7 +261,7 @@ class Instances:
             ended = report.ended_s if report.ended_s is not None else known.ended_s
             ended = max(report.launched_s, now_s if ended is None else ended)
         launched_s = report.launched_s
-        if known.launched_s is not None:
+        if known.launched_s is not None and _began(known):
             # A later one is that of another start.
             launched_s = min(launched_s, known.launched_s)
         values: dict[str, Any] = {
@@ -340,9 +340,9 @@ class Instances:
 
 def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop, ...]:
     """An instance's stops after a report, which tells of the latest start, and of a stop that lasts."""
-    started_s, stops = known.launched_s, known.stops
-    if started_s is None or not stops:
-        started_s = min(report.launched_s, started_s or report.launched_s)
+    started_s, stops = report.launched_s, known.stops
+    if known.launched_s is not None and _began(known):
+        started_s = known.launched_s if stops else min(known.launched_s, started_s)
     before, latest = stops[:-1], stops[-1] if stops else None
     if latest is not None and latest.started_s is not None:
         started_s, before, latest = latest.started_s, stops, None
@@ -362,6 +362,11 @@ def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop,
     if report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING) or latest is None:
         return before
     return (*before, latest)
+
+
+def _began(instance: Instance) -> bool:
+    """Whether its first start is over: until then a provider may correct when it was."""
+    return instance.ready_s is not None or bool(instance.stops)
 
 
 def _billed_from(instance: Instance) -> tuple[object, ...]:

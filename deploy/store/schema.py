@@ -13,6 +13,7 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -148,6 +149,21 @@ charges = Table(
     Column("on_demand", BigInteger, nullable=False),
     Column("disk", BigInteger, nullable=False),
     Index("ix_charges_job_id", "job_id"),
+)
+
+# What it cost to move data to where attempts started.
+egress = Table(
+    "egress",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("task", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("instance_id", ForeignKey("instances.instance_id"), nullable=False),
+    Column("day", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("market", Text, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    ForeignKeyConstraint(["job_id", "task"], ["tasks.job_id", "tasks.task"]),
 )
 
 intents = Table(

@@ -15,6 +15,7 @@ from deploy.store.backup import backup
 from deploy.store.costs import Costs
 from deploy.store.database import Database, Lock
 from deploy.store.decisions import Decisions
+from deploy.store.egress import Egress
 from deploy.store.errors import StoreDamagedError, StoreError
 from deploy.store.events import Events
 from deploy.store.gantt import Gantt
@@ -44,7 +45,7 @@ class Store:
             store.intents.done(intent.intent_id, now_s)
 
     Attributes:
-        jobs, tasks, instances, intents, decisions, events, prices, costs, gantt, tokens: the nouns.
+        jobs, tasks, instances, intents, decisions, events, prices, egress, costs, gantt, tokens: the nouns.
         key: seals secrets.
         deployment_id: made with the database; tags everything that this deployment rents.
     """
@@ -60,6 +61,7 @@ class Store:
         self.decisions = Decisions(database)
         self.events = Events(database)
         self.prices = Prices(database)
+        self.egress = Egress(database)
         self.costs = Costs(database)
         self.gantt = Gantt(database)
         self.tokens = Tokens(database)

@@ -56,6 +56,7 @@ class Comparison:
             "miss_batches": theirs["miss_batches"],
             "interruptions": theirs["interruptions"],
             "rented_usd": theirs["spot_usd"] + theirs["on_demand_usd"],
+            "egress_usd": theirs["egress_usd"],
         }
         # Both sums of money are of whole charges, and each is rounded once when it becomes dollars.
         return {

@@ -197,6 +197,7 @@ class Live:
             "miss_batches": float(sum(task.misses for task in tasks if self._streams(task.key.job_id))),
             "interruptions": float(sum(task.interruptions for task in tasks)),
             "rented_usd": charges / CHARGES_PER_USD,
+            "egress_usd": self.store.costs.total(self.clock.now()).egress / CHARGES_PER_USD,
         }
 
     def _streams(self, job_id: str) -> bool:

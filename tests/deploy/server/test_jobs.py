@@ -266,7 +266,13 @@ def test_instances_offers_and_costs_are_those_of_the_store_without_secrets(servi
         ("day", "2026-03-01"),
     ):
         costs = viewer.get(f"/v1/costs?by={by}").json()
-        assert costs["total"] == {"usd": 0.54, "on_demand_usd": 1.08, "instance_seconds": 5400}
+        assert costs["total"] == {
+            "usd": 0.54,
+            "disk_usd": 0.0,
+            "egress_usd": 0.0,
+            "on_demand_usd": 1.08,
+            "instance_seconds": 5400,
+        }
         assert costs["groups"] == {group: costs["total"]}
     assert viewer.get(f"/v1/jobs/{job_id}").json()["cost"]["usd"] == 0.54
     assert viewer.get("/v1/costs?by=colour").status_code == 422

@@ -163,7 +163,10 @@ def test_an_instance_that_is_ended_while_it_is_stopped_costs_nothing_more(store:
 def test_a_start_that_follows_a_stop_which_nobody_saw_is_billed_for_its_own_minimum(store: Store) -> None:
     add_job(store)
     request(store, offer=DISK)
+    report(store, launched_s=NOW - 30)
     report(store)
+    with store.transaction():
+        store.instances.ready("i1", NOW + 60)
     report(store, launched_s=NOW + 3600)
     report(store, state=GONE, launched_s=NOW + 3600, ended_s=NOW + 3601)
     bill = store.costs.of_job("j1", NOW)
