@@ -7,9 +7,11 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
 from deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage, usd
 from deploy.model.instances import InstanceReport, InstanceState
@@ -308,4 +310,38 @@ def test_charges_agree_with_a_ledger_of_every_second(
     assert Fraction(bill.cost, CHARGES_PER_USD) == sum(ended.cost.values())
     assert Fraction(bill.on_demand, CHARGES_PER_USD) == sum(ended.on_demand.values())
     assert bill.seconds == ended.seconds
+    assert store.costs.audit() == []
+
+
+def test_a_move_of_data_is_charged_to_its_job_once_for_each_attempt(store: Store) -> None:
+    for name in ("j1", "j2"):
+        add_job(store, name)
+        request(store, f"i-{name}", SPOT, name)
+        report(store, f"i-{name}", launched_s=NOW)
+    key, instance = TaskKey("j1", "main"), store.instances.get("i-j1")
+    charges = 2 * CHARGES_PER_USD // 100
+    with store.transaction():
+        store.egress.add(key, 1, instance, charges, NOW)
+        store.egress.add(key, 2, instance, charges, NOW - 86_400)
+    with pytest.raises(IntegrityError), store.transaction():
+        store.egress.add(key, 2, instance, charges, NOW)
+    # 1000 s at 0.036 USD an hour each, while they run and after.
+    at = NOW + 1000
+    for _ in range(2):
+        bills = store.costs.of_jobs(["j1", "j2"], at)
+        assert [(bill.usd, usd(bill.egress)) for bill in bills.values()] == [
+            (Decimal("0.05"), Decimal("0.04")),
+            (Decimal("0.01"), Decimal(0)),
+        ]
+        assert bills["j1"].on_demand_usd - bills["j2"].on_demand_usd == Decimal("0.04")
+        assert store.costs.of_tasks("j1", at)["main"] == bills["j1"]
+        assert store.gantt.costs(["j1"], at)["j1"] == bills["j1"]
+        whole = store.costs.total(at)
+        assert (whole.usd, usd(whole.egress), whole.seconds) == (Decimal("0.06"), Decimal("0.04"), 2000)
+        for grouping in Grouping:
+            assert sum(store.costs.by(grouping, at).values(), Bill()) == whole
+        days = store.costs.by(Grouping.DAY, at)
+        assert [usd(bill.egress) for bill in days.values()] == [Decimal("0.02"), Decimal("0.02")]
+        for name in ("i-j1", "i-j2"):
+            report(store, name, state=GONE, launched_s=NOW, ended_s=at)
     assert store.costs.audit() == []
