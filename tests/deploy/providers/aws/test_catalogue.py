@@ -12,6 +12,8 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from deploy.providers.aws.catalogue import CatalogueError, load_catalogue, main, refreshed
+from deploy.providers.aws.transfers import transfers
+from tests.deploy.providers.aws.fake import FakeAws, make_config
 
 
 def product(price: str, unit: str) -> str:
@@ -141,3 +143,18 @@ def test_what_is_not_there_is_named_with_the_remedy(
     assert capsys.readouterr().err.startswith("error: ")
     assert main(["show"]) == 0
     assert "us-east-1\tg4dn.xlarge\t0.526\t2026-07-20" in capsys.readouterr().out
+
+
+def test_ways_lead_from_all_listed_regions_to_those_that_may_be_rented_in(
+    aws: FakeAws, tmp_path: Path
+) -> None:
+    config = make_config(tmp_path)
+    (region,) = config.regions
+    known = transfers(config)
+    others = load_catalogue().regions.keys() - {region}
+    assert known.regions == (region,)
+    assert known.usd_gb == {
+        (other, region): load_catalogue().egress_usd_gb(other, region) for other in others
+    }
+    assert known.moves([("eu-west-1", 100.0)])[region] == (0, 2.0)
+    assert known.moves([(region, 100.0)])[region] == (0, 0.0)

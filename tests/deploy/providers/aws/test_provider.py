@@ -135,6 +135,8 @@ def test_a_refusal_closes_its_zone_for_a_while_only(
     assert again.up_ratio < 1.0
     assert (again.notice_s, again.free_first_s, again.billing_minimum_s) == (120.0, 3600.0, 60.0)
     assert (again.vcpus, again.memory_gib, again.on_demand_usd_hour) == (2, 8.0, 0.096)
+    # 50 GiB at 0.08 USD.
+    assert again.disk_usd_month == 4.0
 
 
 def test_a_full_quota_holds_the_offer_until_something_ends(aws: FakeAws, provider: AwsProvider) -> None:
