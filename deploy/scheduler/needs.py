@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from deploy.model.instances import Offer
+from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.model.transfers import Move
 from envs.simulation.snapshot import Category
@@ -189,6 +189,7 @@ class Need:
         seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
         seconds = max(seconds, offer.billing_minimum_s)
         usd = offer.price_usd_hour * self.resources.instances * seconds / 3600.0
+        usd += offer.disk_usd_month * self.resources.instances * seconds / SHORTEST_MONTH_S
         if usd <= left_usd:
             return None
         return f"its budget leaves {max(0.0, left_usd):.4f} USD, a round there costs {usd:.4f}"

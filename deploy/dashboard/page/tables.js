@@ -115,7 +115,7 @@ const plain = (name, given) => {
 
 export const particulars = (data) => Object.entries(data).map(([name, given]) => plain(name, given)).filter(Boolean).join(" · ");
 
-const tone = (kind) => (/noticed|interrupt|lost|failed|refused|vanished|caught|orphan/.test(kind) ? "late" : "");
+const tone = (kind) => (/noticed|interrupt|lost|failed|refused|vanished|caught|orphan|stopped/.test(kind) ? "late" : "");
 
 export function events(list, now, label, onJob) {
   if (!list.length) return empty("Nothing has happened yet.");
