@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from deploy.billing import CHARGES_PER_USD
 from deploy.cli.client import Client, ServiceError
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
@@ -135,11 +136,12 @@ def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any
             node_token="n",
             now_s=NOW - 3600,
         )
-        store.instances.told(store.instances.get("i-1"), hour, NOW)
+        known = store.instances.told(store.instances.get("i-1"), hour, NOW)
+        store.egress.add(known.key, 1, known, CHARGES_PER_USD // 10, NOW - 3600)
     for by, name in (("zone", "local/here/here-a"), ("market", "spot"), ("job", "job-1"), ("offer", "spot")):
         heading, line, total = run("costs", "--by", by).stdout.splitlines()
-        assert heading.split() == [by.upper(), "USD", "ON", "DEMAND", "SAVED", "INSTANCE", "HOURS"]
-        assert line.split() == [name, "0.3000", "1.00", "70", "%", "1.00"]
+        assert heading.split() == (f"{by.upper()} USD DISKS EGRESS ON DEMAND SAVED INSTANCE HOURS".split())
+        assert line.split() == [name, "0.4000", "0.00", "0.1000", "1.10", "64", "%", "1.00"]
         assert total.split()[1:] == line.split()[1:]
 
 
