@@ -210,6 +210,7 @@ def test_the_control_interface_on_a_socket(cloud: Cloud) -> None:
         ({"pools": []}, "pools"),
         ({"pool": 1}, "pool"),
         ({"machines": "processes", "clock": "virtual"}, "processes need the real clock"),
+        ({"gp3_usd_gib_month": {"us-west-2": 0.08}}, "gp3_usd_gib_month has no us-east-1"),
     ],
 )
 def test_a_mistake_is_one_line(
