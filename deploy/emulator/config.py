@@ -95,7 +95,7 @@ class EmulatorConfig(_Part):
         spot_quota, on_demand_quota: limits of the account.
         launch_s: from the request until an instance runs.
         shutdown_s: from the end of an instance until it is called terminated, or stopped. Nobody pays for it.
-        gp3_usd_gib_month: of disks, by region, as on https://aws.amazon.com/ebs/pricing/.
+        gp3_usd_gib_month: of disks, by region; every region with pools must be there.
         notice_s: of an interruption.
         rebalance_s: the rebalance recommendation comes so long before the notice.
         events_queue: name of a queue that is made at the start and gets the EC2 events; None: only rules made
@@ -123,7 +123,6 @@ class EmulatorConfig(_Part):
         "us-east-1": 0.08,
         "us-east-2": 0.08,
         "us-west-2": 0.08,
-        "eu-west-1": 0.088,
     }
     notice_s: _NotNegative = 120.0
     rebalance_s: _NotNegative = 60.0
