@@ -55,6 +55,7 @@ def make_network(
             settings["pair_size"],
             appraised,
             settings.get("rounds", False),
+            settings.get("relative", False),
         )
     raise ValueError(f"unknown agent kind {kind!r}: expected rl_lsfc, rl_fc or spotweave")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import cast
 
 import numpy as np
 
 from envs.simulation.availability import LognormalMixture
+from envs.simulation.market.checks import require
 from envs.simulation.market.config import PROVIDERS, Market, MarketConfig, OfferConfig, Provider
 from envs.simulation.market.source import MarketData
 from envs.simulation.market.workload import JobLaw
@@ -43,9 +45,11 @@ _NOTHING = StepSeries(np.zeros(1, np.int64), np.zeros(1))
 _ALWAYS = StepSeries(np.zeros(1, np.int64), np.ones(1))
 
 
-def owned_offer(market: MarketConfig) -> OfferConfig:
-    """The owned cluster."""
-    return OfferConfig(
+def owned_offers(market: MarketConfig) -> list[OfferConfig]:
+    """The owned cluster, if there is one."""
+    if market.owned_executors == 0:
+        return []
+    owned = OfferConfig(
         provider="owned",
         region=OWNED_REGION,
         zone="",
@@ -56,6 +60,7 @@ def owned_offer(market: MarketConfig) -> OfferConfig:
         launch_s=0,
         launch_failure=0.0,
     )
+    return [owned]
 
 
 def cloud_offer(
@@ -83,7 +88,7 @@ def cloud_offer(
 
 def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> tuple[OfferConfig, ...]:
     """The owned cluster and the recorded offers of the chosen clouds, spot before on demand."""
-    offers = [owned_offer(market)]
+    offers = owned_offers(market)
     if "aws" in market.providers:
         zones = bundle.spot_zones("aws", _AWS_TYPE)
         offers += [cloud_offer(market, "aws", zone[:-1], zone, _AWS_TYPE, "spot") for zone in zones]
@@ -95,6 +100,32 @@ def recorded_offers(market: MarketConfig, bundle: TraceBundle) -> tuple[OfferCon
             for region, instance_type, kind in _GCP_OFFERS
         ]
     return tuple(offers)
+
+
+def only_chosen(data: MarketData, market: MarketConfig) -> MarketData:
+    """The data without the offers that `market.offers`, if it names any, leaves out.
+
+    Raises:
+        WorldError: if it names one that there is not.
+    """
+    names = [offer.name for offer in data.offers if offer.market != "owned"]
+    for name in market.offers:
+        require(name in names, f"market.offers has {name!r}", f"names among {', '.join(names)}")
+    if not market.offers:
+        return data
+    kept = [c for c, o in enumerate(data.offers) if o.market == "owned" or o.name in market.offers]
+    offers = tuple(data.offers[c] for c in kept)
+    regions = tuple(dict.fromkeys(offer.region for offer in offers))
+    rows = [data.regions.index(region) for region in regions]
+    return dataclasses.replace(
+        data,
+        offers=offers,
+        price_usd_hour=tuple(data.price_usd_hour[c] for c in kept),
+        availability=tuple(data.availability[c] for c in kept),
+        on_demand_usd_hour=tuple(data.on_demand_usd_hour[c] for c in kept),
+        regions=regions,
+        egress_usd_gb=data.egress_usd_gb[np.ix_(rows, rows)],
+    )
 
 
 def job_law() -> JobLaw:
@@ -120,6 +151,7 @@ def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> 
 
     Raises:
         TraceError: for a bundle that lacks an offer.
+        WorldError: if `market.offers` names an offer that there is not.
     """
     bundle = bundle if bundle is not None else load_bundle()
     offers = recorded_offers(market, bundle)
@@ -143,7 +175,7 @@ def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> 
         on_demand.append(listed.price_usd_hour)
     regions = tuple(dict.fromkeys(offer.region for offer in offers))
     splits = {cast(Split, name): (a * DAY_S, b * DAY_S) for name, (a, b) in SPLIT_DAYS.items()}
-    return MarketData(
+    data = MarketData(
         offers=offers,
         price_usd_hour=tuple(prices),
         availability=tuple(availability),
@@ -154,6 +186,7 @@ def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> 
         law=job_law(),
         spells=load_fitted().availability["pooled"],
     )
+    return only_chosen(data, market)
 
 
 def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
@@ -165,12 +198,13 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
 
     Raises:
         TraceError: for traces that cannot be read or used, in one line.
+        WorldError: if `market.offers` names an offer that there is not.
     """
     bundle = bundle if bundle is not None else load_bundle()
     traces = load_traces(market.traces)
-    offers = [owned_offer(market)]
-    prices, on_demand = [_NOTHING], [_NOTHING]
-    availability: list[StepSeries | None] = [_ALWAYS]
+    offers = owned_offers(market)
+    prices, on_demand = [_NOTHING] * len(offers), [_NOTHING] * len(offers)
+    availability: list[StepSeries | None] = [_ALWAYS for _ in offers]
     for trace in traces:
         meta = trace.meta
         if meta.provider not in PROVIDERS[1:]:
@@ -193,7 +227,7 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
         availability.append(None if synthetic else found.availability)
         on_demand.append(_on_demand_price(trace, traces, bundle))
     regions = tuple(dict.fromkeys(offer.region for offer in offers))
-    return MarketData(
+    data = MarketData(
         offers=tuple(offers),
         price_usd_hour=tuple(prices),
         availability=tuple(availability),
@@ -204,6 +238,7 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
         law=job_law(),
         spells=load_fitted().availability["pooled"],
     )
+    return only_chosen(data, market)
 
 
 def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle: TraceBundle) -> StepSeries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,10 @@ class CounterfactualTrainer:
         appraiser: rule whose expected costs the network takes as input.
         shortlist: how many of its cheapest clusters are chosen among; 0: all.
         margin: by how much another choice than its cheapest must be better.
+
+    Attributes:
+        draw_world: from the number of a round to the world that it is played in, with as many lanes and at
+            most as many clusters as `world`; None, or one that gives None: always `world`.
     """
 
     def __init__(
@@ -75,7 +80,8 @@ class CounterfactualTrainer:
         margin: float = 0.0,
     ) -> None:
         streams = Streams(seed)
-        self.world = world
+        self.world = self.configured_world = world
+        self.draw_world: Callable[[int], BatchWorld | None] | None = None
         self.settings = settings
         self.guide = guide
         self.seed = seed
@@ -107,6 +113,9 @@ class CounterfactualTrainer:
     def round(self) -> RoundReport:
         """Play the next `lanes` episodes, label some of their decisions, learn."""
         progress = self.episodes_done / self.settings.episodes
+        if self.draw_world is not None:
+            drawn = self.draw_world(self.episodes_done // self.settings.lanes)
+            self.world = self.configured_world if drawn is None else drawn
         first = self.replay.size == 0
         epsilon_1 = 1.0 if first else self.settings.epsilon_1.at(progress)
         decisions = self._play(epsilon_1, self.settings.epsilon_2.at(progress), progress)

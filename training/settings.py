@@ -11,6 +11,7 @@ from pydantic import Field
 
 from agents.factory import EVOLVED
 from envs.simulation.world import WorldError
+from envs.variety import Variety
 from training.adapters.settings import ComparatorSettings, LibraryKind
 
 AgentKind = Literal["rl_lsfc", "rl_fc", "spotweave", "scorer", "round_scorer"] | LibraryKind
@@ -41,6 +42,8 @@ class AgentSettings:
             "expected_cost", "tuned", or "auto", which takes what suits the environment.
         shortlist: with an appraiser, choose among its so many cheapest clusters only; 0: all.
         margin: with an appraiser, another choice than its cheapest must be better by this much (objective).
+        relative: whether corrections of the appraiser's costs are in proportion to what a job costs
+            (appraiser "expected_cost").
         embedding_size: width of cluster and job encodings (spotweave).
         pair_size: width of the pair layers (spotweave, scorer).
         rounds: whether the network sees the columns of federated tasks (spotweave); a world that has such
@@ -61,6 +64,7 @@ class AgentSettings:
     appraiser: Literal["auto", "none", "expected_cost", "tuned"] = "auto"
     shortlist: int = 4
     margin: float = 0.0
+    relative: bool = False
     embedding_size: int = 64
     pair_size: int = 128
     rounds: bool = False
@@ -152,6 +156,8 @@ class TrainerSettings:
         test_episodes: episodes of the test suite for the table at the end; 0: no table.
         save_every_minutes: minutes between checkpoints of the whole training state.
         counterfactual: settings of agent.learning "counterfactual".
+        variety: which other markets than the configured one are trained on (agent.learning "counterfactual",
+            env multicloud).
         evolution: settings of agent.learning "evolution"; of the others it uses episodes, lanes,
             learning_rate and those of validation, test and saving.
     """
@@ -174,6 +180,7 @@ class TrainerSettings:
     test_episodes: int = 50
     save_every_minutes: float = 2.0
     counterfactual: CounterfactualSettings = field(default_factory=CounterfactualSettings)
+    variety: Variety = field(default_factory=Variety)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
 
 
@@ -261,6 +268,7 @@ def check_trainer(trainer: TrainerSettings) -> None:
         raise WorldError(f"trainer.evolution.sigma is {trainer.evolution.sigma}: expected a positive number")
     if trainer.evolution.threads < 1:
         raise WorldError(f"trainer.evolution.threads is {trainer.evolution.threads}: expected at least 1")
+    trainer.variety.validate()
     _check_counterfactual(trainer.counterfactual)
 
 

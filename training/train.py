@@ -69,7 +69,11 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     entry = WORLDS[values["env"]["name"]]
     agent = with_appraiser(agent, entry)
     config = world_config(values["env"])
-    worlds = [entry.build(member, VALIDATION_LANES) for member in entry.members_of(config, "validation")]
+    members = entry.members_of(config, "validation")
+    tested = settings.test_episodes if len(members) == 1 else 0
+    if settings.variety.share > 0.0 and entry.draw_validation is not None:
+        members = entry.draw_validation(config, settings.variety, values["seed"])
+    worlds = [entry.build(member, VALIDATION_LANES) for member in members]
     spec = worlds[0].spec
     agent = with_rounds(agent, spec)
     trainer, scales, weights = build_trainer(entry, config, agent, settings, values["seed"], device)
@@ -94,10 +98,10 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     finally:
         if isinstance(trainer, LibraryTrainer):
             trainer.close()
-    if settings.test_episodes and len(worlds) == 1:
+    if tested:
         policy = load_policy(run.policy, spec)
         rules = [named_rule(name) for name in entry.rules]
-        compare_after_training(worlds[0], policy, rules, settings.test_episodes, run.path, values)
+        compare_after_training(worlds[0], policy, rules, tested, run.path, values)
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
     print(f"policy: {run.policy}")
     return 0

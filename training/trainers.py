@@ -14,6 +14,7 @@ from agents.rules import make_rule
 from agents.rules.appraisal import Appraiser
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, WorldSpec
+from envs.variety import Variety
 from training.adapters.build import make_library_trainer
 from training.adapters.settings import LIBRARY_KINDS
 from training.adapters.trainer import LibraryTask
@@ -50,13 +51,20 @@ def build_trainer(
     Raises:
         UsageError, WorldError, ValueError: one line, for settings that do not go together.
     """
+    if agent.learning == "evolution":
+        _require_known_tasks(entry, agent.kind)
+    if settings.variety.share > 0.0 and (entry.draw is None or agent.learning != "counterfactual"):
+        raise UsageError(
+            f"trainer.variety.share is {settings.variety.share}: expected 0, other worlds are drawn for "
+            "+env=multicloud and agent.learning=counterfactual only"
+        )
     if agent.kind in LIBRARY_KINDS:
         build = partial(entry.build, config, 1)
         task = LibraryTask(build, agent, settings, make_rule(settings.guide), seed, device)
         spec = entry.build(config, 1).spec
         return make_library_trainer(task), spec.scales, spec.objective_weights
     if agent.learning == "evolution":
-        worlds = _evolution_worlds(entry, config, agent.kind, settings)
+        worlds = _evolution_worlds(entry, config, settings)
         policy = make_evolved(agent.kind, agent.pair_size, agent.name)
         trainer = EvolutionTrainer(worlds, policy, settings, seed)
         return trainer, worlds[0].spec.scales, worlds[0].spec.objective_weights
@@ -66,19 +74,34 @@ def build_trainer(
         )
     counterfactual = agent.learning == "counterfactual"
     lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes
-    return make_trainer(entry.build(config, lanes), agent, settings, seed, device)
+    built = make_trainer(entry.build(config, lanes), agent, settings, seed, device)
+    learner = built[0]
+    if settings.variety.share > 0.0 and isinstance(learner, CounterfactualTrainer):
+        learner.draw_world = partial(_drawn_world, entry, config, settings.variety, seed, lanes)
+    return built
 
 
-def _evolution_worlds(
-    entry: WorldEntry, config: Any, kind: str, settings: TrainerSettings
-) -> list[BatchWorld]:
-    """Worlds that share `settings.lanes` lanes evenly, two at least each: one per member, or per thread."""
+def _drawn_world(
+    entry: WorldEntry, config: Any, variety: Variety, seed: int, lanes: int, number: int
+) -> BatchWorld | None:
+    """The world of a training round, or None for the configured one."""
+    assert entry.draw is not None
+    drawn = entry.draw(config, variety, seed, number)
+    return None if drawn is config else entry.build(drawn, lanes)
+
+
+def _require_known_tasks(entry: WorldEntry, kind: str) -> None:
+    """Refuse a kind that learns by evolution, but not the tasks of this environment."""
     if kind not in entry.evolved:
         suited = ", ".join(entry.evolved) or "none"
         raise UsageError(
             f"agent.kind={kind} does not know the tasks of this environment: kinds that learn by evolution "
             f"here are {suited}"
         )
+
+
+def _evolution_worlds(entry: WorldEntry, config: Any, settings: TrainerSettings) -> list[BatchWorld]:
+    """Worlds that share `settings.lanes` lanes evenly, two at least each: one per member, or per thread."""
     members = entry.members_of(config, "train")
     if len(members) == 1:
         members = members * settings.evolution.threads
@@ -130,10 +153,10 @@ def make_trainer(
 def with_appraiser(agent: AgentSettings, entry: WorldEntry) -> AgentSettings:
     """The agent with its appraising rule named: "auto" takes the world's, other networks have none."""
     if agent.kind != "spotweave":
-        return dataclasses.replace(agent, appraiser="none")
-    if agent.appraiser == "auto":
-        return dataclasses.replace(agent, appraiser=entry.appraiser)
-    return agent
+        return dataclasses.replace(agent, appraiser="none", relative=False)
+    named = entry.appraiser if agent.appraiser == "auto" else agent.appraiser
+    # The costs of other rules are no money.
+    return dataclasses.replace(agent, appraiser=named, relative=agent.relative and named == "expected_cost")
 
 
 def with_rounds(agent: AgentSettings, spec: WorldSpec) -> AgentSettings:

@@ -13,6 +13,7 @@ from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld
+from envs.variety import Variety, draw_market, validation_markets
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class WorldEntry:
         rules: rules shown beside a policy by default, the strongest included.
         build_recording: makes a world of one lane that keeps a `timeline` for pictures, or None.
         evolved: agent kinds that learn by evolution here.
+        draw: the settings of the world that a training round is played in, where worlds can be varied, from
+            the configured ones, `trainer.variety`, the seed and the round's number.
+        draw_validation: likewise those of the worlds to validate such a training on, the configured first.
         members: the settings of the worlds that stand behind one setting, to train on or to validate on,
             where there are several.
     """
@@ -41,6 +45,8 @@ class WorldEntry:
     build_recording: Callable[[Any], BatchWorld] | None = None
     members: Callable[[Any, Literal["train", "validation"]], list[Any]] | None = None
     evolved: tuple[str, ...] = ()
+    draw: Callable[[Any, Variety, int, int], Any] | None = None
+    draw_validation: Callable[[Any, Variety, int], list[Any]] | None = None
 
     def members_of(self, config: Any, split: Literal["train", "validation"]) -> list[Any]:
         """The settings of the worlds behind `config`: itself alone unless the entry knows better."""
@@ -84,6 +90,8 @@ WORLDS: dict[str, WorldEntry] = {
         "expected_cost",
         (*CLUSTER_RULES, *MARKET_RULES),
         lambda config: build_market(config, 1, record=True),
+        draw=draw_market,
+        draw_validation=validation_markets,
     ),
     "multicluster": WorldEntry(
         "Liu 2022, chapter 5: heterogeneous, elastic clusters",

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from agents.networks.base import NetworkInput
+from agents.rules.appraisal import MOST
 from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 
 
@@ -68,15 +69,24 @@ class LabelledReplay:
         return min(self._added, self.capacity)
 
     def add(self, **columns: NDArray[Any]) -> None:
-        """Append one decision; `choices` (m,) and `outcomes` (m, K) may be shorter than M."""
+        """Append one decision; `choices` (m,) and `outcomes` (m, K) may be shorter than M.
+
+        It may have fewer clusters than C: rows of clusters that are not there are zero, and "none for now"
+        becomes C whatever it was.
+        """
+        n_here, n_clusters = len(columns["clusters"]), self._columns["clusters"].shape[1]
         where = self._added % self.capacity
         self._columns["choices"][where] = -1
         self._columns["outcomes"][where] = 0.0
         for name, array in columns.items():
-            if name in ("choices", "outcomes"):
-                self._columns[name][where, : len(array)] = array
+            row = self._columns[name][where]
+            if name == "choices":
+                row[: len(array)] = np.where(array == n_here, n_clusters, array)
+            elif name == "appraisal":
+                row[:n_here], row[n_here:], row[n_clusters] = array[:n_here], MOST, array[n_here]
             else:
-                self._columns[name][where] = array
+                row[len(array) :] = 0
+                row[: len(array)] = array
         self._added += 1
 
     def sample(self, n: int, device: torch.device) -> LabelledBatch:

@@ -36,6 +36,8 @@ class PairwiseNetwork(ValueNetwork):
             `agents.rules.appraisal`). The network then starts as that rule and learns where it is wrong: the
             last component (delay or money) begins with minus the appraised cost.
         rounds: whether the columns of federated tasks are part of the input.
+        relative: whether what it adds to the appraised costs is in proportion to what the job costs, as far
+            as that is little: then its errors are cents for a job of cents.
     """
 
     kept_clusters: Tensor
@@ -50,9 +52,11 @@ class PairwiseNetwork(ValueNetwork):
         hidden_size: int = 128,
         appraised: bool = False,
         rounds: bool = False,
+        relative: bool = False,
     ) -> None:
         super().__init__(output_scales)
         self.appraised = appraised
+        self.relative = relative
         self.n_job_columns = N_JOB_FIELDS if rounds else int(JobField.IDLE)
         self.appraisal_scaler = FeatureScaler(2, with_log=True)
         n_appraisal = self.appraisal_scaler.n_outputs if appraised else 0
@@ -97,6 +101,13 @@ class PairwiseNetwork(ValueNetwork):
         cheapest = batch.appraisal.amin(-1, keepdim=True)
         return torch.stack([batch.appraisal, batch.appraisal - cheapest], dim=-1)
 
+    def stake(self, batch: NetworkInput) -> Tensor:
+        """(B, 1) what a decision with J = 1 is about: cost / (cost + unit), at the job's cheapest cluster."""
+        if batch.appraisal is None:
+            raise ValueError("this network needs the appraisal of a rule with its input")
+        cost = batch.appraisal[:, 0, :-1].amin(-1, keepdim=True).clamp(min=0.0)
+        return cost / (cost + self.unit)
+
     def forward(self, batch: NetworkInput) -> Tensor:
         """(B, J, C + 1, n_outputs) scaled values."""
         n, n_jobs = batch.jobs.shape[:2]
@@ -111,9 +122,12 @@ class PairwiseNetwork(ValueNetwork):
         """
         history = torch.stack([batch.occupation[..., -w:].mean(-1) for w in OCCUPATION_WINDOWS], dim=-1)
         columns = self.cluster_scaler(batch.clusters[..., self.kept_clusters])
-        clusters = self.encode_cluster(torch.cat([columns, history], dim=-1))
+        # Clusters are numbered from 1: rows of 0 only pad a batch of worlds of different size.
+        there = (batch.clusters[..., ClusterField.SEQUENCE] > 0)[..., None].to(columns.dtype)
+        clusters = self.encode_cluster(torch.cat([columns, history], dim=-1)) * there
+        mean = clusters.sum(1) / there.sum(1)
         job = self.encode_job(self.job_scaler(batch.jobs[:, 0, : self.n_job_columns]))
-        state = torch.cat([job, clusters.mean(1), clusters.amax(1)], dim=-1)
+        state = torch.cat([job, mean, clusters.amax(1)], dim=-1)
         is_none = choices == clusters.shape[1]
         place = choices.masked_fill(is_none, 0)[..., None]
         pairs = self.pair_scaler(batch.pairs[:, 0].gather(1, place.expand(-1, -1, N_PAIR_FIELDS)))
@@ -134,4 +148,6 @@ class PairwiseNetwork(ValueNetwork):
         values = torch.where(is_none[..., None], none[:, None], placed)
         if excess is None:
             return values
+        if self.relative:
+            values = values * self.stake(batch)[..., None]
         return torch.cat([values[..., :-1], values[..., -1:] - excess[..., None]], dim=-1)

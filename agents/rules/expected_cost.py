@@ -23,6 +23,7 @@ from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
 from agents.rules.federated_cost import later_s, task_usd
 from agents.rules.fields import (
     C_AVAILABLE,
+    C_CAPACITY_MAX,
     C_CAPACITY_NOW,
     C_IS_SPOT,
     C_LAUNCH,
@@ -71,7 +72,8 @@ from envs.simulation.snapshot import FloatArray, MaskArray
     _POSTPONE,
     _QUEUE_RISK,
     _DOWN_MEMORY,
-) = range(17)
+    _FULL,
+) = range(18)
 
 
 @dataclass(frozen=True)
@@ -96,17 +98,18 @@ class ExpectedCostParameters(RuleParameters):
         postpone_s: going to the same offer this much later is weighed as well (0: not weighed).
         queue_risk: factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess.
         down_memory: 0 = an offer returns after its mean down-time, 1 = after as long as it has been down.
+        full_s: wait for a full offer per missing share of its quota.
     """
 
-    miss_usd: float = 33.0
-    batch_miss_usd: float = 15.0
-    delay_usd_hour: float = 0.1
+    miss_usd: float = 25.0
+    batch_miss_usd: float = 8.0
+    delay_usd_hour: float = 0.25
     owned_usd_hour: float = 0.36
-    hazard: float = 0.2
+    hazard: float = 0.12
     spell_memory: float = 0.75
     typical_up_s: float = 2000.0
     typical_down_s: float = 6400.0
-    patience: float = 6.0
+    patience: float = 2.0
     queue_s: float = 140000.0
     safety_s: float = 160.0
     move_margin: float = 0.01
@@ -115,6 +118,7 @@ class ExpectedCostParameters(RuleParameters):
     postpone_s: float = 300.0
     queue_risk: float = 8.6
     down_memory: float = 0.38
+    full_s: float = 15000.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -166,6 +170,17 @@ def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64
     mean_down = max(mean_down, 60.0)
     seen = max(float(clusters[cluster, C_SPELL]), 0.1 * mean_down)
     return float(mean_down ** (1.0 - parameters[_DOWN_MEMORY]) * seen ** parameters[_DOWN_MEMORY])
+
+
+@njit(cache=True, error_model="numpy")
+def return_time(
+    job: int, cluster: int, clusters: FloatArray, pairs: FloatArray, parameters: NDArray[np.float64]
+) -> float:
+    """Seconds after which to count on an offer that cannot be had now: it is down, or its quota is in use."""
+    if clusters[cluster, C_AVAILABLE] == 0.0:
+        return float(parameters[_PATIENCE] * down_time(cluster, clusters, parameters))
+    missing = max(0.0, float(pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]))
+    return float(parameters[_FULL] * missing / max(1.0, float(clusters[cluster, C_CAPACITY_NOW])))
 
 
 @njit(cache=True, error_model="numpy")
@@ -263,8 +278,8 @@ def waiting_usd(
         elif running and pairs[job, cluster, P_HERE] != 0.0:
             here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
             waiting = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)
-        elif not running and pairs[job, cluster, P_REQUEST] > 0.0:
-            wait_s = parameters[_PATIENCE] * down_time(cluster, clusters, parameters)
+        elif not running and 0.0 < pairs[job, cluster, P_REQUEST] <= clusters[cluster, C_CAPACITY_MAX]:
+            wait_s = return_time(job, cluster, clusters, pairs, parameters)
             waiting = min(waiting, expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters))
     return float(waiting)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
 
+C_CAPACITY_MAX = int(ClusterField.CAPACITY_MAX)
 C_CAPACITY_NOW = int(ClusterField.CAPACITY_NOW)
 C_MEAN_OCCUPATION = int(ClusterField.MEAN_OCCUPATION)
 C_PRICE = int(ClusterField.PRICE_USD_HOUR)

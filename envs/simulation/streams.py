@@ -23,6 +23,7 @@ StreamName = Literal[
     "network_weights",
     "exploration",
     "replay",
+    "markets",
 ]
 Split = Literal["train", "validation", "test"]
 

@@ -314,3 +314,66 @@ class TestPairwise:
         before = model(batch)
         batch.occupation[:, 2, -1] += 5.0  # the latest step of the last cluster only
         assert bool((model(batch) != before).any(-1).all())
+
+    def test_rows_that_only_pad_a_batch_change_nothing(self) -> None:
+        model = PairwiseNetwork(SCALES, appraised=True).double()
+        torch.manual_seed(2)
+        for layer in (model.pair_output, model.none_output):
+            torch.nn.init.normal_(layer.weight)
+        batch = appraised_input(4, C)
+        model.fit_scalers(batch)
+        padded = NetworkInput(
+            nn.functional.pad(batch.clusters, (0, 0, 0, 3)),
+            nn.functional.pad(batch.occupation, (0, 0, 0, 3)),
+            batch.jobs,
+            nn.functional.pad(batch.pairs, (0, 0, 0, 3)),
+            nn.functional.pad(costs_of(batch)[..., :C], (0, 4), value=1e4),
+        )
+        costs_of(padded)[..., -1] = costs_of(batch)[..., -1]
+        plain, others = model(batch), model(padded)
+        assert torch.allclose(plain[:, :, :C], others[:, :, :C], atol=1e-12)
+        assert torch.allclose(plain[:, :, C], others[:, :, C + 3], atol=1e-12)
+
+    def test_what_is_learned_about_a_job_of_cents_is_worth_cents(self) -> None:
+        torch.manual_seed(2)
+        model = PairwiseNetwork(SCALES, appraised=True, relative=True).double()
+        for layer in (model.pair_output, model.none_output):
+            torch.nn.init.normal_(layer.weight)
+        batch = appraised_input(4, C)
+        model.fit_scalers(batch)
+        model.set_scales(torch.full((3,), 2.0), torch.tensor(2.0))  # one unit is 2 USD
+        costs_of(batch)[:] = 0.02
+        # Stake: .02 / (.02 + 2) = 1/101 of what the same network says without it.
+        model.relative = False
+        whole = model(batch)
+        model.relative = True
+        assert torch.allclose(model(batch), whole / 101, atol=1e-12)
+        assert bool((whole.abs() > 0.1).any())
+        # A large job is corrected almost in full, and the rule's own differences always are.
+        costs_of(batch)[:] = 198.0
+        costs_of(batch)[..., 0] = 199.0
+        model.relative = False
+        whole = model(batch)
+        model.relative = True
+        excess = torch.zeros_like(whole)
+        excess[:, :, 0, -1] = 1.0 / 2.0
+        assert torch.allclose(model(batch), (whole + excess) * 0.99 - excess, atol=1e-9)
+
+
+def appraised_input(n: int, n_clusters: int) -> NetworkInput:
+    """Random decisions of one job with random costs, in double precision."""
+    batch = random_input(n, 1, n_clusters)
+    costs = torch.rand(n, 1, n_clusters + 1, generator=torch.Generator().manual_seed(3)) * 10.0
+    return NetworkInput(
+        batch.clusters.double(),
+        batch.occupation.double(),
+        batch.jobs.double(),
+        batch.pairs.double(),
+        costs.double(),
+    )
+
+
+def costs_of(batch: NetworkInput) -> Tensor:
+    """The appraisal, which is there."""
+    assert batch.appraisal is not None
+    return batch.appraisal

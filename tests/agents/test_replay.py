@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from agents.learning.decision_replay import DecisionReplay
 from agents.learning.labelled_replay import LabelledReplay
+from agents.rules.appraisal import MOST
 from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 from tests.agents.inputs import on_disk
 
@@ -171,3 +172,25 @@ class TestLabelledReplay:
         assert torch.equal(one.tried, other.tried)
         assert torch.equal(one.outcomes, other.outcomes)
         assert torch.equal(one.inputs.jobs, other.inputs.jobs)
+
+    def test_a_decision_among_fewer_clusters_is_padded(self) -> None:
+        replay = labelled_replay()
+        add_labelled(replay, 7)  # what stood in its place must not shine through
+        for _ in range(CAPACITY):
+            replay.add(
+                clusters=np.full((1, N_CLUSTER_FIELDS), 3, np.float32),
+                occupation=np.full((1, HISTORY_STEPS), 0.5, np.float32),
+                jobs=np.full(N_JOB_FIELDS, 3, np.float32),
+                pairs=np.full((1, N_PAIR_FIELDS), 3, np.float32),
+                appraisal=np.array([4.0, 6.0], np.float32),
+                choices=np.array([0, 1]),  # 1: none for now
+                outcomes=np.array([[1.0, 0.0], [2.0, 0.0]]),
+            )
+        batch = replay.rows(np.zeros(1, np.int64), CPU)
+        assert batch.inputs.clusters[0, :, 0].tolist() == [3.0, 0.0]
+        assert batch.inputs.occupation[0, :, 0].tolist() == [0.5, 0.0]
+        assert batch.inputs.pairs[0, 0, :, 0].tolist() == [3.0, 0.0]
+        assert batch.inputs.appraisal is not None
+        assert batch.inputs.appraisal.tolist() == [[[4.0, MOST, 6.0]]]
+        assert batch.choices.tolist() == [[0, C, 0, 0]]
+        assert batch.tried.tolist() == [[True, True, False, False]]

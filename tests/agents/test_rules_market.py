@@ -206,6 +206,7 @@ PLAIN = {
     "down_memory": 0.0,
     "typical_up_s": 7200.0,
     "typical_down_s": 3600.0,
+    "full_s": 3600.0,
 }
 
 
@@ -293,6 +294,27 @@ def test_expected_cost_waits_for_spot_only_while_the_slack_permits() -> None:
     # Available spot: with plenty of slack yes, with 5000 s the risk of 22 % costs 5.5 USD.
     assert pick("expected_cost", market({"SLACK_S": 43200}, owned=DOWN), PLAIN) == (0, 0)
     assert pick("expected_cost", market({"SLACK_S": 5000}, owned=DOWN), PLAIN) == (0, 1)
+
+
+def test_expected_cost_does_not_take_a_full_offer_for_one_that_is_free() -> None:
+    full = {"USED": 8, "UP_RATIO": 1}
+    # 2 executors of 8 are missing: 3600 * 2 / 8 = 900 s of wait, for which spot saves about 4 USD.
+    assert pick("expected_cost", market({}, spot=full, owned=DOWN), PLAIN) == (0, NONE)
+    # 36000 s are too long: the job is late after 10000 s.
+    slow = {**PLAIN, "full_s": 144_000.0}
+    assert pick("expected_cost", market({}, spot=full, owned=DOWN), slow) == (0, 1)
+
+
+def test_expected_cost_does_not_wait_for_an_offer_that_is_too_small() -> None:
+    pair = {**ASK, "REQUEST": 9, "PEAK_REQUEST": 9}
+    job = {**JOB, "CATEGORY": Category.GENERAL, "HAS_DEADLINE": 0, "SLACK_S": 0}
+    for quota, expected in ((9, 2), (8, 1)):
+        clusters = [
+            {**SPOT, "AVAILABLE": 0, "CAPACITY_NOW": 0, "CAPACITY_MAX": quota},
+            {**ON_DEMAND, "CAPACITY_NOW": 16},
+        ]
+        seen = observe(clusters, [job], [[pair, pair]], allow_none=True)
+        assert pick("expected_cost", seen, PLAIN) == (0, expected)
 
 
 def test_expected_cost_moves_a_running_job_only_for_a_margin() -> None:

@@ -10,15 +10,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agents.rules import make_rule
 from envs.market_data import recorded_market
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market, make_vector
 from envs.registration import register
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode
 from envs.simulation.snapshot import ClusterField, JobField
-from envs.simulation.world import EpisodeKey
+from envs.simulation.world import EpisodeKey, WorldError
 from envs.traces.bundle import SPLIT_DAYS, load_bundle
 from envs.traces.errors import TraceError
+from training.episodes import run_suite
+from training.suite import Suite
 
 
 def small(**market: object) -> MarketWorldConfig:
@@ -127,6 +130,32 @@ def test_providers_and_quotas_change_the_world() -> None:
     world.reset([EpisodeKey(0, "train", 0)])
     quotas = world.observation["clusters"][0, :, ClusterField.CAPACITY_MAX]
     assert quotas.tolist() == [2] + [3] * 9 + [16] * 3
+
+
+def test_a_world_of_some_offers_is_a_world_without_the_others() -> None:
+    every = build_market(small())
+    aws = [offer.name for offer in every.data.offers if offer.provider == "aws"]
+    worlds = [build_market(small(offers=aws)), build_market(small(providers=["aws"]))]
+    keys = [EpisodeKey(3, "validation", index) for index in range(2)]
+    assert worlds[0].spec == worlds[1].spec
+    assert [worlds[0].fingerprint(key) for key in keys] == [worlds[1].fingerprint(key) for key in keys]
+    assert worlds[0].data.regions == ("us-east-1", "us-east-2", "us-west-2")
+    np.testing.assert_array_equal(worlds[0].data.egress_usd_gb, worlds[1].data.egress_usd_gb)
+
+
+def test_an_offer_that_there_is_not_is_refused() -> None:
+    with pytest.raises(
+        WorldError, match=r"market\.offers has 'aws/mars': expected names among aws/us-east-1a"
+    ):
+        build_market(small(offers=["aws/mars"]))
+
+
+def test_a_world_without_an_owned_cluster() -> None:
+    world = build_market(small(owned_executors=0, providers=["gcp"]))
+    assert world.spec.n_clusters == 7
+    assert not any(name.startswith("owned") for name in world.spec.cluster_names)
+    results = run_suite(world, make_rule("spot_fallback"), Suite("few", "train", 5, 2))
+    assert all(result.metrics["unfinished"] == 0 for result in results)
 
 
 def test_hibernation_is_a_setting() -> None:

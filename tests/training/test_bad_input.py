@@ -57,6 +57,11 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
             (CLUSTER, "agent=rl_lsfc", "agent.weights=[1,1]", *TINY_AGENT),
             "agent.weights has 2 numbers, expected one for each",
         ),
+        (
+            (CLUSTER, "trainer.variety.share=0.5"),
+            "trainer.variety.share is 0.5: expected 0, other worlds are drawn for +env=multicloud",
+        ),
+        ((CLUSTER, "trainer.variety.share=2"), "trainer.variety.share is 2.0: expected a share in 0..1"),
         ((CLUSTER, "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: expected two sizes"),
         ((CLUSTER, "env.n_jobs=0"), "the workload is empty: n_jobs must be >= 1, got 0"),
         ((CLUSTER, "trainer.lanes=0"), "trainer.lanes is 0: expected at least 1"),

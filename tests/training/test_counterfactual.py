@@ -182,3 +182,39 @@ def test_two_runs_with_one_seed_are_equal() -> None:
         trainer.round()
         states.append(trainer.policy.network.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def varied(seed: int = 0) -> CounterfactualTrainer:
+    """Two clusters in every second round, three in the others."""
+    trainer = toy_counterfactual(seed, counterfactual=labelling())
+    lanes = CounterfactualTrainer.lanes_needed(trainer.settings)
+    trainer.draw_world = lambda number: ToyWorld(lanes, n_clusters=2) if number % 2 else None
+    return trainer
+
+
+def test_rounds_may_be_played_in_other_worlds() -> None:
+    trainer = varied()
+    worlds = []
+    while trainer.episodes_done < trainer.settings.episodes:
+        trainer.round()
+        worlds.append(trainer.world.spec.n_clusters)
+    assert worlds == [3, 2, 3, 2, 3, 2]
+    batch = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
+    here = (batch.inputs.clusters[..., ClusterField.SEQUENCE] > 0).sum(-1)
+    assert set(here.tolist()) == {2, 3}
+    assert bool((batch.choices.amax(-1) < here).all())
+    assert toy_regret(trainer.policy) < 0.3 * toy_regret(Myopic())
+
+
+def test_a_training_in_several_worlds_resumes_exactly() -> None:
+    straight, first = varied(), varied()
+    for _ in range(4):
+        straight.round()
+    for _ in range(2):
+        first.round()
+    second = varied()
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):
+        second.round()
+    one, other = straight.policy.network.state_dict(), second.policy.network.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)

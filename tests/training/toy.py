@@ -87,6 +87,7 @@ class ToyWorld:
         shown, n_clusters = self.waiting(lane), self.spec.n_clusters
         for array in self.observation.values():
             array[lane] = 0  # type: ignore[index]
+        self.observation["clusters"][lane, :, ClusterField.SEQUENCE] = np.arange(n_clusters) + 1
         self.observation["clusters"][lane, :, ClusterField.PRICE_USD_HOUR] = self.prices[lane]
         for row, job in enumerate(shown):
             self.observation["jobs"][lane, row, JobField.PRESENT] = 1

@@ -186,7 +186,8 @@ class MarketConfig:
 
     Attributes:
         providers: clouds whose recorded offers are part of the world ("aws", "gcp").
-        owned_executors: executors of the owned cluster.
+        offers: names of the only offers of clouds that are part of it; empty: all.
+        owned_executors: executors of the owned cluster; 0: there is none.
         spot_quota: most spot instances per offer.
         on_demand_quota: most on-demand instances per offer.
         notice_missed: probability that an interruption comes without its notice.
@@ -215,6 +216,7 @@ class MarketConfig:
     """
 
     providers: list[str] = field(default_factory=lambda: ["aws", "gcp"])
+    offers: list[str] = field(default_factory=list)
     owned_executors: int = 8
     spot_quota: int = 8
     on_demand_quota: int = 16
@@ -258,7 +260,8 @@ class MarketConfig:
             f"market.notice_missed is {self.notice_missed}",
             "a probability in [0, 1]",
         )
-        at_least(self, "market", 1, "owned_executors", "spot_quota", "on_demand_quota")
+        at_least(self, "market", 0, "owned_executors")
+        at_least(self, "market", 1, "spot_quota", "on_demand_quota")
         at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
         at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")
         at_least(self, "market", 0, "disk_gb", "disk_usd_gb_hour", "batch_miss_usd", "delay_usd_hour")

@@ -1,0 +1,150 @@
+"""Other markets and loads to train on: offers, owned executors, load and size of jobs drawn at random."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from envs.multicloud import MarketWorldConfig, build_market
+from envs.simulation.market.checks import bounds, require
+from envs.simulation.market.config import OfferConfig, WorkloadConfig
+from envs.simulation.streams import Streams
+
+
+@dataclass
+class Variety:
+    """How much the markets of a training differ. [a, b] are inclusive bounds.
+
+    Attributes:
+        share: of the rounds that are played in a drawn market; 0: all in the configured one.
+        every_offer: of the drawn markets, those that keep all offers.
+        without_owned: those that have no owned cluster.
+        owned: executors of the owned cluster in the others.
+        load: factor on the arrivals per second (log-uniform).
+        small_jobs: those whose one-shot jobs are smaller than configured.
+        job_size: factor on the time, data and checkpoints of these (log-uniform).
+    """
+
+    share: float = 0.0
+    every_offer: float = 0.2
+    without_owned: float = 0.3
+    owned: list[int] = field(default_factory=lambda: [4, 12])
+    load: list[float] = field(default_factory=lambda: [0.5, 2.0])
+    small_jobs: float = 0.3
+    job_size: list[float] = field(default_factory=lambda: [0.01, 0.3])
+
+    def validate(self) -> None:
+        """Check every setting.
+
+        Raises:
+            WorldError: one line naming the setting, its value and what is expected.
+        """
+        for label in ("share", "every_offer", "without_owned", "small_jobs"):
+            value = getattr(self, label)
+            require(0.0 <= value <= 1.0, f"trainer.variety.{label} is {value}", "a share in 0..1")
+        bounds(self, "trainer.variety", 1, "owned")
+        bounds(self, "trainer.variety", 1e-6, "load", "job_size")
+
+
+def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: int) -> MarketWorldConfig:
+    """The market of round `number` of a training: a function of the seed and the number only.
+
+    The first round is played in the configured market. A drawn one has a subset of its offers: those of one
+    provider, of some regions, of one instance type, or each by chance; at least one of them is spot and one
+    on demand, so that every job can run somewhere.
+
+    Args:
+        config: the configured market.
+        variety: how much markets differ.
+        seed: of the training.
+        number: of the round, >= 0.
+    """
+    rng = Streams(np.random.SeedSequence(seed, spawn_key=(number,))).generator("markets")
+    if number == 0 or rng.random() >= variety.share:
+        return config
+    return vary(config, variety, rng)
+
+
+def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) -> MarketWorldConfig:
+    """A market drawn at random, as `draw_market` says."""
+    offers = [offer for offer in build_market(config).data.offers if offer.market != "owned"]
+    kept = offers if rng.random() < variety.every_offer else draw_offers(offers, rng)
+    owned = int(rng.integers(variety.owned[0], variety.owned[1], endpoint=True))
+    market = dataclasses.replace(
+        config.market,
+        offers=[offer.name for offer in kept],
+        owned_executors=0 if rng.random() < variety.without_owned else owned,
+    )
+    workload = dataclasses.replace(
+        config.workload,
+        arrival_unit_s=max(1, round(config.workload.arrival_unit_s / log_uniform(variety.load, rng))),
+    )
+    if rng.random() < variety.small_jobs:
+        workload = smaller(workload, log_uniform(variety.job_size, rng))
+    return dataclasses.replace(config, market=market, workload=workload)
+
+
+def draw_offers(offers: Sequence[OfferConfig], rng: np.random.Generator) -> list[OfferConfig]:
+    """A subset with at least one spot and one on-demand offer, if `offers` has such."""
+    sides = sorted({offer.market for offer in offers})
+    for _ in range(100):
+        kept = _subset(offers, rng)
+        if sorted({offer.market for offer in kept}) == sides:
+            return kept
+    return list(offers)
+
+
+def _subset(offers: Sequence[OfferConfig], rng: np.random.Generator) -> list[OfferConfig]:
+    way = rng.integers(4)
+    if way == 0:
+        provider = rng.choice(sorted({offer.provider for offer in offers}))
+        return [offer for offer in offers if offer.provider == provider]
+    if way == 1:
+        regions = sorted({offer.region for offer in offers})
+        some = rng.choice(regions, rng.integers(1, len(regions), endpoint=True), replace=False)
+        return [offer for offer in offers if offer.region in some]
+    if way == 2:
+        instance_type = rng.choice(sorted({offer.instance_type for offer in offers}))
+        return [offer for offer in offers if offer.instance_type == instance_type]
+    chance = rng.uniform(0.2, 0.9)
+    return [offer for offer in offers if rng.random() < chance]
+
+
+def smaller(workload: WorkloadConfig, size: float) -> WorkloadConfig:
+    """The workload with one-shot jobs, inputs and checkpoints of `size` times what they are."""
+    return dataclasses.replace(
+        workload,
+        standard_s=[max(1, round(size * bound)) for bound in workload.standard_s],
+        data_gb_median=size * workload.data_gb_median,
+        data_gb=[size * bound for bound in workload.data_gb],
+        checkpoint_gb=[size * bound for bound in workload.checkpoint_gb],
+    )
+
+
+def log_uniform(within: Sequence[float], rng: np.random.Generator) -> float:
+    """A number whose logarithm is uniform within the bounds."""
+    return math.exp(rng.uniform(math.log(within[0]), math.log(within[1])))
+
+
+VALIDATION_MARKETS = 3
+
+
+def validation_markets(config: MarketWorldConfig, variety: Variety, seed: int) -> list[MarketWorldConfig]:
+    """Where a policy that shall serve many markets is validated: the configured market first.
+
+    Then each provider alone, and drawn offers that no training round plays, with load and jobs as configured.
+    """
+    markets = [config]
+    if len(config.market.providers) > 1:
+        for provider in config.market.providers:
+            alone = dataclasses.replace(config.market, providers=[provider])
+            markets.append(dataclasses.replace(config, market=alone))
+    same_jobs = dataclasses.replace(variety, every_offer=0.0, small_jobs=0.0, load=[1.0, 1.0])
+    for number in range(VALIDATION_MARKETS):
+        rng = Streams(np.random.SeedSequence(seed, spawn_key=(number, 1))).generator("markets")
+        markets.append(vary(config, same_jobs, rng))
+    return markets
