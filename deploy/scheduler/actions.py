@@ -82,6 +82,10 @@ class Actions:
                 self._handlers[intent.kind](intent, now_s)
             except (ProviderError, RunnerError) as error:
                 self._later(intent, str(error), now_s)
+            except Exception as error:
+                # Whatever it was: one action that fails each time must not hold up all others.
+                log.exception("an action failed")
+                self._later(intent, f"{type(error).__name__}: {error}".splitlines()[0], now_s)
 
     def _later(self, intent: Intent, error: str, now_s: float) -> None:
         wait_s = self._settings.back_off(intent.attempts + 1)

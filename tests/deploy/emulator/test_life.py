@@ -31,6 +31,11 @@ def events(cloud: Cloud) -> list[tuple[str, int, dict[str, Any]]]:
     return found
 
 
+def test_no_id_comes_twice_though_everything_else_repeats(make: Callable[..., Cloud]) -> None:
+    first, again, later = (make(start_s=START_S + after_s).run()["InstanceId"] for after_s in (0, 0, 1))
+    assert first == again != later
+
+
 def test_an_instance_takes_its_time(cloud: Cloud) -> None:
     name = cloud.run()["InstanceId"]
     assert cloud.state(name) == "pending"

@@ -122,6 +122,28 @@ def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_p
     world.check_nothing_is_left()
 
 
+@pytest.mark.mistakes
+def test_an_action_that_fails_each_time_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    poisoned, job = world.submit(batch("poisoned")), world.submit(batch())
+    launch = world.provider.launch
+
+    def fail(asked: LaunchRequest) -> InstanceReport:
+        if asked.job_id == poisoned:
+            raise KeyError("nobody thought of this\nin two lines")
+        return launch(asked)
+
+    world.provider.launch = fail  # type: ignore[method-assign]
+    world.go(900)
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.state(poisoned) is not JobState.SUCCEEDED
+    (intent,) = [one for one in world.store.intents.pending() if one.attempts]
+    assert intent.error == "KeyError: 'nobody thought of this\\nin two lines'"
+    world.provider.launch = launch  # type: ignore[method-assign]
+    world.until_all_end()
+    world.check_nothing_is_left()
+
+
 def test_a_budget_is_never_passed(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=36_000, budget_usd=0.05))
