@@ -61,7 +61,7 @@ class World:
         self.interruptions = 0
         self._living: dict[str, Instance] = {}
         self._shown: dict[str, Instance] = {}
-        # No id comes twice, also not from an emulator that is started anew; in virtual time runs repeat exactly.
+        # No id comes twice, also not after another start; in virtual time runs repeat exactly.
         self._random = random.Random(f"ids {config.seed} {clock.now()}")
         self._due: list[tuple[float, int, Instance, int, Callable[[Instance, float], None]]] = []
         self._planned = 0

@@ -133,7 +133,7 @@ def test_an_action_that_fails_each_time_does_not_hold_up_the_others(tmp_path: Pa
             raise KeyError("nobody thought of this\nin two lines")
         return launch(asked)
 
-    world.provider.launch = fail  # type: ignore[method-assign]
+    world.provider.launch = fail  # type: ignore[method-assign, assignment]
     world.go(900)
     assert world.state(job) is JobState.SUCCEEDED
     assert world.state(poisoned) is not JobState.SUCCEEDED
