@@ -273,7 +273,8 @@ class LocalProvider:
             raise ProviderError(f"instance {name} did not start in {_BIRTH_S:.0f} s") from error
         finally:
             os.close(log)
-        if birth.returncode != 0:
+        # A scheduler that was killed in a launch may have begun this birth a moment before.
+        if birth.returncode != 0 and not self._born(record):
             raise ProviderError(
                 f"instance {name} did not start: {self._state.folder(name)}/agent.log says why"
             )
