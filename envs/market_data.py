@@ -146,6 +146,16 @@ def egress_matrix(
     return np.array([[bundle.egress_usd_per_gb(a, b) for b in regions] for a in regions], np.float64)
 
 
+def market_data(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
+    """The offers and their recordings: those of `market.traces`, else the bundle's.
+
+    Raises:
+        WorldError: if `market.offers` names an offer that there is not.
+        TraceError: for traces that cannot be used.
+    """
+    return user_market(market, bundle) if market.traces else recorded_market(market, bundle)
+
+
 def recorded_market(market: MarketConfig, bundle: TraceBundle | None = None) -> MarketData:
     """The market that ships with the package (or another bundle's).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gymnasium.vector import AutoresetMode
 
-from envs.market_data import recorded_market, user_market
+from envs.market_data import market_data
 from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.market.world import MarketWorld
 from envs.single import WorldEnv
@@ -34,9 +34,7 @@ def build_market(
     """
     config = config if config is not None else MarketWorldConfig()
     config.validate()
-    if config.market.traces:
-        return MarketWorld(config, user_market(config.market, bundle), n_lanes, record)
-    return MarketWorld(config, recorded_market(config.market, bundle), n_lanes, record)
+    return MarketWorld(config, market_data(config.market, bundle), n_lanes, record)
 
 
 class MultiCloudEnv(WorldEnv):

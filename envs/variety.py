@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from envs.multicloud import MarketWorldConfig, build_market
+from envs.market_data import market_data
+from envs.multicloud import MarketWorldConfig
 from envs.simulation.market.checks import bounds, require
 from envs.simulation.market.config import OfferConfig, WorkloadConfig
 from envs.simulation.streams import Streams
@@ -71,7 +72,7 @@ def draw_market(config: MarketWorldConfig, variety: Variety, seed: int, number: 
 
 def vary(config: MarketWorldConfig, variety: Variety, rng: np.random.Generator) -> MarketWorldConfig:
     """A market drawn at random, as `draw_market` says."""
-    offers = [offer for offer in build_market(config).data.offers if offer.market != "owned"]
+    offers = [offer for offer in market_data(config.market).offers if offer.market != "owned"]
     kept = offers if rng.random() < variety.every_offer else draw_offers(offers, rng)
     owned = int(rng.integers(variety.owned[0], variety.owned[1], endpoint=True))
     market = dataclasses.replace(
