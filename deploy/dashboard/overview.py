@@ -75,7 +75,7 @@ def _jobs(store: Store, limit: int) -> list[Job]:
 
 def _bars(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobBar]:
     ids = [job.job_id for job in jobs]
-    sums, costs = store.gantt.sums(ids), store.gantt.costs(ids, now_s)
+    sums, costs = store.gantt.sums(ids), store.costs.of_jobs(ids, now_s)
     tasks = store.gantt.lanes(ids, LANES)
     spans: defaultdict[tuple[str, str], list[SpanView]] = defaultdict(list)
     for span in store.gantt.spans(ids, LANES, SPANS):
@@ -84,7 +84,7 @@ def _bars(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobBar]:
         _bar(
             job,
             sums[job.job_id],
-            costs.get(job.job_id, Bill()),
+            costs[job.job_id],
             [_lane(task, spans[task.key], now_s) for task in tasks[job.job_id]],
         )
         for job in jobs

@@ -19,7 +19,7 @@ from deploy.store.values import portions
 _GONE = InstanceState.TERMINATED.value
 _KEYS = ("instance_id", "job_id", "day", "zone", "market")
 _NOTHING = literal(0)
-PAID = union_all(
+_PAID = union_all(
     select(
         *(charges.c[name] for name in (*_KEYS, "seconds", "cost", "on_demand", "disk")),
         _NOTHING.label("egress"),
@@ -29,7 +29,7 @@ PAID = union_all(
     ),
 ).subquery("paid")
 """What is written down: of ended instances, and of data that were moved."""
-SUMS = tuple(func.sum(PAID.c[name]) for name in ("seconds", "cost", "on_demand", "disk", "egress"))
+_SUMS = tuple(func.sum(_PAID.c[name]) for name in ("seconds", "cost", "on_demand", "disk", "egress"))
 """Of it, in the order of a bill."""
 _RUNNING = select(instances).where(instances.c.state.in_(LIVE))
 
@@ -65,7 +65,9 @@ class Costs:
         bills = dict.fromkeys(job_ids, Bill())
         with self._database.snapshot() as connection:
             for some in portions(bills):
-                ended = select(PAID.c.job_id, *SUMS).where(PAID.c.job_id.in_(some)).group_by(PAID.c.job_id)
+                ended = (
+                    select(_PAID.c.job_id, *_SUMS).where(_PAID.c.job_id.in_(some)).group_by(_PAID.c.job_id)
+                )
                 for job_id, *amounts in connection.execute(ended):
                     # PostgreSQL adds 64-bit integers up to a NUMERIC.
                     bills[job_id] += Bill(*(int(amount) for amount in amounts))
@@ -77,9 +79,9 @@ class Costs:
         """The same of each task of a job, by its name; nothing for tasks that never had an instance."""
         bills: defaultdict[str, Bill] = defaultdict(Bill)
         ended = (
-            select(instances.c.task, *SUMS)
-            .join(PAID, PAID.c.instance_id == instances.c.instance_id)
-            .where(instances.c.job_id == job_id, PAID.c.job_id == job_id)
+            select(instances.c.task, *_SUMS)
+            .join(_PAID, _PAID.c.instance_id == instances.c.instance_id)
+            .where(instances.c.job_id == job_id, _PAID.c.job_id == job_id)
             .group_by(instances.c.task)
         )
         names = select(instances.c.instance_id, instances.c.task).where(instances.c.job_id == job_id)
@@ -94,12 +96,12 @@ class Costs:
     def by(self, grouping: Grouping, now_s: float) -> dict[str, Bill]:
         """Everything, listed by job, offer, zone, market or day, in the order of its keys."""
         if grouping is Grouping.OFFER:
-            ended = select(instances.c.offer_id, *SUMS)
-            ended = ended.join_from(PAID, instances, PAID.c.instance_id == instances.c.instance_id)
+            ended = select(instances.c.offer_id, *_SUMS)
+            ended = ended.join_from(_PAID, instances, _PAID.c.instance_id == instances.c.instance_id)
             ended = ended.group_by(instances.c.offer_id)
         else:
-            column = PAID.c["job_id" if grouping is Grouping.JOB else grouping.value]
-            ended = select(column, *SUMS).group_by(column)
+            column = _PAID.c["job_id" if grouping is Grouping.JOB else grouping.value]
+            ended = select(column, *_SUMS).group_by(column)
         groups: defaultdict[str, Bill] = defaultdict(Bill)
         with self._database.snapshot() as connection:
             for name, *amounts in connection.execute(ended):

@@ -12,13 +12,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, select
 
-from deploy.billing import Bill, bill
 from deploy.model.instances import Market
 from deploy.model.jobs import JobState, TaskKey
-from deploy.store import charging
-from deploy.store.costs import PAID, SUMS
 from deploy.store.database import Database
-from deploy.store.instances import LIVE
 from deploy.store.jobs import Job, job_of
 from deploy.store.schema import instances, jobs, tasks
 from deploy.store.tasks import Task, task_of
@@ -156,18 +152,6 @@ class Gantt:
             )
             for row in found
         ]
-
-    def costs(self, job_ids: Collection[str], now_s: float) -> Mapping[str, Bill]:
-        """What each of these jobs has cost so far."""
-        ended = select(PAID.c.job_id, *SUMS).where(PAID.c.job_id.in_(job_ids))
-        running = select(instances).where(instances.c.job_id.in_(job_ids), instances.c.state.in_(LIVE))
-        found: defaultdict[str, Bill] = defaultdict(Bill)
-        with self._database.snapshot() as connection:
-            for job_id, *amounts in connection.execute(ended.group_by(PAID.c.job_id)):
-                found[job_id] = Bill(*(int(amount) for amount in amounts))
-            for one in charging.rented(connection, running):
-                found[one.job_id] += bill(one.usage, now_s)
-        return found
 
     def _of_lanes(self, query: Select[Any], job_ids: Collection[str], each: int) -> Select[Any]:
         same = (tasks.c.job_id == instances.c.job_id) & (tasks.c.task == instances.c.task)

@@ -121,16 +121,6 @@ def test_sums_are_of_all_tasks(store: Store) -> None:
     assert store.gantt.sums(["fl"]) == {"fl": Sums(tasks=2, progress=0.25, misses=3)}
 
 
-def test_costs_are_those_of_the_bills(store: Store) -> None:
-    attempts(store)
-    add_job(store, "j2")
-    now_s = NOW + 1000
-    costs = store.gantt.costs(["j1", "j2"], now_s)
-    assert costs["j1"] == store.costs.of_job("j1", now_s)
-    assert costs["j1"].cost > 0
-    assert "j2" not in costs
-
-
 def test_waiting_jobs_come_from_the_oldest_on_and_others_from_the_newest_on(store: Store) -> None:
     for k in range(3):
         add_job(store, f"wait-{k}", submitted_s=NOW + k)
