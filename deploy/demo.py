@@ -34,6 +34,7 @@ from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.jobfile import read_files, read_job
 from deploy.model.jobs import JobState
 from deploy.runners.spark.settings import find_spark
+from deploy.scheduler.giving_up import end_job
 from deploy.service import Service
 from deploy.serving import Serving
 from deploy.store.events import Event
@@ -186,9 +187,8 @@ def clear(config: DeploymentConfig) -> None:
         )
     with closing(Service(config)) as service:
         now_s = service.clock.now()
-        with service.store.transaction():
-            for job in service.store.jobs.live():
-                service.store.jobs.set_state(job.job_id, JobState.CANCELLED, now_s, "a new demo begins")
+        for job in service.store.jobs.live():
+            end_job(service.store, job.job_id, JobState.CANCELLED, now_s, "a new demo begins")
         end_s = time.monotonic() + _ENDING_S
         while not service.idle():
             if time.monotonic() > end_s:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
+
+_LONGEST_PLACE = 200
 
 
 def read_mapping(path: Path, error: type[ValueError], expected: str) -> dict[str, Any]:
@@ -36,5 +39,6 @@ def first_mistake(failure: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if not where:
         return message
-    given = "" if first["type"] == "missing" else f", got {first['input']!r}"
+    given = "" if first["type"] == "missing" else f", got {reprlib.repr(first['input'])}"
+    where = where if len(where) <= _LONGEST_PLACE else where[:_LONGEST_PLACE] + "…"
     return f"{where}: {message[:1].lower()}{message[1:]}{given}"

@@ -3,19 +3,76 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-Seconds = Annotated[FiniteFloat, Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
-"""Lower-case letters, digits and hyphens, at most 40: it becomes part of paths, tags and host names."""
-
+# A job file is untrusted. Every number is bounded so that no product of two of them leaves what databases,
+# 32-bit observations and 64-bit counters hold, and every text so that it fits into a process's environment.
+MOST_SECONDS = 10 * 366 * 86_400.0
+"""Ten years."""
+LEAST_SECONDS = 0.01
+MOST_GB = 1e7
+MOST_USD = 1e9
+MOST_COUNT = 100_000_000
+"""Batches of a stream, rounds of a training."""
 MAX_ARGUMENTS = 200
 MAX_ARGUMENT_LENGTH = 4096
 MAX_CLIENTS = 1000
-Argument = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH)]
+MAX_ENTRIES = 200
+"""Of a mapping: variables, settings of Spark, configuration of a client."""
+MAX_PLACES = 200
+MAX_TEXT_BYTES = 65_536
+"""Of one mapping, or of all arguments, together: half of what Linux takes in a single one of them."""
+
+MAX_CLIENTS_TEXT_BYTES = 1 << 20
+"""Of the configurations of all clients of a training."""
+
+
+def _without_zero(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it holds a zero byte, which no process can be given: leave it out")
+    return text
+
+
+def _small(texts: dict[str, str]) -> dict[str, str]:
+    _check_size((*texts, *texts.values()))
+    return texts
+
+
+def _few(texts: tuple[str, ...]) -> tuple[str, ...]:
+    _check_size(texts)
+    return texts
+
+
+def _check_size(texts: Iterable[str], most: int = MAX_TEXT_BYTES) -> None:
+    size = sum(len(text.encode()) for text in texts)
+    if size > most:
+        raise ValueError(f"{size} bytes of text: expected at most {most} together; put it into a file")
+
+
+Seconds = Annotated[FiniteFloat, Field(ge=LEAST_SECONDS, le=MOST_SECONDS)]
+Gigabytes = Annotated[FiniteFloat, Field(ge=0, le=MOST_GB)]
+Usd = Annotated[FiniteFloat, Field(ge=1e-6, le=MOST_USD)]
+Count = Annotated[int, Field(gt=0, le=MOST_COUNT)]
+Text = Annotated[str, Field(max_length=200), AfterValidator(_without_zero)]
+"""A name of something outside of the job: a region, an instance type."""
+Path = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_without_zero)]
+Value = Annotated[str, AfterValidator(_without_zero)]
+Texts = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_without_zero)], Value],
+    Field(max_length=MAX_ENTRIES),
+    AfterValidator(_small),
+]
+Names = Annotated[tuple[Text, ...], Field(max_length=MAX_PLACES)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+"""Lower-case letters, digits and hyphens, at most 40: it becomes part of paths, tags and host names."""
+
+Argument = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH), AfterValidator(_without_zero)]
+Arguments = Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS), AfterValidator(_few)]
 
 
 class JobState(StrEnum):
@@ -51,29 +108,29 @@ class _Part(BaseModel):
 class Resources(_Part):
     """What one instance of a task must have, and how many of them the task needs at once."""
 
-    instances: Annotated[int, Field(gt=0, le=10_000)] = 1
+    instances: Annotated[int, Field(gt=0, le=1000)] = 1
     vcpus: Annotated[int, Field(gt=0, le=10_000)] = 1
-    memory_gib: Annotated[FiniteFloat, Field(gt=0, le=1e6)] = 1.0
-    gpu: str | None = None
+    memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] = 1.0
+    gpu: Text | None = None
 
 
 class Places(_Part):
     """Where a job may run; None: anywhere."""
 
-    markets: tuple[Literal["owned", "on_demand", "spot"], ...] | None = None
-    providers: tuple[str, ...] | None = None
-    regions: tuple[str, ...] | None = None
-    instance_types: tuple[str, ...] | None = None
+    markets: Annotated[tuple[Literal["owned", "on_demand", "spot"], ...], Field(max_length=3)] | None = None
+    providers: Names | None = None
+    regions: Names | None = None
+    instance_types: Names | None = None
 
 
 class SparkBatch(_Part):
     """A Spark application that ends by itself."""
 
     kind: Literal["spark-batch"] = "spark-batch"
-    script: Annotated[str, Field(min_length=1)]
+    script: Path
     """Python file or jar, relative to the file that describes the job."""
-    args: Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS)] = ()
-    conf: dict[str, str] = Field(default_factory=dict)
+    args: Arguments = ()
+    conf: Texts = Field(default_factory=dict)
     deadline_s: Seconds | None = None
     """From submission to the end."""
     standard_s: Seconds | None = None
@@ -84,17 +141,23 @@ class SparkStreaming(_Part):
     """A Structured Streaming application: micro-batches, each of which should end in time."""
 
     kind: Literal["spark-streaming"] = "spark-streaming"
-    script: Annotated[str, Field(min_length=1)]
-    args: Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS)] = ()
-    conf: dict[str, str] = Field(default_factory=dict)
+    script: Path
+    args: Arguments = ()
+    conf: Texts = Field(default_factory=dict)
     period_s: Seconds
     """A batch is triggered so often."""
     batch_deadline_s: Seconds
     """From a batch's trigger to its end."""
-    batches: PositiveInt | None = None
+    batches: Count | None = None
     """The job ends after so many; None: when it is cancelled."""
     standard_s: Seconds | None = None
     """Expected seconds of one batch."""
+
+
+def _interval(seconds: float) -> float:
+    if 0 < seconds < 1:
+        raise ValueError(f"{seconds:g} s between two checkpoints: expected 0 (none) or at least 1")
+    return seconds
 
 
 class Profile(_Part):
@@ -103,30 +166,32 @@ class Profile(_Part):
     What is left out counts as nothing: no data to move, no checkpoints, a time that goes with the speed.
     """
 
-    reference_speed: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    reference_speed: Annotated[FiniteFloat, Field(ge=0.001, le=1000)] = 1.0
     """Speed of the instance type that standard times refer to."""
-    sensitivity: Annotated[FiniteFloat, Field(gt=0, le=100)] | None = None
+    sensitivity: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None
     """How far speed matters (Liu 2022, section 5.3): a type that is faster or slower than the reference by
     more than a seventh of this counts as that fast or slow only. None: all of it matters."""
-    data_region: str | None = None
+    data_region: Text | None = None
     """Where the input lies; None: everywhere."""
-    data_gb: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    data_gb: Gigabytes = 0.0
     """Input that is read where the task starts."""
-    checkpoint_gb: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    checkpoint_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    checkpoint_gb: Gigabytes = 0.0
+    checkpoint_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] = 0.0
     """What saving a checkpoint takes."""
-    checkpoint_interval_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
-    """Seconds of work between two checkpoints; 0: it takes none by itself."""
+    checkpoint_interval_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS), AfterValidator(_interval)] = (
+        0.0
+    )
+    """Seconds of work between two checkpoints, at least 1; 0: it takes none by itself."""
 
 
 class FlowerClient(_Part):
     """One participant and what is passed to its node."""
 
     name: Name
-    config: dict[str, str] = Field(default_factory=dict)
-    region: str | None = None
+    config: Texts = Field(default_factory=dict)
+    region: Text | None = None
     """Where its data are: it trains there or nowhere. None: anywhere."""
-    budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    budget_usd: Usd | None = None
     """What its instances may cost together; a hard limit. It leaves the training before it is passed."""
 
 
@@ -134,11 +199,11 @@ class Flower(_Part):
     """A federated training."""
 
     kind: Literal["flower"] = "flower"
-    app: Annotated[str, Field(min_length=1)]
+    app: Path
     """Folder of a Flower app (pyproject.toml with ServerApp and ClientApp)."""
-    rounds: PositiveInt
+    rounds: Count
     clients: Annotated[tuple[FlowerClient, ...], Field(min_length=1, max_length=MAX_CLIENTS)]
-    run_config: dict[str, str] = Field(default_factory=dict)
+    run_config: Texts = Field(default_factory=dict)
     deadline_s: Seconds | None = None
     epoch_s: Seconds | None = None
     """Expected seconds of a client's part of a round."""
@@ -146,9 +211,11 @@ class Flower(_Part):
     @model_validator(mode="after")
     def _distinct(self) -> Flower:
         names = [client.name for client in self.clients]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
-            raise ValueError(f"two clients are called {twice[0]!r}: names must differ")
+            raise ValueError(f"two clients are called {min(twice)!r}: names must differ")
+        configured = (text for client in self.clients for entry in client.config.items() for text in entry)
+        _check_size(configured, MAX_CLIENTS_TEXT_BYTES)
         return self
 
 
@@ -171,8 +238,8 @@ class JobSpec(_Part):
     resources: Resources = Resources()
     places: Places = Places()
     profile: Profile = Profile()
-    budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    env: dict[str, str] = Field(default_factory=dict)
+    budget_usd: Usd | None = None
+    env: Texts = Field(default_factory=dict)
     max_user_failures: Annotated[int, Field(ge=0, le=20)] = 2
 
     @model_validator(mode="after")

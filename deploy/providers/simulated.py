@@ -88,6 +88,9 @@ class SimulatedCloud:
         offers: what can be rented.
         fails: how often attempts of a job (by name) fail by their own fault before one succeeds.
         completions: how often each task was run to its end.
+        drivers: attempts whose driver lives. It does not run on the job's machines, and outlives them: only
+            who stops it, or its work's end, ends it.
+        remembered: jobs of which the runner still keeps something, with its secrets.
     """
 
     clock: VirtualClock
@@ -97,6 +100,8 @@ class SimulatedCloud:
     machines: dict[str, _Machine] = field(default_factory=dict)
     works: dict[str, _Work] = field(default_factory=dict)
     saved: dict[TaskKey, float] = field(default_factory=dict)
+    drivers: set[str] = field(default_factory=set)
+    remembered: set[str] = field(default_factory=set)
     launches: int = 0
     _by_token: dict[str, str] = field(default_factory=dict)
     _by_own_id: dict[str, str] = field(default_factory=dict)
@@ -168,8 +173,10 @@ class SimulatedCloud:
         if progress >= 1.0 and self.fails.get(name, 0) > 0:
             self.fails[name] -= 1
             work.failed = True
+            self.drivers.discard(work.assignment.attempt_id)
         elif progress >= 1.0:
             work.done_s = now_s
+            self.drivers.discard(work.assignment.attempt_id)
             self.completions[key] = self.completions.get(key, 0) + 1
             self.saved[key] = 1.0
         elif dead:
@@ -286,6 +293,8 @@ class SimulatedRunner:
         if assignment.attempt_id in self.cloud.works:
             return
         earlier = self.cloud._active.get(assignment.key)
+        self._end_drivers(f"{assignment.key.job_id}.{assignment.key.task}.")
+        self.cloud.remembered.add(assignment.key.job_id)
         if earlier is not None:
             earlier.stopped = True
         machines = tuple(self.cloud._by_own_id[node.instance_id] for node in assignment.nodes)
@@ -303,7 +312,11 @@ class SimulatedRunner:
             work.done_s = work.began_s
             return
         self.cloud._active[assignment.key] = work
+        self.cloud.drivers.add(assignment.attempt_id)
         self.cloud._settled_s = None
+
+    def _end_drivers(self, of: str) -> None:
+        self.cloud.drivers -= {one for one in self.cloud.drivers if one.startswith(of)}
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """How the attempts are."""
@@ -337,6 +350,7 @@ class SimulatedRunner:
     def stop(self, assignment: Assignment) -> None:
         """End an attempt; what its latest checkpoint holds is kept."""
         self.cloud.settle()
+        self.cloud.drivers.discard(assignment.attempt_id)
         work = self.cloud.works.get(assignment.attempt_id)
         if work is not None and work.active:
             self.cloud._save(work, self.cloud.clock.now())
@@ -347,7 +361,9 @@ class SimulatedRunner:
         """The others do not wait for it."""
 
     def forget(self, job_id: str) -> None:
-        """Nothing is kept."""
+        """End what is left of it, and keep nothing."""
+        self._end_drivers(f"{job_id}.")
+        self.cloud.remembered.discard(job_id)
 
     def shutdown(self) -> None:
         """No services."""

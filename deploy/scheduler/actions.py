@@ -16,10 +16,11 @@ from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
 from deploy.scheduler.egress import of_start
-from deploy.scheduler.giving_up import attempt_id, requeue
+from deploy.scheduler.giving_up import Setbacks, attempt_id, end, requeue
 from deploy.scheduler.observing import assignment_of
 from deploy.scheduler.placing import kept_for_moves, move
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.errors import UNUSABLE
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent, IntentKind
 from deploy.store.store import Store
@@ -27,16 +28,13 @@ from deploy.store.tasks import Task
 from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
-MAX_STARTS = 5
-"""An attempt that could not be started so often is given up, and its instances with it."""
+_ENDS = (IntentKind.STOP, IntentKind.TERMINATE)
+MAX_TRIES = 3
+"""A start, or anything that raises what nothing should raise, is given up after so many tries."""
 
 
 class Actions:
-    """Does intents.
-
-    Attributes:
-        cool_down: told of offers that had no capacity: (offer id, until when).
-    """
+    """Does intents."""
 
     def __init__(
         self,
@@ -44,13 +42,14 @@ class Actions:
         providers: Mapping[str, Provider],
         runners: Mapping[str, Runner],
         settings: SchedulerSettings,
-        cool_down: Callable[[str, float], None],
+        setbacks: Setbacks,
     ) -> None:
         self._store = store
         self._providers = providers
         self._runners = runners
         self._settings = settings
-        self._cool_down = cool_down
+        self._setbacks = setbacks
+        self._cooldowns = setbacks.cooldowns
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
             IntentKind.LAUNCH: self._launch,
             IntentKind.TERMINATE: self._terminate,
@@ -81,17 +80,49 @@ class Actions:
             try:
                 self._handlers[intent.kind](intent, now_s)
             except (ProviderError, RunnerError) as error:
-                self._later(intent, str(error), now_s)
+                self._later(intent, str(error), now_s, known=True)
+            except UNUSABLE:
+                raise
             except Exception as error:
                 # Whatever it was: one action that fails each time must not hold up all others.
                 log.exception("an action failed")
-                self._later(intent, f"{type(error).__name__}: {error}".splitlines()[0], now_s)
+                self._later(intent, f"{type(error).__name__}: {error}".splitlines()[0], now_s, known=False)
 
-    def _later(self, intent: Intent, error: str, now_s: float) -> None:
-        wait_s = self._settings.back_off(intent.attempts + 1)
+    def _later(self, intent: Intent, error: str, now_s: float, *, known: bool) -> None:
+        """Try again after a while that grows; give up what is tried in vain.
+
+        A launch that its provider cannot answer now is given up by time (see `_await_nodes`), and what ends
+        something never is.
+        """
+        tries = intent.attempts + 1
+        endless = intent.kind in _ENDS or (known and intent.kind is not IntentKind.START)
+        if tries >= MAX_TRIES and not endless:
+            self._give_up(intent, error, now_s)
+            return
+        wait_s = self._settings.back_off(tries)
+        if intent.kind in _ENDS:
+            wait_s = min(wait_s, self._settings.end_back_off_most_s)
         log.warning("tried in vain", error=error, again_in_s=wait_s)
         with self._store.transaction():
             self._store.intents.retry(intent.intent_id, error, now_s + wait_s)
+
+    def _give_up(self, intent: Intent, error: str, now_s: float) -> None:
+        """It is not tried again; an attempt that cannot go on without it has failed."""
+        log.warning("given up", error=error)
+        with self._store.transaction():
+            self._store.intents.failed(intent.intent_id, error, now_s)
+            if intent.kind is IntentKind.LAUNCH:
+                # Whether it had an effect, the intent to end it finds out. It says nothing of the offer: what
+                # raises may be this job's doing, and others must not be kept from there.
+                instance = self._store.instances.get(intent.target)
+                end(self._store, instance, now_s, intent.decision_id)
+                task = self._store.tasks.get(instance.key)
+                if instance.instance_id in task.instances:
+                    self._setbacks.failed(task, f"{instance.offer.offer_id}: {error}", now_s)
+            elif intent.kind is IntentKind.START:
+                task = self._store.tasks.get(_key(intent.payload))
+                if task.attempt == intent.payload["attempt"] and task.phase is Phase.STARTING:
+                    self._setbacks.failed(task, f"it could not be started: {error}", now_s)
 
     def _done(self, intent: Intent, now_s: float) -> None:
         with self._store.transaction():
@@ -149,16 +180,28 @@ class Actions:
         self, intent: Intent, instance: Instance, task: Task, error: ProviderError, now_s: float
     ) -> None:
         """It has nothing for us: give the attempt, or the move there, up and leave it alone for a while."""
-        self._cool_down(instance.offer.offer_id, now_s + self._settings.cool_down_s)
+        offer_id = instance.offer.offer_id
+        gang_is_up = any(
+            one.launched_s is not None for one in self._store.instances.named(task.instances).values()
+        )
+        if isinstance(error, RefusedError) or gang_is_up:
+            # Renting a part of a gang again and again would cost the minimum each time.
+            self._cooldowns.refused(offer_id, now_s)
+        else:
+            self._cooldowns.no_capacity(offer_id, now_s)
         with self._store.transaction():
             self._store.intents.failed(intent.intent_id, str(error), now_s)
             self._store.instances.ended(instance.instance_id, now_s)
-            data = {"offer": instance.offer.offer_id, "why": _why(error), "error": str(error)}
+            data = {"offer": offer_id, "why": _why(error), "error": str(error)}
             self._store.events.add(
                 "instance.refused", now_s, data, key=instance.key, instance_id=instance.instance_id
             )
-            if instance.instance_id in task.instances:
-                requeue(self._store, task, now_s, lost=False, reason=f"{instance.offer.offer_id}: {error}")
+            if instance.instance_id not in task.instances:
+                return
+            if isinstance(error, RefusedError):
+                self._setbacks.failed(task, f"{offer_id}: {error}", now_s)
+            else:
+                requeue(self._store, task, now_s, reason=f"{offer_id}: {error}")
 
     def _terminate(self, intent: Intent, now_s: float) -> None:
         instance = self._store.instances.get(intent.target)
@@ -192,18 +235,12 @@ class Actions:
             self._done(intent, now_s)
             return
         instances = self._store.instances.named(task.instances)
-        runner = self._runners[job.spec.work.kind]
-        try:
-            runner.ensure(assignment_of(job, task, instances))
-        except RunnerError as error:
-            if intent.attempts + 1 < MAX_STARTS:
-                raise
-            self._give_up(intent, task, f"it could not be started: {error}", now_s)
-            return
+        self._runners[job.spec.work.kind].ensure(assignment_of(job, task, instances))
         with self._store.transaction():
             self._store.intents.done(intent.intent_id, now_s)
             data: dict[str, Json] = {"attempt": task.attempt, "instances": list(task.instances)}
             place = instances[task.instances[0]]
+            self._cooldowns.started(place.offer.offer_id)
             charges = of_start(job.spec, task, place.offer.region, self._settings.transfers)
             if charges:
                 self._store.egress.add(key, task.attempt, place, charges, now_s)
@@ -224,17 +261,18 @@ class Actions:
             if task.phase is not Phase.STARTING or all(one.state is InstanceState.RUNNING for one in nodes):
                 continue
             waiting.add(intent.intent_id)
-            launched_s = min((one.launched_s for one in nodes if one.launched_s is not None), default=now_s)
-            waited_s = now_s - launched_s
+            # Those that nobody could launch yet are waited for since they were asked for.
+            since_s = min((one.launched_s or one.requested_s for one in nodes), default=now_s)
+            waited_s = now_s - since_s
             if waited_s > self._settings.ready_within_s:
+                late = {one.offer.offer_id for one in nodes if one.state is not InstanceState.RUNNING}
+                for offer_id in late:
+                    self._cooldowns.refused(offer_id, now_s)
                 reason = f"its nodes were not ready {waited_s:.0f} s after the launch"
-                self._give_up(intent, task, reason, now_s)
+                with self._store.transaction():
+                    self._store.intents.failed(intent.intent_id, reason, now_s)
+                    self._setbacks.failed(task, reason, now_s)
         return waiting
-
-    def _give_up(self, intent: Intent, task: Task, reason: str, now_s: float) -> None:
-        with self._store.transaction():
-            self._store.intents.failed(intent.intent_id, reason, now_s)
-            requeue(self._store, task, now_s, lost=True, reason=reason)
 
     def _stop(self, intent: Intent, now_s: float) -> None:
         job = self._store.jobs.get(str(intent.payload["job_id"]))

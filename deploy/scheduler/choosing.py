@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import structlog
 from structlog.contextvars import bound_contextvars
 
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.appraising import Appraising
+from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.giving_up import end_job, requeue
 from deploy.scheduler.leaving import leave, pays_nowhere, starts_nowhere
@@ -22,14 +24,19 @@ from deploy.scheduler.needs import Kind, Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.placing import cancel_move, intend_move, place
 from deploy.scheduler.purse import Purse
+from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.roster import Asked, Roster
 from deploy.scheduler.safety import catch, hopeless
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.view import View
 from deploy.scheduler.writing import Watched, Writing
 from deploy.store.decisions import Mode
+from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 from deploy.store.values import Json
+
+log = structlog.get_logger("scheduler")
+_TRANSACTION_S = 0.25
 
 
 @dataclass
@@ -74,24 +81,29 @@ class Chooser:
         live: instances in the latest pass, by market.
     """
 
-    def __init__(self, store: Store, policies: Policies, settings: SchedulerSettings, purse: Purse) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policies: Policies,
+        settings: SchedulerSettings,
+        purse: Purse,
+        cooldowns: Cooldowns,
+        quarantine: Quarantine,
+    ) -> None:
         self._store = store
+        self._cooldowns = cooldowns
+        self._quarantine = quarantine
         self._purse = purse
         self._policies = policies
         self._settings = settings
-        self._roster = Roster(store, settings, purse)
+        self._roster = Roster(store, settings, purse, cooldowns, quarantine)
         self._writing = Writing(store, policies.mode)
         self._appraising = Appraising()
         self._occupancy = Occupancy()
-        self._cooling: dict[str, float] = {}
         self._holding: set[str] = set()
         """Jobs that have instances."""
         self.waiting = 0
         self.live: Counter[str] = Counter()
-
-    def cool_down(self, offer_id: str, until_s: float) -> None:
-        """Leave an offer alone for a while."""
-        self._cooling[offer_id] = until_s
 
     def choose(
         self, offers: Sequence[Offer], now_s: float, told: Mapping[TaskKey, TaskReport] | None = None
@@ -120,7 +132,10 @@ class Chooser:
         self.waiting = roll.waiting
         self._writing.keep_only(roll.live)
         for one in roll.at_risk:
-            if self._catch(one, view, now_s):
+            caught = False
+            with self._quarantine.guard(one.need.key.job_id, "watching over its deadline"):
+                caught = self._catch(one, view, now_s)
+            if caught:
                 roll.asked[:] = [other for other in roll.asked if other.need.key != one.need.key]
         for decider, watched, federated in (
             (self._policies.market, self._policies.watched_market, False),
@@ -137,10 +152,10 @@ class Chooser:
         if offer.available and offer.offer_id in announced:
             # A replacement there would be the next to be ended.
             return replace(offer, available=False, reason="an instance there is about to be ended")
-        until_s = self._cooling.get(offer.offer_id, -math.inf)
-        if not offer.available or until_s <= now_s:
+        left_s = self._cooldowns.left_s(offer.offer_id, now_s)
+        if not offer.available or left_s <= 0:
             return offer
-        reason = f"it had no capacity; left alone for {until_s - now_s:.0f} s more"
+        reason = f"it refused; left alone for {left_s:.0f} s more"
         return replace(offer, available=False, reason=reason)
 
     def _catch(self, one: Asked, view: View, now_s: float) -> bool:
@@ -164,23 +179,67 @@ class Chooser:
     def _decide_all(
         self, decider: Decider, watched: Decider | None, asked: list[Asked], view: View, now_s: float
     ) -> None:
-        asked = [self._realistic(one, view, now_s) for one in asked if not self._leaves(one, view, now_s)]
-        if not asked or not view.offers:
+        asked = self._realistic_ones(asked, view, now_s)
+        left = min(len(asked), self._settings.decisions_per_pass) if view.offers else 0
+        while asked and left > 0:
+            # One transaction for many: a wait for the disk after each would be most of a pass. But a request
+            # that writes waits for it, so that it ends after a while.
+            end_s = time.monotonic() + _TRANSACTION_S
+            with self._store.transaction():
+                while asked and left > 0 and time.monotonic() < end_s:
+                    left -= 1
+                    self._decide_one(decider, watched, asked, view, now_s)
+
+    def _realistic_ones(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
+        """Those who are decided about, each as far as there is hope for it."""
+        found = []
+        for one in asked:
+            with self._quarantine.guard(one.need.key.job_id, "looking at what it may still cost"):
+                if not self._leaves(one, view, now_s):
+                    found.append(self._realistic(one, view, now_s))
+        return found
+
+    def _decide_one(
+        self, decider: Decider, watched: Decider | None, asked: list[Asked], view: View, now_s: float
+    ) -> None:
+        """The policy's choice for one of those that are asked about, who is taken off the list."""
+        started = time.perf_counter()
+        shown = [one.need for one in asked[: decider.window]]
+        try:
+            decision = decider.decide(view.snapshot(shown), shown, view.offers)
+        except UNUSABLE:
+            raise
+        except Exception:
+            if len(shown) > 1:
+                # One of them spoils the picture for all: each is looked at on its own.
+                log.exception("tasks could not be decided about together")
+                asked[:] = [one for one in asked if self._can_be_shown(decider, one, view)]
+                return
+            job_id = asked.pop(0).need.key.job_id
+            with self._quarantine.guard(job_id, "deciding about a task"):
+                raise
             return
-        # One transaction: a wait for the disk after each decision would be most of a pass.
-        with self._store.transaction():
-            for _ in range(min(len(asked), self._settings.decisions_per_pass)):
-                started = time.perf_counter()
-                shown = [one.need for one in asked[: decider.window]]
-                decision = decider.decide(view.snapshot(shown), shown, view.offers)
-                assert decision is not None
-                one = next(one for one in asked if one.need is decision.need)
-                outcome = self._outcome(one, decision.offer_id, view, now_s)
-                latency_s = time.perf_counter() - started
-                asked.remove(one)
-                beside = None if watched is None else self._watch(watched, one, outcome, view, now_s)
-                with bound_contextvars(job_id=one.need.key.job_id, task=one.need.key.task):
-                    self._follow(decider, decision, one, outcome, beside, latency_s, view, now_s)
+        assert decision is not None
+        one = next(one for one in asked if one.need is decision.need)
+        asked.remove(one)
+        key = one.need.key
+        with (
+            bound_contextvars(job_id=key.job_id, task=key.task),
+            self._quarantine.guard(key.job_id, "following a decision"),
+            # What a task that raises had written is undone with it, and nothing else.
+            self._store.transaction(),
+        ):
+            outcome = self._outcome(one, decision.offer_id, view, now_s)
+            latency_s = time.perf_counter() - started
+            beside = None if watched is None else self._watch(watched, one, outcome, view, now_s)
+            self._follow(decider, decision, one, outcome, beside, latency_s, view, now_s)
+
+    def _can_be_shown(self, decider: Decider, one: Asked, view: View) -> bool:
+        """Whether a policy can be asked about a task alone."""
+        with self._quarantine.guard(one.need.key.job_id, "deciding about a task"):
+            decider.decide(view.snapshot([one.need]), [one.need], view.offers)
+            return True
+        return False
 
     def _leaves(self, one: Asked, view: View, now_s: float) -> bool:
         """Whether a budget pays nothing further anywhere: then a client leaves, or a job has failed."""

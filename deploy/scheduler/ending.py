@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
-from deploy.scheduler.giving_up import attempt_id, end, end_job, requeue, take_off
+from deploy.scheduler.giving_up import Setbacks, attempt_id, end, end_job, requeue, take_off
 from deploy.scheduler.leaving import leave_the_spent, too_few
+from deploy.scheduler.observing import Probe
 from deploy.scheduler.placing import kept_for_moves
 from deploy.scheduler.purse import Purse
+from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
@@ -27,10 +29,21 @@ _SWEPT = tuple(state for state in InstanceState if state.live and state is not I
 class Ending:
     """Settles accounts after a look at the world."""
 
-    def __init__(self, store: Store, settings: SchedulerSettings, purse: Purse) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: SchedulerSettings,
+        purse: Purse,
+        setbacks: Setbacks,
+        quarantine: Quarantine,
+        probe: Probe,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._purse = purse
+        self._setbacks = setbacks
+        self._quarantine = quarantine
+        self._probe = probe
         self._drained: set[str] = set()
         """Drains that this process has intended; after a restart they are intended once more."""
         self._counted: set[tuple[str, str]] = set()
@@ -55,17 +68,21 @@ class Ending:
             drains = {_drain_target(task, name) for name, one in states.items() if one.notice_s is not None}
             noticed |= drains
             job = jobs[task.key.job_id]
+            if self._quarantine.holds(job.job_id, now_s):
+                continue
             gone = any(one.state in _GONE for one in states.values())
             over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
             if gone and not over and job.spec.work.kind in silent:
                 continue
             if gone or drains - self._drained or over:
-                with self._store.transaction():
-                    self._settle_task(job, task, states, now_s)
-                self._drained |= drains
+                with self._quarantine.guard(job.job_id, "settling a task"):
+                    with self._store.transaction():
+                        self._settle_task(job, task, states, now_s)
+                    self._drained |= drains
         self._drained &= noticed
-        self._settle_jobs(tasks, now_s)
+        self._purse.count(now_s)
         self._settle_budget(now_s)
+        self._settle_jobs(tasks, now_s)
         self._sweep(now_s)
 
     def _settle_task(self, job: Job, task: Task, states: Mapping[str, Instance], now_s: float) -> None:
@@ -76,11 +93,12 @@ class Ending:
             self._failed(job, task, now_s)
             return
         if task.phase is Phase.LOST:
-            self._lost(job, task, now_s, task.message or "the attempt was lost")
+            self._over(task, states, task.message or "the attempt was lost", now_s)
             return
         gone = [name for name, instance in states.items() if instance.state in _GONE]
         if gone and (task.phase is Phase.STARTING or len(gone) == len(states)):
-            self._lost(job, task, now_s, f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}")
+            reason = f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}"
+            self._setbacks.lost(task, reason, now_s)
             return
         if gone:
             self._store.tasks.set_instances(task.key, [name for name in states if name not in gone])
@@ -119,43 +137,45 @@ class Ending:
             )
             return
         wait_s = self._settings.back_off(failures)
-        requeue(self._store, task, now_s, lost=False, reason=task.message, not_before_s=now_s + wait_s)
+        requeue(self._store, task, now_s, reason=task.message, not_before_s=now_s + wait_s)
 
-    def _lost(self, job: Job, task: Task, now_s: float, reason: str) -> None:
-        wait_s = self._settings.back_off(task.losses) if task.losses else 0.0
-        losses = requeue(self._store, task, now_s, lost=True, reason=reason, not_before_s=now_s + wait_s)
-        if losses > self._settings.losses_most:
-            end_job(
-                self._store,
-                job.job_id,
-                JobState.FAILED,
-                now_s,
-                f"{losses} attempts in a row were lost: {reason}",
-            )
+    def _over(self, task: Task, states: Mapping[str, Instance], reason: str, now_s: float) -> None:
+        """An attempt that its runner calls lost: with its instances, or for a reason that may come again."""
+        healthy = all(
+            one.state is InstanceState.RUNNING and one.notice_s is None and self._probe(one)
+            for one in states.values()
+        )
+        if healthy:
+            self._setbacks.failed(task, reason, now_s)
+        else:
+            self._setbacks.lost(task, reason, now_s)
 
     def _settle_jobs(self, tasks: Sequence[Task], now_s: float) -> None:
         """Jobs that are over, or too dear; the tasks as they were before any was settled."""
         with self._store.snapshot():
             named = self._store.jobs.named({task.key.job_id for task in tasks})
             jobs = {name: job for name, job in named.items() if job.state.live}
-        self._purse.count(now_s)
         self._purse.know(jobs.values())
         left = {task.key.job_id for task in tasks if task.phase is Phase.LEFT}
         succeeded = {task.key.job_id for task in tasks if task.phase is Phase.SUCCEEDED}
-        for job in jobs.values():
-            if isinstance(job.spec.work, Flower):
-                leave_the_spent(self._store, job, now_s, now_s + 2 * self._settings.period_s)
         for name, job in jobs.items():
-            lacking = too_few(job, self._store.tasks.of_job(name)) if name in left else ""
-            budget = job.spec.budget_usd
-            if name in succeeded and self._is_done(job):
-                end_job(self._store, job.job_id, JobState.SUCCEEDED, now_s, "")
-            elif lacking:
-                end_job(self._store, job.job_id, JobState.FAILED, now_s, lacking)
-            elif budget is not None and self._purse.left_of(name) < 0:
-                end_job(
-                    self._store, job.job_id, JobState.FAILED, now_s, f"its budget of {budget:g} USD is spent"
-                )
+            with self._quarantine.guard(name, "settling a job"):
+                self._settle_job(job, name in left, name in succeeded, now_s)
+
+    def _settle_job(self, job: Job, some_left: bool, some_succeeded: bool, now_s: float) -> None:
+        budget = job.spec.budget_usd
+        if some_succeeded and self._is_done(job):
+            end_job(self._store, job.job_id, JobState.SUCCEEDED, now_s, "")
+            return
+        if budget is not None and self._purse.left_of(job.job_id) < 0:
+            reason = f"its budget of {budget:g} USD is spent"
+            end_job(self._store, job.job_id, JobState.FAILED, now_s, reason)
+            return
+        if isinstance(job.spec.work, Flower):
+            leave_the_spent(self._store, job, now_s, now_s + 2 * self._settings.period_s)
+        lacking = too_few(job, self._store.tasks.of_job(job.job_id)) if some_left else ""
+        if lacking:
+            end_job(self._store, job.job_id, JobState.FAILED, now_s, lacking)
 
     def _settle_budget(self, now_s: float) -> None:
         """End every job once the deployment's budget is spent."""

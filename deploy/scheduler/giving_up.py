@@ -1,9 +1,13 @@
-"""Taking a task off its instances: what is written down when an attempt is over, whatever the reason."""
+"""Taking a task off its instances: what is written down when an attempt, or a whole job, is over."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
+from deploy.scheduler.cooldowns import Cooldowns
+from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
@@ -38,17 +42,63 @@ def end(store: Store, instance: Instance, now_s: float, decision_id: int | None 
 
 
 def requeue(
-    store: Store, task: Task, now_s: float, *, lost: bool, reason: str, not_before_s: float = 0.0
-) -> int:
-    """Take a task off and let it wait for a place again. Needs a transaction. Returns its losses in a row."""
+    store: Store,
+    task: Task,
+    now_s: float,
+    *,
+    reason: str,
+    lost: bool = False,
+    failed: bool = False,
+    not_before_s: float = 0.0,
+) -> Task:
+    """Take a task off and let it wait for a place again. Needs a transaction. Returns it as it is now."""
     take_off(store, task, now_s)
     taken = lost and any(
         one.by_provider and one.ready_s is not None for one in map(store.instances.get, task.instances)
     )
-    losses = store.tasks.requeue(task.key, now_s, lost=lost, interrupted=taken, not_before_s=not_before_s)
-    data: dict[str, Json] = {"attempt": task.attempt, "lost": lost, "reason": reason}
+    after = store.tasks.requeue(
+        task.key, now_s, lost=lost, failed=failed, interrupted=taken, not_before_s=not_before_s
+    )
+    data: dict[str, Json] = {"attempt": task.attempt, "lost": lost or failed, "reason": reason}
     store.events.add("task.requeued", now_s, data, key=task.key)
-    return losses
+    return after
+
+
+@dataclass(frozen=True)
+class Setbacks:
+    """What becomes of a task whose attempt came to nothing: it is tried again later each time, up to a limit.
+
+    Attributes:
+        store: of the deployment.
+        settings: of the loop.
+        cooldowns: of offers.
+    """
+
+    store: Store
+    settings: SchedulerSettings
+    cooldowns: Cooldowns
+
+    def lost(self, task: Task, reason: str, now_s: float) -> None:
+        """The instances of an attempt are gone: the first time it is tried again at once."""
+        wait_s = self.settings.back_off(task.losses) if task.losses else 0.0
+        with self.store.transaction():
+            after = requeue(self.store, task, now_s, reason=reason, lost=True, not_before_s=now_s + wait_s)
+            if after.losses > self.settings.losses_most:
+                self._fail(task, f"{after.losses} attempts in a row were lost: {reason}", now_s)
+
+    def failed(self, task: Task, reason: str, now_s: float) -> None:
+        """An attempt came to nothing on healthy instances, or could not be started there."""
+        wait_s = self.settings.back_off(task.failures + 1)
+        with self.store.transaction():
+            offers = {one.offer.offer_id for one in self.store.instances.named(task.instances).values()}
+            after = requeue(self.store, task, now_s, reason=reason, failed=True, not_before_s=now_s + wait_s)
+            if after.failures >= self.settings.failures_most:
+                self._fail(task, f"{after.failures} attempts in a row came to nothing: {reason}", now_s)
+        for offer_id in offers:
+            self.cooldowns.failed(task.key, offer_id, now_s)
+
+    def _fail(self, task: Task, reason: str, now_s: float) -> None:
+        end_job(self.store, task.key.job_id, JobState.FAILED, now_s, reason)
 
 
 def attempt_id(task: Task) -> str:
@@ -56,13 +106,21 @@ def attempt_id(task: Task) -> str:
     return f"{task.key.job_id}.{task.key.task}.{task.attempt}"
 
 
-def end_job(store: Store, job_id: str, state: JobState, now_s: float, reason: str) -> None:
-    """End a job and what it holds, unless it has ended."""
+def end_job(store: Store, job_id: str, state: JobState, now_s: float, reason: str) -> bool:
+    """End a job, everything that runs for it and everything that it holds.
+
+    Returns:
+        False if nothing changed: it had ended.
+
+    Raises:
+        NotFoundError: if there is no such job.
+    """
     with store.transaction():
         if not store.jobs.set_state(job_id, state, now_s, reason):
-            return
+            return False
         for task in store.tasks.of_job(job_id):
             take_off(store, task, now_s)
         forget: dict[str, Json] = {"job_id": job_id, "forget": True}
         store.intents.add(IntentKind.STOP, f"{job_id}:forget", forget, now_s)
         store.events.add(f"job.{state}", now_s, {"reason": reason}, job_id=job_id)
+    return True

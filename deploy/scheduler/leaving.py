@@ -27,7 +27,7 @@ def pays_nowhere(need: Need, offers: Sequence[Offer]) -> str:
     if left_usd is None or need.here is not None or need.executions_left == 0:
         return ""
     allowed = [offer for offer in offers if need.ban(offer) is None]
-    if not allowed or any(need.refusal(offer) is None for offer in allowed):
+    if not allowed or any(need.unpaid(offer) is None for offer in allowed):
         return ""
     return f"its budget leaves {max(0.0, left_usd):.4f} USD, which pays no further round anywhere"
 

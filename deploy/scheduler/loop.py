@@ -7,20 +7,27 @@ it acts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
 
 from deploy.model.clock import Clock
 from deploy.providers.base import Provider
 from deploy.runners.base import Runner
 from deploy.scheduler.actions import Actions
 from deploy.scheduler.choosing import Chooser, Policies
+from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.ending import Ending
+from deploy.scheduler.giving_up import Setbacks
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.observing import Observer, Probe
 from deploy.scheduler.purse import Purse
+from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 
+log = structlog.get_logger("scheduler")
 PRUNE_S = 3600.0
 """So often what is older than the store keeps is removed: little at a time."""
 
@@ -54,17 +61,28 @@ class Scheduler:
         self.clock = clock
         self.settings = settings if settings is not None else SchedulerSettings()
         by_kind = {kind: runner for runner in runners for kind in runner.kinds}
-        self.observer = Observer(store, providers, by_kind, probe, self.settings)
+        self.quarantine = Quarantine(store)
+        self.observer = Observer(store, providers, by_kind, probe, self.settings, self.quarantine)
         purse = Purse(store, self.settings)
-        self.ending = Ending(store, self.settings, purse)
-        self.chooser = Chooser(store, policies, self.settings, purse)
-        self.actions = Actions(store, providers, by_kind, self.settings, self.chooser.cool_down)
+        cooldowns = Cooldowns(self.settings.cool_down_s)
+        setbacks = Setbacks(store, self.settings, cooldowns)
+        self.ending = Ending(store, self.settings, purse, setbacks, self.quarantine, probe)
+        self.chooser = Chooser(store, policies, self.settings, purse, cooldowns, self.quarantine)
+        self.actions = Actions(store, providers, by_kind, self.settings, setbacks)
         self.metrics = metrics
         self.passes = 0
         self._prune_s = 0.0
 
     def step(self) -> None:
-        """One pass. Errors of providers and runners are events and back-offs, never the end of the loop."""
+        """One pass. Errors of providers, runners and single jobs are events and back-offs, never its end.
+
+        Each stage is done whatever became of the others: what cannot be decided about must still be ended
+        when its budget is spent, and what was written down must be done.
+
+        Raises:
+            StoreError: if the store cannot be used; nothing more is done then.
+            Exception: what the first stage raised that failed as a whole, once all were done.
+        """
         if self.metrics is None:
             self._step(self.clock.now())
             return
@@ -74,14 +92,39 @@ class Scheduler:
             self.metrics.see(self.store, self.chooser.waiting, self.chooser.live, now_s)
 
     def _step(self, now_s: float) -> None:
-        self.observer.look(now_s)
+        failed: list[Exception] = []
+        for stage in self._stages():
+            try:
+                stage(now_s)
+            except UNUSABLE:
+                raise
+            except Exception as error:
+                log.exception("a stage of the pass failed", stage=stage.__name__)
+                failed.append(error)
+        self.passes += 1
+        if failed:
+            raise failed[0]
+
+    def _stages(self) -> Sequence[Callable[[float], None]]:
+        return (
+            *self.observer.looks,
+            self._settle,
+            self._choose,
+            self.actions.act,
+            self.quarantine.end_pass,
+            self._prune,
+        )
+
+    def _settle(self, now_s: float) -> None:
         self.ending.settle(now_s, self.observer.silent)
+
+    def _choose(self, now_s: float) -> None:
         self.chooser.choose(self.observer.offers, now_s, self.observer.released)
-        self.actions.act(now_s)
+
+    def _prune(self, now_s: float) -> None:
         if now_s >= self._prune_s:
             self.store.prune(now_s)
             self._prune_s = now_s + PRUNE_S
-        self.passes += 1
 
     def run(self, passes: int | None = None) -> None:
         """Passes for ever, or so many."""

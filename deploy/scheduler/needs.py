@@ -94,6 +94,7 @@ class Need:
         sensitivity: how far other speeds count (see `Profile`); None: all the way.
         moves: by region: what putting it there takes; none for regions that are left out.
         budget_left_usd: what its job's budget, and the deployment's, still pay.
+        cooling_s: by offer: for how much longer it is left alone, since the task came to nothing there.
         least_s: every instance is paid for at least so long: ending it takes a while.
         round: of tasks of kind "federated".
     """
@@ -125,6 +126,7 @@ class Need:
     sensitivity: float | None = None
     moves: Mapping[str, Move] = field(default_factory=dict)
     budget_left_usd: float = math.inf
+    cooling_s: Mapping[str, float] = field(default_factory=dict)
     least_s: float = 0.0
     round: Round = field(default_factory=Round)
 
@@ -152,7 +154,11 @@ class Need:
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""
-        return self.ban(offer) or self._too_dear(offer) or self._beyond_budget(offer)
+        return self.ban(offer) or self._cools(offer) or self.unpaid(offer)
+
+    def unpaid(self, offer: Offer) -> str | None:
+        """Why budgets do not pay this task on such an offer; None if they do."""
+        return self._too_dear(offer) or self._beyond_budget(offer)
 
     def start_usd(self, offer: Offer) -> float:
         """The least that a start on an offer costs: its instances, their disks, and moving its data there."""
@@ -180,6 +186,11 @@ class Need:
         if offer.quota < wanted.instances:
             return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
         return None
+
+    def _cools(self, offer: Offer) -> str | None:
+        """Why it leaves the offer alone for a while."""
+        left_s = self.cooling_s.get(offer.offer_id, 0.0)
+        return f"it came to nothing there; left alone for {left_s:.0f} s more" if left_s > 0 else None
 
     def _too_dear(self, offer: Offer) -> str | None:
         """Why its own budget does not pay the next round there."""

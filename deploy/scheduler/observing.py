@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import structlog
 
@@ -13,7 +14,10 @@ from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.providers.base import Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
 from deploy.scheduler.giving_up import attempt_id
+from deploy.scheduler.hearsay import bounded
+from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.errors import UNUSABLE
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
 from deploy.store.jobs import Job
@@ -41,50 +45,58 @@ class Observer:
         runners: Mapping[str, Runner],
         probe: Probe,
         settings: SchedulerSettings,
+        quarantine: Quarantine,
     ) -> None:
         self._store = store
         self._providers = providers
         self._runners = runners
         self._probe = probe
         self._settings = settings
-        self._missing: Counter[str] = Counter()
+        self._quarantine = quarantine
+        self._missing_s: dict[str, dict[str, float]] = {}
+        """By provider: since when instances are missing from what it reports, epoch seconds."""
         self._orphans: dict[str, Counter[str]] = {}
         """By provider: how often in a row it reported an instance that we do not know."""
         self.offers: list[Offer] = []
         self.released: Mapping[TaskKey, TaskReport] = {}
         self.silent: set[str] = set()
 
-    def look(self, now_s: float) -> None:
-        """One look at everything."""
-        self._look_at_offers(now_s)
-        self._look_at_instances(now_s)
-        self._look_at_nodes(now_s)
-        self._look_at_tasks(now_s)
+    @property
+    def looks(self) -> Sequence[Callable[[float], None]]:
+        """One look at everything; a part that fails leaves the others."""
+        return (
+            self._look_at_offers,
+            self._look_at_instances,
+            self._look_at_nodes,
+            self._look_at_tasks,
+        )
 
     def _look_at_offers(self, now_s: float) -> None:
         found: list[Offer] = []
         for name, provider in self._providers.items():
-            try:
+            with _asking(name, "offers unknown"):
                 found += provider.offers()
-            except ProviderError as error:
-                log.warning("offers unknown", provider=name, error=str(error))
         self.offers = found
         with self._store.transaction():
             self._store.prices.record(found, now_s)
 
     def _look_at_instances(self, now_s: float) -> None:
         for name, provider in self._providers.items():
-            try:
+            with _asking(name, "instances unknown"):
                 reports = provider.describe(self._store.deployment_id)
-            except ProviderError as error:
-                log.warning("instances unknown", provider=name, error=str(error))
-                continue
-            with self._store.transaction():
-                strangers = self._compare(name, reports, now_s)
-            self._end_orphans(name, provider, strangers, now_s)
+                with self._store.transaction():
+                    strangers, missing = self._compare(name, reports, now_s)
+                self._end_orphans(name, provider, strangers, now_s)
+                self._end_vanished(name, provider, missing, now_s)
 
-    def _compare(self, name: str, reports: Sequence[InstanceReport], now_s: float) -> set[str]:
-        """Bring a provider's instances up to date. Returns its names of those that run and are not known."""
+    def _compare(
+        self, name: str, reports: Sequence[InstanceReport], now_s: float
+    ) -> tuple[set[str], list[Instance]]:
+        """Bring a provider's instances up to date.
+
+        Returns:
+            Its names of those that run and are not known; those that are known and not reported.
+        """
         known = {instance.client_token: instance for instance in self._store.instances.live(name)}
         # The answer to a launch may be lost, and what it launched be given up before it is shown.
         known |= self._store.instances.never_launched({one.client_token for one in reports} - known.keys())
@@ -98,7 +110,6 @@ class Observer:
                     strangers.add(report.instance_id)
                 continue
             seen.add(before.instance_id)
-            self._missing.pop(before.instance_id, None)
             after = self._store.instances.told(before, report, now_s)
             if before.state is InstanceState.TERMINATED and after.state.live:
                 self._event("instance.found", after, now_s, {})
@@ -108,17 +119,30 @@ class Observer:
                 self._event("instance.stopped", after, now_s, {"stopped_s": after.stops[-1].stopped_s})
             if after.state is InstanceState.TERMINATED:
                 self._event("instance.ended", after, now_s, {"by_provider": after.by_provider})
-        for instance in known.values():
-            if instance.instance_id in seen:
+        missing = [
+            one
+            for one in known.values()
+            # Without a name of its provider's it has not been launched yet, as far as we know.
+            if one.instance_id not in seen and one.provider_id is not None and one.instance_id not in pending
+        ]
+        return strangers, missing
+
+    def _end_vanished(self, name: str, provider: Provider, missing: Sequence[Instance], now_s: float) -> None:
+        """Book as gone what its provider has not reported for long, and whose node does not answer.
+
+        An answer may leave things out: it is ended once more first, which costs nothing if it is gone.
+        """
+        before = self._missing_s.get(name, {})
+        since_s = {one.instance_id: before.get(one.instance_id, now_s) for one in missing}
+        self._missing_s[name] = since_s
+        for one in missing:
+            missing_s = now_s - since_s[one.instance_id]
+            if missing_s < self._settings.vanished_after_s or (one.port and self._probe(one)):
                 continue
-            if instance.provider_id is None or instance.instance_id in pending:
-                continue  # it has not been launched yet, as far as we know
-            self._missing[instance.instance_id] += 1
-            if self._missing[instance.instance_id] >= self._settings.vanished_passes:
-                del self._missing[instance.instance_id]
-                self._store.instances.ended(instance.instance_id, now_s, by_provider=True)
-                self._event("instance.vanished", instance, now_s, {})
-        return strangers
+            provider.terminate([str(one.provider_id)])
+            with self._store.transaction():
+                self._store.instances.ended(one.instance_id, now_s, by_provider=True)
+                self._event("instance.vanished", one, now_s, {"missing_s": missing_s})
 
     def _end_orphans(self, name: str, provider: Provider, strangers: set[str], now_s: float) -> None:
         """End what has our tag and is not in the store, once it is seen twice in a row."""
@@ -143,31 +167,60 @@ class Observer:
                         self._event("instance.ready", instance, now_s, {})
 
     def _look_at_tasks(self, now_s: float) -> None:
-        reports: list[TaskReport] = []
-        by_kind, released = self._attempts()
+        by_kind, released = self._attempts(now_s)
         self.silent = set()
-        for kind, assignments in by_kind.items():
-            try:
-                reports += self._runners[kind].reports(assignments)
-            except RunnerError as error:
-                log.warning("tasks unknown", kind=kind, error=str(error))
-                self.silent.add(kind)
+        reports = [
+            report for kind, assignments in by_kind.items() for report in self._ask(kind, assignments, now_s)
+        ]
         homeless = {task.key for task in released}
         self.released = {report.key: report for report in reports if report.key in homeless}
+        for report in self.released.values():
+            if report.phase is Phase.SUCCEEDED:
+                with self._quarantine.guard(report.key.job_id, "keeping a report"), self._store.transaction():
+                    self._store.tasks.succeed(report.key)
+                    self._store.events.add("task.succeeded", now_s, {}, key=report.key)
+        rest = [report for report in reports if report.key not in homeless]
+        try:
+            self._keep(rest, now_s)
+        except UNUSABLE:
+            raise
+        except Exception:
+            log.exception("reports could not be kept together; each is kept on its own")
+            for report in rest:
+                with self._quarantine.guard(report.key.job_id, "keeping a report"):
+                    self._keep([report], now_s)
+
+    def _ask(self, kind: str, assignments: Sequence[Assignment], now_s: float) -> Sequence[TaskReport]:
+        """What a runner says of attempts; where that raises, of each on its own."""
+        try:
+            told = self._runners[kind].reports(assignments)
+        except RunnerError as error:
+            log.warning("tasks unknown", kind=kind, error=str(error))
+            self.silent.add(kind)
+            return ()
+        except Exception:
+            if len(assignments) > 1:
+                log.exception("tasks unknown; each is asked for on its own", kind=kind)
+                return [report for one in assignments for report in self._ask(kind, [one], now_s)]
+            with self._quarantine.guard(assignments[0].key.job_id, "asking for a report"):
+                raise
+            return ()
+        found = []
+        for assignment, report in zip(assignments, told, strict=False):
+            with self._quarantine.guard(assignment.key.job_id, "reading a report"):
+                found.append(bounded(report, assignment, now_s))
+        return found
+
+    def _keep(self, reports: Sequence[TaskReport], now_s: float) -> None:
         if not reports:
             return
         with self._store.transaction():
-            for report in self.released.values():
-                if report.phase is Phase.SUCCEEDED:
-                    self._store.tasks.succeed(report.key)
-                    self._store.events.add("task.succeeded", now_s, {}, key=report.key)
-            rest = [report for report in reports if report.key not in homeless]
-            for before, report in self._store.tasks.report_all(rest, now_s):
+            for before, report in self._store.tasks.report_all(reports, now_s):
                 if before.phase is not report.phase:
                     data: dict[str, Json] = {"attempt": report.attempt, "message": report.message}
                     self._store.events.add(f"task.{report.phase}", now_s, data, key=report.key)
 
-    def _attempts(self) -> tuple[Mapping[str, Sequence[Assignment]], Sequence[Task]]:
+    def _attempts(self, now_s: float) -> tuple[Mapping[str, Sequence[Assignment]], Sequence[Task]]:
         """Attempts that runners were told of and that had not ended, by kind of job.
 
         Clients of federated trainings are asked for without nodes too, while they have no place: runners know
@@ -187,11 +240,27 @@ class Observer:
         by_kind: dict[str, list[Assignment]] = {}
         for task in (*tasks, *released):
             job = jobs[task.key.job_id]
-            by_kind.setdefault(job.spec.work.kind, []).append(assignment_of(job, task, instances))
+            if self._quarantine.holds(job.job_id, now_s):
+                continue
+            with self._quarantine.guard(job.job_id, "reading a task"):
+                by_kind.setdefault(job.spec.work.kind, []).append(assignment_of(job, task, instances))
         return by_kind, released
 
     def _event(self, kind: str, instance: Instance, now_s: float, data: dict[str, float | bool]) -> None:
         self._store.events.add(kind, now_s, data, key=instance.key, instance_id=instance.instance_id)
+
+
+@contextmanager
+def _asking(provider: str, unknown: str) -> Iterator[None]:
+    """Whatever a provider fails with, the others are asked, and the pass goes on."""
+    try:
+        yield
+    except ProviderError as error:
+        log.warning(unknown, provider=provider, error=str(error))
+    except UNUSABLE:
+        raise
+    except Exception:
+        log.exception(unknown, provider=provider)
 
 
 def assignment_of(job: Job, task: Task, instances: Mapping[str, Instance]) -> Assignment:

@@ -106,7 +106,7 @@ def move(store: Store, intent: Intent, now_s: float, ready_within_s: float) -> N
     offer_id = str(intent.payload["offer"])
     with store.transaction():
         if not homeless:
-            requeue(store, task, now_s, lost=False, reason=f"it moves to {offer_id}")
+            requeue(store, task, now_s, reason=f"it moves to {offer_id}")
         _begin(store, key, names, now_s, intent.decision_id)
         store.intents.done(intent.intent_id, now_s)
         data: dict[str, Json] = {"from": left[0] if left else None, "to": offer_id}

@@ -12,6 +12,7 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.asking import Asking, doomed
+from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.estimates import DEFAULT_STANDARD_S, missed, need_of
 from deploy.scheduler.lateness import Lateness
 from deploy.scheduler.learned import Learned
@@ -19,9 +20,11 @@ from deploy.scheduler.moving import Standing, standing_of
 from deploy.scheduler.needs import Need
 from deploy.scheduler.placing import moves
 from deploy.scheduler.purse import Purse
+from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Membership, Rounds
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
+from deploy.store.intents import Intent
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task, Waiting
@@ -86,9 +89,18 @@ class Roster:
         lateness: deadlines missed on each offer.
     """
 
-    def __init__(self, store: Store, settings: SchedulerSettings, purse: Purse) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: SchedulerSettings,
+        purse: Purse,
+        cooldowns: Cooldowns,
+        quarantine: Quarantine,
+    ) -> None:
         self._store = store
         self._purse = purse
+        self._cooldowns = cooldowns
+        self._quarantine = quarantine
         self._settings = settings
         self._learned = Learned(store)
         self._rounds = Rounds(store)
@@ -124,25 +136,16 @@ class Roster:
         asked = self._who_wait(waiting, under_way.keys(), offers, now_s)
         jobs |= self._store.jobs.named({entry.task.key.job_id for entry in asked} - jobs.keys())
         self._purse.know(jobs.values())
-        at_risk = []
+        at_risk: list[_Entry] = []
         for task in placed:
             job = jobs[task.key.job_id]
-            mine = [one for one in by_task[task.key] if one.instance_id in task.instances]
-            if mine:
-                self.lateness.see(task.key, mine[0].offer.offer_id, missed(job, task, now_s))
-            if task.phase is Phase.WAITING:
-                if self.asking.waits_due(task.key, task.not_before_s, now_s):
-                    asked.append(_Entry(task, mine))
+            if self._quarantine.holds(job.job_id, now_s):
                 continue
-            move = under_way.get(task.key)
-            if _at_risk(job, task, mine) and (move is None or move.payload["market"] == "spot"):
-                at_risk.append(_Entry(task, mine, standing_of(task, mine, offers, now_s)))
-            if move is not None or not self.asking.runs_due(task, mine, now_s):
-                continue
-            if doomed(mine):
-                asked.append(_Entry(task, []))
-            elif not isinstance(job.spec.work, Flower):
-                asked.append(_Entry(task, mine, standing_of(task, mine, offers, now_s)))
+            with self._quarantine.guard(job.job_id, "looking at a task with a place"):
+                move = under_way.get(task.key)
+                ask, risk = self._look_at_placed(job, task, by_task[task.key], move, offers, now_s)
+                asked += [] if ask is None else [ask]
+                at_risk += [] if risk is None else [risk]
         asked.sort(key=lambda entry: jobs[entry.task.key.job_id].submitted_s)
         federated = {
             entry.task.key.job_id
@@ -151,15 +154,58 @@ class Roster:
         }
         members: dict[TaskKey, Membership] = {}
         for job_id in sorted(federated):
-            members |= self._rounds.members(jobs[job_id], by_task, told, now_s)
+            with self._quarantine.guard(job_id, "looking at the rounds of a training"):
+                members |= self._rounds.members(jobs[job_id], by_task, told, now_s)
         live = {task.key for task in placed} | {row.key for row in waiting}
-        self._forget(live)
+        self._forget(live, now_s)
         return Roll(
-            [self._asked(jobs, entry, members, now_s) for entry in asked],
-            [self._asked(jobs, entry, members, now_s) for entry in at_risk],
+            self._all_asked(jobs, asked, members, now_s),
+            self._all_asked(jobs, at_risk, members, now_s),
             len(waiting),
             live,
         )
+
+    def _look_at_placed(
+        self,
+        job: Job,
+        task: Task,
+        held: Sequence[Instance],
+        move: Intent | None,
+        offers: Sequence[Offer],
+        now_s: float,
+    ) -> tuple[_Entry | None, _Entry | None]:
+        """A task that has a place, as one to be asked about and as one at risk; None: it is not."""
+        mine = [one for one in held if one.instance_id in task.instances]
+        if mine:
+            self.lateness.see(task.key, mine[0].offer.offer_id, missed(job, task, now_s))
+        if task.phase is Phase.WAITING:
+            due = self.asking.waits_due(task.key, task.not_before_s, now_s)
+            return (_Entry(task, mine) if due else None), None
+        at_risk = None
+        if _at_risk(job, task, mine) and (move is None or move.payload["market"] == "spot"):
+            at_risk = _Entry(task, mine, standing_of(task, mine, offers, now_s))
+        if move is not None or not self.asking.runs_due(task, mine, now_s):
+            return None, at_risk
+        if doomed(mine):
+            return _Entry(task, []), at_risk
+        if isinstance(job.spec.work, Flower):
+            return None, at_risk
+        return _Entry(task, mine, standing_of(task, mine, offers, now_s)), at_risk
+
+    def _all_asked(
+        self,
+        jobs: Mapping[str, Job],
+        entries: Sequence[_Entry],
+        members: Mapping[TaskKey, Membership],
+        now_s: float,
+    ) -> list[Asked]:
+        found = []
+        for entry in entries:
+            job_id = entry.task.key.job_id
+            if not self._quarantine.holds(job_id, now_s):
+                with self._quarantine.guard(job_id, "estimating what a task needs"):
+                    found.append(self._asked(jobs, entry, members, now_s))
+        return found
 
     def _asked(
         self, jobs: Mapping[str, Job], entry: _Entry, members: Mapping[TaskKey, Membership], now_s: float
@@ -170,7 +216,8 @@ class Roster:
         shown = task if entry.held else replace(task, phase=None)
         left_usd = min(self._purse.left_usd, self._purse.left_of(job.job_id))
         need = need_of(job, shown, entry.held, now_s, self._settings, members.get(task.key), left_usd)
-        return Asked(need, task, entry.standing)
+        cooling = self._cooldowns.of_task(task.key, now_s)
+        return Asked(replace(need, cooling_s=cooling) if cooling else need, task, entry.standing)
 
     def _who_wait(
         self, waiting: Sequence[Waiting], moving: Collection[TaskKey], offers: Sequence[Offer], now_s: float
@@ -179,7 +226,9 @@ class Roster:
         due = [
             row
             for row in waiting
-            if row.key not in moving and self.asking.waits_due(row.key, row.not_before_s, now_s)
+            if row.key not in moving
+            and not self._quarantine.holds(row.key.job_id, now_s)
+            and self.asking.waits_due(row.key, row.not_before_s, now_s)
         ]
         most = self._settings.decisions_per_pass + _SPARE
         if len(due) > most:
@@ -214,7 +263,9 @@ class Roster:
         names = iter(job_ids)
         while some := list(islice(names, _AT_ONCE)):
             for job in self._store.jobs.named(some).values():
-                self._ends[job.job_id] = self._end_of(job)
+                self._ends[job.job_id] = None
+                with self._quarantine.guard(job.job_id, "looking up its deadline"):
+                    self._ends[job.job_id] = self._end_of(job)
 
     def _end_of(self, job: Job) -> tuple[float, float] | None:
         work = job.spec.work
@@ -227,8 +278,9 @@ class Roster:
             took_s = work.standard_s or learned_s or DEFAULT_STANDARD_S
         return job.submitted_s + work.deadline_s, took_s
 
-    def _forget(self, keys: set[TaskKey]) -> None:
+    def _forget(self, keys: set[TaskKey], now_s: float) -> None:
         self.asking.keep_only(keys)
+        self._cooldowns.keep_only(keys, now_s)
         self._rounds.keep_only(keys)
         self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}

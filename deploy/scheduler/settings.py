@@ -19,10 +19,15 @@ class SchedulerSettings:
         ask_again_s: a task for which "none for now" was chosen is asked about again after this.
         back_off_s: after the first failure of an action; doubles with each further one,
         back_off_most_s: up to this.
-        cool_down_s: an offer that refused for capacity is left alone so long.
+        end_back_off_most_s: the same for what ends something, which costs until it is done.
+        cool_down_s: an offer that refused is left alone so long; doubled each time where a request or a node
+            is at fault and not the market.
         ready_within_s: an instance whose node has not answered so long after its launch is given up.
-        losses_most: a job has failed after more attempts that were lost in a row and saved nothing.
-        vanished_passes: an instance that its provider does not report so often in a row is gone.
+        losses_most: a job has failed after more attempts in a row that lost their instances, nothing saved.
+        failures_most: a job has failed after so many attempts in a row that came to nothing on healthy
+            instances, or could not be started.
+        vanished_after_s: an instance that its provider has not reported for so long, and whose node does not
+            answer, is gone.
         margin: of the safety net.
         reconsider_s: a task that runs may be moved by the policy so often; 0: only when its provider advises
             to leave or announces an end.
@@ -37,10 +42,12 @@ class SchedulerSettings:
     ask_again_s: float = 30.0
     back_off_s: float = 5.0
     back_off_most_s: float = 300.0
+    end_back_off_most_s: float = 5.0
     cool_down_s: float = 120.0
     ready_within_s: float = 600.0
     losses_most: int = 50
-    vanished_passes: int = 3
+    failures_most: int = 6
+    vanished_after_s: float = 900.0
     margin: Margin = field(default_factory=Margin)
     reconsider_s: float = 1800.0
     moves: MoveRules = field(default_factory=MoveRules)

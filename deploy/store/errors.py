@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlalchemy import exc
+
 
 class StoreError(ValueError):
     """The store cannot be used as it was asked to."""
@@ -20,3 +22,14 @@ class StoreDamagedError(StoreError):
 
 class NotFoundError(StoreError):
     """There is no such row."""
+
+
+UNUSABLE = (
+    StoreDamagedError,
+    StoreUnavailableError,
+    exc.OperationalError,
+    exc.InterfaceError,
+    exc.InternalError,
+    exc.TimeoutError,
+)
+"""The store itself fails, whatever was asked of it. (Inside a transaction they are not translated yet.)"""

@@ -119,6 +119,7 @@ class Jobs:
             "execution_saved": 0.0,
             "saved_region": "",
             "losses": 0,
+            "failures": 0,
             "interruptions": 0,
             "not_before_s": 0.0,
         }

@@ -93,6 +93,7 @@ tasks = Table(
     Column("reported_s", Double),
     Column("waiting_since_s", Double),
     Column("losses", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
     Column("interruptions", Integer, nullable=False),
     Column("not_before_s", Double, nullable=False),
 )

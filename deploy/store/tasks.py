@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, bindparam, select, update
@@ -30,7 +30,9 @@ class Task:
         instances: own ids of the instances that it has.
         reported_s: epoch seconds of the latest report.
         waiting_since_s: since when it waits for a place; None while it has one.
-        losses: attempts lost in a row in which nothing more was saved, for the back-off.
+        losses: attempts in a row that lost their instances and saved nothing more.
+        failures: attempts in a row that came to nothing on healthy instances, or could not be started, and
+            saved nothing more.
         interruptions: attempts that lost ready instances to their provider so far.
         not_before_s: epoch seconds before which it shall not be placed again.
     """
@@ -52,6 +54,7 @@ class Task:
     reported_s: float | None
     waiting_since_s: float | None
     losses: int
+    failures: int
     interruptions: int
     not_before_s: float
     details: Mapping[str, str] = field(default_factory=dict)
@@ -104,6 +107,7 @@ _REPORTED = (
     "details",
     "reported_s",
     "losses",
+    "failures",
 )
 # SQLAlchemy keeps the columns' own names for itself in an UPDATE of many rows.
 _REPORT = (
@@ -133,6 +137,7 @@ def _reported(before: Task, report: TaskReport, now_s: float) -> dict[str, objec
         "to_reported_s": now_s,
         # An attempt that got somewhere is none of those that are lost in a row.
         "to_losses": 0 if further else before.losses,
+        "to_failures": 0 if further else before.failures,
     }
 
 
@@ -280,36 +285,55 @@ class Tasks:
         return kept
 
     def requeue(
-        self, key: TaskKey, now_s: float, *, lost: bool, interrupted: bool = False, not_before_s: float = 0.0
-    ) -> int:
+        self,
+        key: TaskKey,
+        now_s: float,
+        *,
+        lost: bool = False,
+        failed: bool = False,
+        interrupted: bool = False,
+        not_before_s: float = 0.0,
+    ) -> Task:
         """The attempt is over, or never began: the task waits for a place again, from what was saved.
 
         Args:
             key: which task.
             now_s: since when it waits.
-            lost: whether an attempt was lost; else the losses in a row are forgotten.
+            lost: whether it lost its instances.
+            failed: whether it came to nothing on healthy instances, or could not be started.
             interrupted: whether its provider took instances on which it could run.
             not_before_s: epoch seconds before which it shall not be placed again.
 
         Returns:
-            How many attempts were lost in a row.
+            The task as it is now.
 
         Raises:
             NotFoundError: if there is no such task.
         """
         task = self.get(key)
-        losses = task.losses + 1 if lost else 0
+        after = replace(
+            task,
+            phase=None,
+            instances=(),
+            progress=task.saved,
+            waiting_since_s=now_s,
+            losses=task.losses + lost,
+            failures=task.failures + failed,
+            interruptions=task.interruptions + interrupted,
+            not_before_s=not_before_s,
+        )
         self._write(
             key,
             phase=None,
             instances=[],
-            progress=task.saved,
+            progress=after.progress,
             waiting_since_s=now_s,
-            losses=losses,
-            interruptions=task.interruptions + interrupted,
+            losses=after.losses,
+            failures=after.failures,
+            interruptions=after.interruptions,
             not_before_s=not_before_s,
         )
-        return losses
+        return after
 
     def _write(self, key: TaskKey, **values: object) -> None:
         if not self._database.writing.execute(update(tasks).where(_is(key)).values(**values)).rowcount:

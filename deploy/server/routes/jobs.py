@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from deploy.model.jobs import JobSpec, JobState
+from deploy.scheduler.giving_up import end_job
 from deploy.security.roles import Role
 from deploy.server import bodies, uploads
 from deploy.server.access import Caller
@@ -147,7 +148,7 @@ class Submissions:
         return job, False
 
     def cancel(self, job_id: str, caller: Caller) -> Job:
-        """End a job; the scheduler stops what it runs. Repeating it changes nothing."""
+        """End a job and all that runs for it. Repeating it changes nothing."""
         job = self._store.jobs.get(job_id)
         if not caller.may_change(job.submitter):
             raise Refusal(
@@ -155,9 +156,7 @@ class Submissions:
                 f"job {job_id} was submitted by {job.submitter!r}: only they or an admin can cancel it",
             )
         now_s = self._context.clock.now()
-        with self._store.transaction():
-            if self._store.jobs.set_state(job_id, JobState.CANCELLED, now_s, f"cancelled by {caller.name}"):
-                self._store.events.add("job.cancelled", now_s, {"by": caller.name}, job_id=job_id)
+        end_job(self._store, job_id, JobState.CANCELLED, now_s, f"cancelled by {caller.name}")
         job = self._store.jobs.get(job_id)
         if job.state is not JobState.CANCELLED:
             raise Refusal(HTTPStatus.CONFLICT, f"job {job_id} has {job.state} already: nothing to cancel")

@@ -13,6 +13,7 @@ import pytest
 from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming
 from deploy.providers.simulated import SimulatedOffer, VirtualClock
+from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.database import Lock
 from deploy.store.errors import StoreError
@@ -145,8 +146,7 @@ class ChaoticWorld(RestlessWorld):
     def cancel(self, job_id: str) -> None:
         """As its owner does."""
         try:
-            with self.store.transaction():
-                self.store.jobs.set_state(job_id, JobState.CANCELLED, self.clock.now(), "by its owner")
+            end_job(self.store, job_id, JobState.CANCELLED, self.clock.now(), "by its owner")
         except Killed:
             self.restart()
 

@@ -18,7 +18,7 @@ def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
     scheduler, roster = world.scheduler, world.scheduler.chooser._roster
     asking = roster.asking
     for kept in (
-        scheduler.observer._missing,
+        scheduler.quarantine._cases,
         scheduler.ending._drained,
         asking._next_s,
         asking._running_s,
@@ -28,6 +28,7 @@ def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
     ):
         assert not kept
     assert not any(scheduler.observer._orphans.values())
+    assert not any(scheduler.observer._missing_s.values())
 
 
 def test_what_is_older_than_the_store_keeps_is_removed_by_the_loop(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.providers.simulated import SimulatedProvider
 from deploy.runners.base import RunnerError
+from deploy.scheduler.giving_up import end_job
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
@@ -99,8 +100,7 @@ def test_a_cancelled_job_leaves_nothing_behind(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=5000))
     world.go(200)
-    with world.store.transaction():
-        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
     world.go(100)
     assert world.cloud.completions == {}
     world.check_nothing_is_left()
@@ -112,8 +112,7 @@ def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_p
     launch = world.scheduler.actions.act
 
     def cancelled_just_before(now_s: float) -> None:
-        with world.store.transaction():
-            world.store.jobs.set_state(job, JobState.CANCELLED, now_s, "enough")
+        end_job(world.store, job, JobState.CANCELLED, now_s, "enough")
         launch(now_s)
 
     world.scheduler.actions.act = cancelled_just_before  # type: ignore[method-assign]
@@ -134,13 +133,12 @@ def test_an_action_that_fails_each_time_does_not_hold_up_the_others(tmp_path: Pa
         return launch(asked)
 
     world.provider.launch = fail  # type: ignore[method-assign, assignment]
-    world.go(900)
-    assert world.state(job) is JobState.SUCCEEDED
-    assert world.state(poisoned) is not JobState.SUCCEEDED
-    (intent,) = [one for one in world.store.intents.pending() if one.attempts]
-    assert intent.error == "KeyError: 'nobody thought of this\\nin two lines'"
-    world.provider.launch = launch  # type: ignore[method-assign]
     world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.state(poisoned) is JobState.FAILED
+    reason = world.store.jobs.get(poisoned).reason
+    assert "6 attempts in a row came to nothing" in reason
+    assert "KeyError: 'nobody thought of this\\nin two lines'" in reason
     world.check_nothing_is_left()
 
 
@@ -335,8 +333,7 @@ def test_an_instance_that_was_given_up_before_its_provider_showed_it_is_ended_an
         part._providers = {"simulated": Late(world.cloud)}
     job = world.submit(batch())
     world.go(10)
-    with world.store.transaction():
-        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
     world.go(10)
     (instance,) = world.store.instances.of_job(job)
     assert (instance.provider_id, instance.ended_s) == (None, 1_000_010.0)

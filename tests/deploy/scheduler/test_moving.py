@@ -12,6 +12,7 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.providers.simulated import SimulatedOffer
 from deploy.scheduler.appraising import Appraising
+from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.moving import Move, MoveRules, Standing, appraise, mean_usd_hour
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
@@ -222,7 +223,6 @@ def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None
     machine.report = replace(machine.report, rebalance=True)
     world.go(100)
     assert [event.data["to"] for event in world.events("task.moved")] == ["spot"]
-    with world.store.transaction():
-        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "enough")
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "enough")
     world.go(100)
     world.check_nothing_is_left()

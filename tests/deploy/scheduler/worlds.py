@@ -142,6 +142,8 @@ class World:
     def check_nothing_is_left(self) -> None:
         """No machine runs, none is believed to, nothing waits to be done, the sums are those of the bills."""
         assert self.cloud.live() == []
+        assert not self.cloud.drivers
+        assert not self.cloud.remembered
         assert self.store.instances.live() == []
         assert self.store.intents.pending() == []
         assert self.store.costs.audit() == []

@@ -12,7 +12,7 @@ from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.store.conftest import NOW
 
-BATCH = JobSpec(name="wordcount", work=SparkBatch(script="count.py", args=("ä\0", "b"), deadline_s=900.0))
+BATCH = JobSpec(name="wordcount", work=SparkBatch(script="count.py", args=("ä€", "b"), deadline_s=900.0))
 FEDERATED = JobSpec(
     name="digits",
     work=Flower(app="app", rounds=3, clients=(FlowerClient(name="one"), FlowerClient(name="two"))),

@@ -111,13 +111,20 @@ def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
     assert (task.instances, task.reported_s, task.waiting_since_s) == (("i1", "i2"), NOW + 2, None)
     assert task.details == {"url": "http://x"}
     with store.transaction():
-        assert store.tasks.requeue(MAIN, NOW + 3, lost=True, not_before_s=NOW + 33) == 1
+        assert store.tasks.requeue(MAIN, NOW + 3, lost=True, not_before_s=NOW + 33).losses == 1
         assert store.tasks.begin(MAIN, ["i3"], NOW + 40) == 2
-        assert store.tasks.requeue(MAIN, NOW + 50, lost=True) == 2
+        assert store.tasks.requeue(MAIN, NOW + 50, lost=True).losses == 2
     task = store.tasks.get(MAIN)
     assert (task.phase, task.instances, task.attempt, task.progress) == (None, (), 2, 0.25)
     with store.transaction():
-        assert store.tasks.requeue(MAIN, NOW + 60, lost=False) == 0
+        assert store.tasks.begin(MAIN, ["i4"], NOW + 55) == 3
+        after = store.tasks.requeue(MAIN, NOW + 60, failed=True)
+    assert (after.losses, after.failures) == (2, 1)
+    assert after == store.tasks.get(MAIN)
+    with store.transaction():
+        store.tasks.begin(MAIN, ["i5"], NOW + 65)
+        assert store.tasks.report(TaskReport(MAIN, 4, Phase.RUNNING, 0.5, 0.3), NOW + 70)
+    assert (store.tasks.get(MAIN).losses, store.tasks.get(MAIN).failures) == (0, 0), "it saved something"
 
 
 def test_reports_of_other_attempts_and_after_the_end_are_not_kept(store: Store) -> None:

@@ -1,0 +1,378 @@
+"""One job cannot stop the handling of all others, pass its budget, or outlive its end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from deploy.model.instances import InstanceReport
+from deploy.model.jobs import JobState, TaskKey
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.providers.base import CapacityError
+from deploy.runners.base import RunnerError
+from deploy.scheduler import ending, observing, quarantine, roster
+from deploy.scheduler.estimates import need_of
+from deploy.scheduler.giving_up import end_job
+from deploy.scheduler.hearsay import bounded
+from deploy.scheduler.quarantine import FAULTS, FIRST_S
+from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
+
+pytestmark = pytest.mark.mistakes
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Pictures of tracebacks take longer than the passes that they are about."""
+    with structlog.testing.capture_logs():
+        yield
+
+
+def _raise_for(job_id: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    """The real thing, but for what is about one job."""
+
+    def raises(*args: Any, **keywords: Any) -> Any:
+        about = {getattr(getattr(one, "key", one), "job_id", None) for one in args}
+        if job_id in about or job_id == ALL:
+            raise OverflowError("beyond everything\nthat was thought of")
+        return real(*args, **keywords)
+
+    return raises
+
+
+ALL = "*"
+STAGES = {
+    "reading a task": (observing, "assignment_of"),
+    "reading a report": (observing, "bounded"),
+    "settling a task": (ending.Ending, "_settle_task"),
+    "looking at a task with a place": (roster.Roster, "_look_at_placed"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    poison = world.submit(batch("poison", work_s=2000.0))
+    world.go(100.0)
+    where, what = STAGES[stage]
+    monkeypatch.setattr(where, what, _raise_for(poison, getattr(where, what)))
+    honest, other = world.submit(batch("honest")), world.submit(batch("other", work_s=5000.0))
+    if stage == "settling a task":
+        world.cloud.kill(world.cloud.live()[0], by_provider=True)
+    world.go(100.0)
+    end_job(world.store, other, JobState.CANCELLED, world.clock.now(), "enough")
+    world.go(600.0)
+    assert world.state(honest) is JobState.SUCCEEDED
+    assert not world.store.instances.live(), (
+        "what the poisoned one held was ended, as was the cancelled one's"
+    )
+    (event, *_) = world.events("job.quarantined")
+    assert event.job_id == poison
+    assert "OverflowError: beyond everything" in str(event.data["reason"])
+    assert "\n" not in str(event.data["reason"])
+    assert world.state(poison) in (JobState.PENDING, JobState.RUNNING), (
+        "the mistake is ours: it is not failed"
+    )
+    monkeypatch.undo()
+    world.until_all_end()
+    assert world.state(poison) is JobState.SUCCEEDED, "once it can be handled it goes on"
+    world.check_nothing_is_left()
+
+
+def test_a_job_is_set_aside_for_longer_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    poison = world.submit(batch("poison"))
+    monkeypatch.setattr(roster, "need_of", _raise_for(poison, need_of))
+    world.go(1000.0)
+    waits = [event.data["again_in_s"] for event in world.events("job.quarantined")]
+    assert waits[:4] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S]
+    assert world.cloud.machines == {}
+
+
+def test_a_job_that_raises_whenever_it_runs_is_not_rented_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    poison = world.submit(batch("poison", work_s=36_000.0))
+    monkeypatch.setattr(quarantine, "LONGEST_S", 120.0)
+    monkeypatch.setattr(observing, "assignment_of", _raise_for(poison, observing.assignment_of))
+    assert _machines_until_the_end(world) == quarantine.TIMES
+    record = world.store.jobs.get(poison)
+    assert record.state is JobState.FAILED
+    assert "set aside 10 times: reading a task: OverflowError" in record.reason
+    world.check_nothing_is_left()
+
+
+def test_one_fault_alone_sets_nobody_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch("poison"))
+    with monkeypatch.context() as patched:
+        patched.setattr(roster, "need_of", _raise_for(job, need_of))
+        world.go((FAULTS - 1) * world.settings.period_s)
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.events("job.quarantined") == []
+
+
+def test_a_stage_that_fails_for_all_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be decided any more; what runs is still ended, by its owner or when its budget is spent."""
+    world = World(tmp_path, cheap_and_sure())
+    poor = world.submit(batch("poor", work_s=36_000.0, budget_usd=0.05))
+    cancelled = world.submit(batch("cancelled", work_s=36_000.0))
+    world.go(100.0)
+    monkeypatch.setattr(world.scheduler.chooser, "choose", _raise_for(ALL, world.scheduler.chooser.choose))
+    end_job(world.store, cancelled, JobState.CANCELLED, world.clock.now(), "enough")
+    for _ in range(400):
+        with pytest.raises(OverflowError):
+            world.scheduler.step()
+        world.clock.sleep(world.settings.period_s)
+    assert world.state(poor) is JobState.FAILED
+    assert float(world.store.costs.of_job(poor, world.clock.now()).usd) <= 0.05
+    world.check_nothing_is_left()
+
+
+# Reports.
+
+HOSTILE = {
+    "raises": lambda report: 1 / 0,
+    "another job's": lambda report: replace(report, key=TaskKey("honest-1", "main"), phase=Phase.SUCCEEDED),
+    "no phase": lambda report: replace(report, phase="running"),
+    "no numbers": lambda report: replace(report, progress=None),
+    "texts for numbers": lambda report: replace(report, executions_done="many", saved="all"),
+}
+ODD = {
+    "vast numbers": lambda report: replace(report, executions_done=10**30, misses=10**400, next_due_s=1e308),
+    "not a number": lambda report: replace(report, progress=float("nan"), saved=float("inf")),
+    "negative": lambda report: replace(report, progress=-1.0, executions_done=-5, round_left_s=-1e9),
+    "endless": lambda report: replace(report, last_execution_s=float("inf"), round_left_s=float("nan")),
+    "megabytes": lambda report: replace(
+        report, message="x" * 10**7, saved_region="\0" * 10**6, details={"a\0" * 9: "\udc80" * 10**6}
+    ),
+}
+
+
+def _reports(world: World, job_id: str, spoil: Callable[[TaskReport], TaskReport]) -> None:
+    real = world.runner.reports
+
+    def reports(assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        told = real(assignments)
+        return [spoil(one) if one.key.job_id == job_id else one for one in told]
+
+    world.runner.reports = reports  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_report_that_cannot_be_read_costs_its_own_job_only(tmp_path: Path, kind: str) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    honest = world.submit(batch("honest", work_s=900.0))
+    poison = world.submit(batch("poison", work_s=36_000.0, budget_usd=0.1))
+    world.go(100.0)
+    _reports(world, poison, HOSTILE[kind])
+    world.go(1500.0)
+    assert world.state(honest) is JobState.SUCCEEDED
+    assert [event.job_id for event in world.events("job.quarantined")][:1] == [poison]
+    world.go(1800.0)
+    a_pass_usd = 1.0 * world.settings.period_s / 3600
+    assert float(world.store.costs.of_job(poison, world.clock.now()).usd) <= 0.1 + a_pass_usd
+    assert world.store.costs.audit() == []
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_report_with_odd_values_is_kept_within_bounds(tmp_path: Path, kind: str) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job, honest = world.submit(batch("odd", work_s=600.0)), world.submit(batch("honest", work_s=600.0))
+    world.go(100.0)
+    _reports(world, job, ODD[kind])
+    world.until_all_end()
+    assert (world.state(job), world.state(honest)) == (JobState.SUCCEEDED, JobState.SUCCEEDED)
+    task = world.store.tasks.get(TaskKey(job, "main"))
+    assert 0 <= task.progress <= 1
+    assert 0 <= task.executions_done <= 10**8
+    assert len(task.message) < 5000
+
+
+def test_bounds_of_a_report() -> None:
+    spec = batch()
+    asked = Assignment(TaskKey("job", "main"), 3, spec, (), "")
+    told = TaskReport(
+        asked.key, 3, Phase.RUNNING, 1.5, -0.5, "m", 7, 2, 60.0, 0.0, {"a": "b"}, 1050.0, 0.25, "r"
+    )
+    assert bounded(told, asked, 1000.0) == replace(told, progress=1.0, saved=0.0)
+    with pytest.raises(ValueError, match=r"answers for job\.main\.3"):
+        bounded(replace(told, attempt=2), asked, 1000.0)
+
+
+# What fails to start is not rented for without end.
+
+
+def _machines_until_the_end(world: World) -> int:
+    """How many were rented until every job had ended."""
+    world.until_all_end()
+    return len(world.cloud.machines)
+
+
+def test_a_start_that_is_always_refused_is_given_up(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job, honest = world.submit(batch("refused")), world.submit(batch("honest"))
+    real = world.runner.ensure
+
+    def ensure(assignment: Assignment) -> None:
+        if assignment.key.job_id == job:
+            raise RunnerError("the argument list is too long")
+        real(assignment)
+
+    world.runner.ensure = ensure  # type: ignore[method-assign]
+    began_s = world.clock.now()
+    assert _machines_until_the_end(world) == world.settings.failures_most + 1
+    assert world.state(honest) is JobState.SUCCEEDED
+    record = world.store.jobs.get(job)
+    assert record.state is JobState.FAILED
+    assert "6 attempts in a row came to nothing" in record.reason
+    assert "the argument list is too long" in record.reason
+    assert record.ended_s is not None
+    assert record.ended_s - began_s < 20 * 60
+    world.check_nothing_is_left()
+
+
+def test_a_start_that_raises_what_nothing_should_is_given_up(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job, honest = world.submit(batch("poison")), world.submit(batch("honest"))
+    world.runner.ensure = _raise_for(job, world.runner.ensure)  # type: ignore[method-assign]
+    assert _machines_until_the_end(world) == world.settings.failures_most + 1
+    assert world.state(honest) is JobState.SUCCEEDED
+    assert "OverflowError" in world.store.jobs.get(job).reason
+    world.check_nothing_is_left()
+
+
+def test_nodes_that_never_get_ready_are_given_up_and_their_offer_is_left_alone(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    world.ready = lambda token: False  # type: ignore[method-assign]
+    job = world.submit(batch())
+    assert _machines_until_the_end(world) == world.settings.failures_most
+    assert world.state(job) is JobState.FAILED
+    assert "not ready" in world.store.jobs.get(job).reason
+    offers = [machine.report.offer_id for machine in world.cloud.machines.values()]
+    assert offers[:2] == ["spot", "sure"], "after the first failure it tried elsewhere"
+    world.check_nothing_is_left()
+
+
+def test_an_attempt_that_is_lost_on_healthy_machines_counts(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=36_000.0))
+    _reports(world, job, lambda report: replace(report, phase=Phase.LOST, message="the driver was killed"))
+    assert _machines_until_the_end(world) == world.settings.failures_most
+    assert "the driver was killed" in world.store.jobs.get(job).reason
+    world.check_nothing_is_left()
+
+
+def test_failed_starts_of_one_job_do_not_close_offers_for_others(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    world.runner.ensure = _raise_for("poison-1", world.runner.ensure)  # type: ignore[method-assign]
+    world.submit(batch("poison"))
+    world.go(60.0)
+    honest = world.submit(batch("honest"))
+    world.go(20.0)
+    assert [one.offer.offer_id for one in world.store.instances.of_job(honest)] == ["spot"]
+
+
+def test_part_of_a_gang_is_not_rented_again_and_again(tmp_path: Path) -> None:
+    """The offer shows four instances and has two: what was launched is paid for each time."""
+    world = World(tmp_path, cheap_and_sure()[:1])
+    real = world.provider.launch
+
+    def launch(request: Any) -> Any:
+        if len(world.cloud.live()) >= 2:
+            raise CapacityError("no capacity")
+        return real(request)
+
+    world.provider.launch = launch  # type: ignore[method-assign]
+    world.submit(batch("gang", instances=3))
+    world.go(4 * 3600.0)
+    assert len(world.cloud.machines) <= 2 * (6 + 4 * 2), "it is tried each half hour in the end"
+
+
+# Ends.
+
+
+def test_a_cancelled_job_s_driver_and_secrets_are_gone_with_it(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=5000.0))
+    world.go(100.0)
+    assert world.cloud.drivers
+    assert world.cloud.remembered == {job}
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.go(20.0)
+    assert world.cloud.drivers == set()
+    assert world.cloud.remembered == set()
+    world.go(20.0)
+    world.check_nothing_is_left()
+
+
+def test_what_ends_slowly_is_asked_again_within_seconds(tmp_path: Path) -> None:
+    """A driver that does not end at once costs until it has: its backoff does not grow to minutes."""
+    world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, period_s=1.0))
+    job = world.submit(batch(work_s=5000.0))
+    world.go(100.0)
+    asked_s: list[float] = []
+
+    def stop(assignment: Assignment) -> None:
+        asked_s.append(world.clock.now())
+        raise RunnerError("it still ends")
+
+    world.runner.stop = stop  # type: ignore[method-assign]
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    world.go(120.0)
+    gaps = [after - before for before, after in itertools.pairwise(asked_s)]
+    assert len(gaps) >= 15
+    assert max(gaps) <= world.settings.end_back_off_most_s + world.settings.period_s
+
+
+# Instances that are not reported.
+
+
+def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    jobs = [world.submit(batch(f"job{k}", work_s=6000.0)) for k in range(4)]
+    world.go(100.0)
+    real = world.provider.describe
+    world.provider.describe = lambda deployment: []  # type: ignore[method-assign]
+    world.go(3600.0)
+    assert len(world.cloud.live()) == 4
+    world.provider.describe = real  # type: ignore[method-assign]
+    world.until_all_end()
+    assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
+    assert len(world.cloud.machines) == 4
+    world.check_nothing_is_left()
+
+
+def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=3000.0))
+    world.go(100.0)
+    (lost,) = world.cloud.live()
+    real, ready = world.provider.describe, world.ready
+
+    def describe(deployment: str) -> Sequence[InstanceReport]:
+        return [one for one in real(deployment) if one.instance_id != lost]
+
+    def silent(token: str) -> bool:
+        return ready(token) and token != world.cloud.machines[lost].report.client_token
+
+    world.provider.describe, world.ready = describe, silent  # type: ignore[method-assign]
+    world.go(world.settings.vanished_after_s - 50.0)
+    assert world.cloud.live() == [lost]
+    world.go(100.0)
+    assert lost not in world.cloud.live(), "it did run: it is ended before it is booked as gone"
+    assert [event.kind for event in world.events("instance.vanished")] == ["instance.vanished"]
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    world.check_nothing_is_left()
