@@ -36,6 +36,7 @@ from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.placing import place
 from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 
@@ -71,7 +72,7 @@ def measure() -> Iterator[Measurement]:
 def filled(folder: Path) -> Scheduler:
     """A scheduler that was just started: its 1,000 instances are at work while 10,000 jobs wait."""
     clock = VirtualClock()
-    cloud = SimulatedCloud(clock, [SimulatedOffer(_offer(k)) for k in range(OFFERS)])
+    cloud = SimulatedCloud(clock, [SimulatedOffer(offer(k)) for k in range(OFFERS)])
     store = Store.open(f"sqlite:///{folder}/store.db", clock.now())
     rng, numbers = random.Random(7), itertools.count()
     _submit(store, clock.now(), str(folder), INSTANCES, numbers, rng)
@@ -79,23 +80,27 @@ def filled(folder: Path) -> Scheduler:
     with store.transaction():
         for k, task in enumerate(store.tasks.waiting()[:INSTANCES]):
             place(store, task.key, 1, cloud.offers[k % OFFERS].offer, clock.now(), None)
-    before = _scheduler(store, cloud)
+    before = scheduler_of(store, cloud)
     before.actions.act(clock.now())
     clock.sleep(90.0)
-    before.observer.look(clock.now())
+    for look in before.observer.looks:
+        look(clock.now())
     before.actions.act(clock.now())
     running = sum(task.phase is Phase.STARTING for task in store.tasks.placed())
     if running != INSTANCES or store.intents.pending():
         raise ValueError(f"{running} tasks were started: expected {INSTANCES}")
     _submit(store, clock.now(), str(folder), QUEUED - store.jobs.counts()[JobState.PENDING], numbers, rng)
-    return _scheduler(store, cloud)
+    return scheduler_of(store, cloud)
 
 
-def _scheduler(store: Store, cloud: SimulatedCloud) -> Scheduler:
-    market = load_market_policy("multicloud", OFFERS)
+def scheduler_of(
+    store: Store, cloud: SimulatedCloud, offers: int = OFFERS, settings: SchedulerSettings | None = None
+) -> Scheduler:
+    """A scheduler with the released policy in front of a simulated cloud."""
+    market = load_market_policy("multicloud", offers)
     policies = Policies(
         Decider(market.policy, components=market.components),
-        Decider(load_round_policy("round_cost", OFFERS).policy, window=1),
+        Decider(load_round_policy("round_cost", offers).policy, window=1),
     )
     return Scheduler(
         store,
@@ -104,6 +109,7 @@ def _scheduler(store: Store, cloud: SimulatedCloud) -> Scheduler:
         policies,
         cloud.clock,
         lambda instance: cloud.state_of(instance.client_token) is InstanceState.RUNNING,
+        settings,
     )
 
 
@@ -116,7 +122,8 @@ def _submit(
             store.jobs.add(Job(f"job-{number}", spec, JobState.PENDING, now_s, folder, "me"))
 
 
-def _offer(k: int) -> Offer:
+def offer(k: int) -> Offer:
+    """One of many, alike but for place, speed and price."""
     sure = k % 4 == 0
     return Offer(
         offer_id=f"offer-{k}",

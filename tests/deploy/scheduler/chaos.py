@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from typing import Any
 import pytest
 
 from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
+from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming
+from deploy.providers.base import CapacityError, QuotaError
 from deploy.providers.simulated import SimulatedOffer, VirtualClock
 from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.settings import SchedulerSettings
@@ -20,9 +24,8 @@ from deploy.store.errors import StoreError
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.faults import (
-    PROVIDER_ERRORS,
-    RUNNER_ERRORS,
-    Faulty,
+    FaultyProvider,
+    FaultyRunner,
     Killed,
     Striking,
     faulty_transactions,
@@ -39,10 +42,11 @@ SETTINGS = SchedulerSettings(
     ask_again_s=PASS_S,
     cool_down_s=60.0,
     back_off_most_s=60.0,
-    losses_most=100_000,
     reconsider_s=30.0,
+    vanished_after_s=300.0,
 )
 OFFERS = ("spot-a", "spot-b", "sure")
+_IN_A_ROW = re.compile(r"(\d+) attempts in a row (?:(were lost)|came to nothing)")
 
 
 class OwnClock:
@@ -68,12 +72,16 @@ class ChaoticWorld(RestlessWorld):
         faults: what goes wrong in calls and commits.
         down_until: by offer: it has no capacity before this epoch second.
         submitted: ids of all jobs that the store took.
+        strangers: machines with our tag that somebody else made, by the provider's name.
+        blind_until_s: the cloud says nothing of any machine before this epoch second.
     """
 
     def __init__(self, folder: Path, faults: Striking) -> None:
         self.faults = faults
         self.down_until = dict.fromkeys(OFFERS, 0.0)
         self.submitted: list[str] = []
+        self.strangers: set[str] = set()
+        self.blind_until_s = 0.0
         self._own: OwnClock | None = None
         self._lead: Lock | None = None
         self._restarts = 0
@@ -111,8 +119,10 @@ class ChaoticWorld(RestlessWorld):
         else:
             self.anew(self.store)
         self._lead = self.store.lead()
-        provider = Faulty(self.provider, self.faults, PROVIDER_ERRORS)
-        runner = Faulty(self.runner, self.faults, RUNNER_ERRORS)
+        provider = FaultyProvider(self.provider, self.faults)
+        provider.blind_until_s = self.blind_until_s
+        self._faulty = provider
+        runner = FaultyRunner(self.runner, self.faults)
         scheduler = self.scheduler
         scheduler.clock = self.own
         for part in (scheduler.observer, scheduler.actions):
@@ -150,6 +160,17 @@ class ChaoticWorld(RestlessWorld):
         except Killed:
             self.restart()
 
+    def go_blind(self, seconds: float) -> None:
+        """The cloud's answers are empty for a while."""
+        self.blind_until_s = self._faulty.blind_until_s = self.clock.now() + seconds
+
+    def stray_machine(self) -> None:
+        """A machine with our tag that the store does not know: of a store that was restored, say."""
+        token = f"stray-{len(self.strangers)}"
+        request = LaunchRequest(token, "spot-b", self.store.deployment_id, "gone-1", "main", "x" * 32)
+        with suppress(CapacityError, QuotaError):
+            self.strangers.add(self.provider.launch(request).instance_id)
+
     def second_scheduler(self) -> None:
         """Another process wants to lead."""
         with Store.open(self.url, self.clock.now(), durable=False) as store, pytest.raises(StoreError):
@@ -157,6 +178,7 @@ class ChaoticWorld(RestlessWorld):
 
     def let_end(self) -> None:
         """Nothing goes wrong any more."""
+        self.go_blind(0.0)
         self.down_until = dict.fromkeys(OFFERS, 0.0)
         for _ in range(MOST_PASSES):
             if not (self.store.jobs.live() or self.store.instances.live() or self.store.intents.pending()):
@@ -171,7 +193,9 @@ class ChaoticWorld(RestlessWorld):
         """None runs twice to its end; the cloud has nothing that the store does not know of."""
         assert set(self.cloud.completions.values()) <= {1}
         assert self.store.costs.audit() == []
-        for machine in self.cloud.machines.values():
+        for name, machine in self.cloud.machines.items():
+            if name in self.strangers:
+                continue
             assert self.store.instances.by_client_token(machine.report.client_token) is not None
 
     def check_in_the_end(self) -> None:
@@ -187,6 +211,9 @@ class ChaoticWorld(RestlessWorld):
                     assert completed
                 case JobState.FAILED if "budget" in job.reason:
                     assert job.spec.budget_usd is not None
+                case JobState.FAILED if (given_up := _IN_A_ROW.match(job.reason)) is not None:
+                    limit = SETTINGS.losses_most + 1 if given_up[2] else SETTINGS.failures_most
+                    assert int(given_up[1]) == limit, job.reason
                 case JobState.FAILED:
                     assert job.user_failures == job.spec.max_user_failures + 1, job.reason
                 case JobState.CANCELLED:
@@ -198,7 +225,9 @@ class ChaoticWorld(RestlessWorld):
     def ledger(self) -> int:
         """What the cloud itself would bill: every machine that it ever ran, whoever knew of it."""
         total = 0
-        for machine in self.cloud.machines.values():
+        for name, machine in self.cloud.machines.items():
+            if name in self.strangers:
+                continue
             report = machine.report
             facts = self.cloud.offer(report.offer_id).offer
             usage = Usage(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from deploy.model.instances import InstanceReport, LaunchRequest
+from deploy.model.jobs import TaskKey
+from deploy.model.tasks import Assignment, TaskReport
 from deploy.providers.base import CapacityError, ProviderError, ThrottledError
+from deploy.providers.simulated import SimulatedProvider
 from deploy.runners.base import RunnerError
 from deploy.store.store import Store
 
-PROVIDER_ERRORS = (ProviderError, ThrottledError, CapacityError)
-RUNNER_ERRORS = (RunnerError,)
+# The first of each is what a time-out raises. The last ones are what nothing should raise.
+PROVIDER_ERRORS = (ProviderError, ThrottledError, CapacityError, KeyError, OSError)
+RUNNER_ERRORS = (RunnerError, ValueError, ZeroDivisionError)
 
 
 class Killed(BaseException):
@@ -121,6 +126,60 @@ class Faulty:
             return result
 
         return wrapped
+
+
+class FaultyProvider(Faulty):
+    """A cloud whose answers are also late or leave things out.
+
+    Attributes:
+        blind_until_s: `describe` says nothing of any machine before this epoch second.
+    """
+
+    def __init__(self, inner: SimulatedProvider, faults: Striking) -> None:
+        super().__init__(inner, faults, PROVIDER_ERRORS)
+        self._describe = self._wrap("describe", inner.describe)
+        self._launch = self._wrap("launch", inner.launch)
+        self._earlier: Sequence[InstanceReport] = ()
+        self._unsure: set[str] = set()
+        self.blind_until_s = 0.0
+
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        """All machines; as they were a while ago, without the newest, or none at all."""
+        told: Sequence[InstanceReport] = self._describe(deployment)
+        if self._inner.cloud.clock.now() < self.blind_until_s:
+            return ()
+        if self._faults.strikes("describe answers with what was before"):
+            return self._earlier
+        if self._faults.strikes("describe does not know the newest yet"):
+            return [one for one in told if one in self._earlier]
+        self._earlier = told
+        return told
+
+    def launch(self, request: LaunchRequest) -> InstanceReport:
+        """A machine; if the answer to the first try was lost, the second may be refused."""
+        if request.client_token in self._unsure and self._faults.strikes("a launch is refused when repeated"):
+            raise CapacityError("no capacity any more")
+        self._unsure.add(request.client_token)
+        report: InstanceReport = self._launch(request)
+        self._unsure.discard(request.client_token)
+        return report
+
+
+class FaultyRunner(Faulty):
+    """A runner whose reports may be those of the look before."""
+
+    def __init__(self, inner: Any, faults: Striking) -> None:
+        super().__init__(inner, faults, RUNNER_ERRORS)
+        self._reports = self._wrap("reports", inner.reports)
+        self._earlier: dict[TaskKey, TaskReport] = {}
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """One for each; late ones are about earlier attempts, or from before the end."""
+        told: list[TaskReport] = list(self._reports(assignments))
+        late = self._faults.strikes("reports are late")
+        found = [self._earlier.get(one.key, one) if late else one for one in told]
+        self._earlier = {one.key: one for one in told}
+        return found
 
 
 def faulty_transactions(store: Store, faults: Striking) -> None:

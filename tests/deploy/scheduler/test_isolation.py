@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from deploy.model.instances import InstanceReport
 from deploy.model.jobs import JobState, TaskKey
@@ -24,13 +23,6 @@ from deploy.scheduler.quarantine import FAULTS, FIRST_S
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
 pytestmark = pytest.mark.mistakes
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Pictures of tracebacks take longer than the passes that they are about."""
-    with structlog.testing.capture_logs():
-        yield
 
 
 def _raise_for(job_id: str, real: Callable[..., Any]) -> Callable[..., Any]:

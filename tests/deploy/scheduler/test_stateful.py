@@ -92,7 +92,7 @@ class Chaos(RuleBasedStateMachine):
 
     # What goes wrong.
 
-    @rule(points=st.integers(1, POINTS), error=st.integers(0, 2))
+    @rule(points=st.integers(1, POINTS), error=st.integers(0, 4))
     def strike(self, points: int, error: int) -> None:
         """A kill or an error somewhere in the next passes."""
         self.faults.arm(points, error)
@@ -122,6 +122,16 @@ class Chaos(RuleBasedStateMachine):
         """The scheduler's, not the cloud's."""
         self.world.own.behind_s = seconds
 
+    @rule(seconds=st.floats(10.0, 900.0))
+    def see_nothing(self, seconds: float) -> None:
+        """The cloud's answers are empty."""
+        self.world.go_blind(seconds)
+
+    @rule()
+    def find_a_machine(self) -> None:
+        """With our tag, that nobody asked for."""
+        self.world.stray_machine()
+
     @rule()
     def start_another_scheduler(self) -> None:
         """It must not lead."""
@@ -132,7 +142,7 @@ class Chaos(RuleBasedStateMachine):
         return f"job{self.jobs}"
 
 
-TestChaos = pytest.mark.long(Chaos.TestCase)
+TestChaos = pytest.mark.long(pytest.mark.mistakes(Chaos.TestCase))
 TestChaos.settings = settings(
     max_examples=30,
     stateful_step_count=40,

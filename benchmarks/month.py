@@ -1,0 +1,171 @@
+"""A month of the live loop in virtual time, 5,000 jobs: does anything grow, or become slower?
+
+Passes of the last fifth are compared with those of the second one (the first compiles). The books
+of every job are kept for ever, so rows are compared per job that was submitted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import structlog
+from sqlalchemy import create_engine, inspect, text
+
+from benchmarks.loop import offer, scheduler_of
+from benchmarks.measurement import Measurement
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
+from deploy.providers.simulated import SimulatedCloud, SimulatedOffer, VirtualClock
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+
+DAYS = 30.0
+JOBS = 5_000
+OFFERS = 8
+PERIOD_S = 60.0
+SLOWER = 1.2
+GROWTH_MIB = 32.0
+_PARTS = 5
+_DAY_S = 86_400.0
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Part:
+    """A fifth of the time.
+
+    Attributes:
+        pass_s: median of a pass, CPU seconds.
+        memory_mib: of the process at its end.
+        rows: that were added for each job that was submitted.
+    """
+
+    pass_s: float
+    memory_mib: float
+    rows: float
+
+
+def live(folder: Path, days: float, jobs: int, seed: int = 7) -> list[Part]:
+    """Let a deployment work; spot capacity comes and goes, and jobs come at random.
+
+    Args:
+        folder: for its store.
+        days: of virtual time.
+        jobs: that are submitted, evenly spread.
+        seed: of everything.
+    """
+    rng, clock = random.Random(seed), VirtualClock()
+    cloud = SimulatedCloud(clock, [_coming_and_going(k) for k in range(OFFERS)])
+    url = f"sqlite:///{folder}/store.db"
+    with Store.open(url, clock.now(), durable=False) as store:
+        settings = SchedulerSettings(period_s=PERIOD_S, ask_again_s=PERIOD_S, budget_usd=1e6)
+        scheduler = scheduler_of(store, cloud, OFFERS, settings)
+        passes = round(days * _DAY_S / PERIOD_S)
+        parts: list[Part] = []
+        submitted, rows, took_s = 0, 0, []
+        for done in range(1, passes + 1):
+            while submitted < jobs * done / passes:
+                _submit(store, clock.now(), submitted, rng)
+                submitted += 1
+            began_s = time.process_time()
+            scheduler.step()
+            took_s.append(time.process_time() - began_s)
+            clock.sleep(PERIOD_S)
+            # The simulated world remembers all that ever was; the scheduler must not.
+            _forget(cloud)
+            if done * _PARTS // passes > len(parts):
+                before, rows = rows, _rows(url)
+                memory_mib = psutil.Process().memory_info().rss / 2**20
+                parts.append(Part(statistics.median(took_s), memory_mib, (rows - before) / (jobs / _PARTS)))
+                took_s = []
+        ended = store.jobs.counts()
+        if ended[JobState.SUCCEEDED] < 0.9 * jobs:
+            raise ValueError(f"of {jobs} jobs {ended} ended: expected nearly all to succeed")
+    return parts
+
+
+def _coming_and_going(k: int) -> SimulatedOffer:
+    made = replace(offer(k), quota=20)
+    up_s, down_s = 14_400.0 + 977.0 * k, 1_200.0 + 131.0 * k
+    if made.market != "spot":
+        return SimulatedOffer(made)
+    return SimulatedOffer(made, available=lambda now_s: (now_s + 3_000.0 * k) % (up_s + down_s) < up_s)
+
+
+def _submit(store: Store, now_s: float, number: int, rng: random.Random) -> None:
+    work: SparkBatch | SparkStreaming | Flower
+    if number % 10 == 0:
+        clients = tuple(FlowerClient(name=f"c{k}") for k in range(3))
+        work = Flower(app="app", rounds=5, clients=clients, epoch_s=300.0)
+    elif number % 10 == 1:
+        work = SparkStreaming(
+            script="s.py", period_s=120.0, batch_deadline_s=120.0, batches=15, standard_s=60.0
+        )
+    else:
+        work_s = rng.uniform(600.0, 3_600.0)
+        work = SparkBatch(script="b.py", standard_s=work_s, deadline_s=4 * work_s + 1_200.0)
+    spec = JobSpec(name=f"job-{number}", work=work, budget_usd=50.0 if number % 5 == 0 else None)
+    with store.transaction():
+        store.jobs.add(Job(f"job-{number}", spec, JobState.PENDING, now_s, "/nowhere", "me"))
+
+
+def _forget(cloud: SimulatedCloud) -> None:
+    for name in [
+        name
+        for name, work in cloud.works.items()
+        if not work.active and work.assignment.key not in cloud._active
+    ]:
+        if cloud.works[name].assignment.key.job_id not in cloud.remembered:
+            del cloud.works[name]
+
+
+def _rows(url: str) -> int:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        names = inspect(connection).get_table_names()
+        return sum(
+            int(connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()) for name in names
+        )
+
+
+def measure() -> Iterator[Measurement]:
+    """In a process of its own, whose memory is that of the scheduler and its small world alone."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.month"],
+        cwd=_ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(f"the month could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
+    parts = [Part(**part) for part in json.loads(done.stdout)]
+    first, last = parts[1], parts[-1]
+    note = f"{JOBS} jobs in {DAYS:g} days, a pass each {PERIOD_S:g} s; {1000 * last.pass_s:.1f} ms in the end"
+    yield Measurement("a pass, last fifth to second", last.pass_s / first.pass_s, "×", SLOWER, False, note)
+    growth_mib = max(0.1, last.memory_mib - first.memory_mib)
+    yield Measurement("memory, growth since then", growth_mib, "MiB", GROWTH_MIB, False, note)
+    yield Measurement("rows per job, last to second", last.rows / first.rows, "×", SLOWER, False, note)
+
+
+def main() -> None:
+    """Print the parts as JSON."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as folder:
+        print(json.dumps([vars(part) for part in live(Path(folder), DAYS, JOBS)]))
+
+
+if __name__ == "__main__":
+    main()
