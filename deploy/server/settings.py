@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.scheduler.safety import Margin
+from deploy.server.connections import ConnectionLimits
 
 MIB = 1 << 20
 
@@ -28,6 +29,7 @@ class ServerSettings:
         streams: at most so many followers of events at once.
         poll_s: between two looks at the store for new events.
         heartbeat_s: a follower hears something at least so often; its token is checked again then.
+        connections: what clients may take of the listener.
     """
 
     jobs: Path | None = None
@@ -42,3 +44,4 @@ class ServerSettings:
     streams: int = 32
     poll_s: float = 0.5
     heartbeat_s: float = 15.0
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
