@@ -26,7 +26,8 @@ class ServerSettings:
         job_files: at most so many files of a job.
         body_within_s: a body must have arrived after so long.
         pass_within_s: the service is ready only if the scheduler's latest pass is no older.
-        streams: at most so many followers of events at once.
+        streams: at most so many followers of events at once,
+        streams_each: and so many of one caller.
         poll_s: between two looks at the store for new events.
         heartbeat_s: a follower hears something at least so often; its token is checked again then.
         connections: what clients may take of the listener.
@@ -42,6 +43,7 @@ class ServerSettings:
     body_within_s: float = 60.0
     pass_within_s: float = 60.0
     streams: int = 32
+    streams_each: int = 8
     poll_s: float = 0.5
     heartbeat_s: float = 15.0
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -10,18 +10,22 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from deploy.model.jobs import JobState
 from deploy.security.roles import Role
 from deploy.security.tls import TlsFiles, self_signed
 from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
 from deploy.server.run import Service as Listening
+from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.server.service import Service, job_request, make_service
 
@@ -69,9 +73,14 @@ class Live:
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, store: Store, deciders: Deciders, limits: ConnectionLimits, tls: bool = False
+    folder: Path,
+    store: Store,
+    deciders: Deciders,
+    limits: ConnectionLimits,
+    tls: bool = False,
+    **more: Any,
 ) -> Iterator[Live]:
-    service = make_service(folder, store, deciders, connections=limits, poll_s=0.02)
+    service = make_service(folder, store, deciders, connections=limits, poll_s=0.02, **more)
     files = self_signed(folder, time.time()) if tls else None
     with Listening(service.app, port=0, tls=files) as listening:
         yield Live(service, listening.port, files)
@@ -134,17 +143,17 @@ def closed(connections: list[socket.socket], count: int, within_s: float) -> int
         end = time.monotonic() + within_s
         while found < count and time.monotonic() < end:
             for key, _ in selector.select(timeout=0.2):
-                one = key.fileobj
-                assert isinstance(one, socket.socket)
+                ready = key.fileobj
+                assert isinstance(ready, socket.socket)
                 try:
-                    gone = one.recv(4096) == b""
+                    gone = ready.recv(4096) == b""
                 except BlockingIOError:
                     continue
                 except OSError:
                     gone = True
                 if gone:
                     found += 1
-                    selector.unregister(one)
+                    selector.unregister(ready)
         return found
 
 
@@ -257,3 +266,64 @@ def test_an_answer_in_parts_to_a_request_in_parts_is_whole(
             while part := one.recv(65_536):
                 answer += part
         assert b"201 Created" in answer
+
+
+def test_streams_that_are_asked_for_all_at_once_share_the_places(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    with (
+        serving(tmp_path, store, deciders, ConnectionLimits(), streams=5, streams_each=3) as live,
+        contextlib.ExitStack() as opened,
+    ):
+        for role, places in ((Role.VIEWER, 3), (Role.ADMIN, 2), (Role.SUBMITTER, 0)):
+            asking = [opened.enter_context(live.connect()) for _ in range(12)]
+            token = live.service.tokens[role]
+            for one in asking:
+                one.sendall(
+                    b"GET /v1/events/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                    + f"Authorization: Bearer {token}\r\n\r\n".encode()
+                )
+            answers = [one.recv(4096) for one in asking]
+            assert sum(answer.startswith(b"HTTP/1.1 200") for answer in answers) == places
+            refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 429")]
+            assert len(refused) == 12 - places
+            assert all(b"retry-after: 30" in answer.lower() for answer in refused)
+        metrics = live.service.app.state.context.metrics
+        assert metrics.registry.get_sample_value("spotweave_event_followers") == 5
+        opened.close()
+        end = time.monotonic() + PATIENCE_S
+        while metrics.registry.get_sample_value("spotweave_event_followers"):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_an_admins_cancel_does_not_queue_behind_the_requests_of_others(
+    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    with serving(tmp_path, store, deciders, ConnectionLimits()) as live:
+        (job_id,) = submitted(live, 1)
+        latest = store.jobs.latest
+
+        def slow(limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
+            assert go_on.wait(PATIENCE_S)
+            return latest(limit, states)
+
+        monkeypatch.setattr(store.jobs, "latest", slow)
+        with ThreadPoolExecutor(60) as others:
+            asked = [others.submit(_get, live, "/v1/jobs") for _ in range(60)]
+            try:
+                while not any(one.running() for one in asked):
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                with live.client(Role.ADMIN) as admin:
+                    assert admin.delete(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
+                assert not any(one.done() for one in asked)
+            finally:
+                go_on.set()
+            assert {one.result() for one in asked} == {200}
+
+
+def _get(live: Live, path: str) -> int:
+    with live.client(Role.VIEWER) as client:
+        return client.get(path).status_code
