@@ -40,6 +40,10 @@ class Caller:
     role: Role
     token_id: str | None
 
+    def may_see(self, submitter: str | None) -> bool:
+        """Whether they may see what a job of `submitter` was given, and what it says."""
+        return self.role is Role.ADMIN or self.name == submitter
+
     def may_change(self, submitter: str) -> bool:
         """Whether they may cancel a job that `submitter` submitted."""
         return self.role is Role.ADMIN or (self.role is Role.SUBMITTER and self.name == submitter)

@@ -38,7 +38,7 @@ class Followers:
 
     def follow(self, request: Request, caller: Caller, after: int, job_id: str | None) -> Response:
         """A stream of all events after a number, and then of each as it comes."""
-        return _Followed(self, caller.name, self._stream(request, after, job_id))
+        return _Followed(self, caller.name, self._stream(request, caller, after, job_id))
 
     @contextmanager
     def place(self, name: str) -> Iterator[None]:
@@ -60,7 +60,9 @@ class Followers:
             self._open -= Counter([name])
             self._context.metrics.followers.dec()
 
-    async def _stream(self, request: Request, after: int, job_id: str | None) -> AsyncIterator[bytes]:
+    async def _stream(
+        self, request: Request, caller: Caller, after: int, job_id: str | None
+    ) -> AsyncIterator[bytes]:
         yield f"retry: {_RETRY_MS}\n\n".encode()
         spoke = time.monotonic()
         while not self._context.closing.is_set():
@@ -70,7 +72,7 @@ class Followers:
                 return  # the client comes again, with the last number that it saw
             for event in page:
                 after = event.sequence
-                data = EventView.of(event).model_dump_json()
+                data = EventView.of(event, caller).model_dump_json()
                 yield f"id: {after}\nevent: {_plain(event.kind)}\ndata: {data}\n\n".encode()
             if time.monotonic() - spoke >= self._context.settings.heartbeat_s:
                 spoke = time.monotonic()
@@ -117,7 +119,7 @@ def router(context: Context, store: Store) -> APIRouter:
             found = store.events.latest(limit, job_id=job_id)
         else:
             found = store.events.after(after, limit, job_id=job_id)
-        return [EventView.of(one) for one in found]
+        return [EventView.of(one, caller) for one in found]
 
     @routes.get(
         "/v1/events/stream",

@@ -19,6 +19,7 @@ from deploy.server.access import Caller
 from deploy.server.admission import AdmissionError, admit
 from deploy.server.context import Context
 from deploy.server.errors import Refusal
+from deploy.server.hiding import hidden_spec
 from deploy.server.uploads import Staged, UploadError
 from deploy.server.views import (
     ERRORS,
@@ -176,29 +177,31 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
     """`/v1/jobs`."""
     submissions = Submissions(context, store, jobs)
     settings = context.settings
-    see = [Depends(context.access.require(Role.VIEWER))]
     # A default, not an annotation: those are read where local names are not known.
+    viewer: Any = Depends(context.access.require(Role.VIEWER))
     submitter: Any = Depends(context.access.require(Role.SUBMITTER))
     routes = APIRouter(tags=["jobs"], responses=ERRORS)
 
-    def view(job: Job) -> JobView:
+    def view(job: Job, caller: Caller) -> JobView:
+        whole = caller.may_see(job.submitter)
         with store.snapshot():
             tasks = store.tasks.of_job(job.job_id)
             cost = store.costs.of_job(job.job_id, context.clock.now())
         return JobView(
-            **JobSummary.of(job).model_dump(),
-            spec=job.spec,
+            **JobSummary.of(job, caller).model_dump(),
+            spec=job.spec if whole else hidden_spec(job.spec),
             user_failures=job.user_failures,
-            tasks=[TaskView.of(task) for task in tasks],
+            tasks=[TaskView.of(task, whole) for task in tasks],
             cost=CostView.of(cost),
         )
 
-    @routes.get("/v1/jobs", dependencies=see, summary="The latest jobs, the newest first")
+    @routes.get("/v1/jobs", summary="The latest jobs, the newest first")
     def latest(
         limit: Limit = 100,
         state: Annotated[list[JobState] | None, Query(description="Only in these states")] = None,
+        caller: Caller = viewer,
     ) -> list[JobSummary]:
-        return [JobSummary.of(job) for job in store.jobs.latest(limit, state)]
+        return [JobSummary.of(job, caller) for job in store.jobs.latest(limit, state)]
 
     @routes.post(
         "/v1/jobs",
@@ -211,27 +214,25 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
         body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
         job, new = await run_in_threadpool(submissions.submit, body, caller)
         response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
-        return await run_in_threadpool(view, job)
+        return await run_in_threadpool(view, job, caller)
 
-    @routes.get("/v1/jobs/{job_id}", dependencies=see, summary="One job, its tasks and its cost")
-    def one(job_id: JobId) -> JobView:
-        return view(store.jobs.get(job_id))
+    @routes.get("/v1/jobs/{job_id}", summary="One job, its tasks and its cost")
+    def one(job_id: JobId, caller: Caller = viewer) -> JobView:
+        return view(store.jobs.get(job_id), caller)
 
     @routes.delete("/v1/jobs/{job_id}", summary="Cancel a job")
     async def cancel(job_id: JobId, caller: Caller = submitter) -> JobView:
         # An admin ends what overloads the service: that does not queue behind it.
         limiter = context.urgent if caller.role is Role.ADMIN else None
-        return await run_sync(lambda: view(submissions.cancel(job_id, caller)), limiter=limiter)
+        return await run_sync(lambda: view(submissions.cancel(job_id, caller), caller), limiter=limiter)
 
-    @routes.get(
-        "/v1/jobs/{job_id}/explain", dependencies=see, summary="Why a job is where it is: decisions, events"
-    )
-    def explain(job_id: JobId) -> Explanation:
+    @routes.get("/v1/jobs/{job_id}/explain", summary="Why a job is where it is: decisions, events")
+    def explain(job_id: JobId, caller: Caller = viewer) -> Explanation:
         job = store.jobs.get(job_id)
         return Explanation(
-            job=view(job),
+            job=view(job, caller),
             decisions=[DecisionView.of(one) for one in store.decisions.latest(_EXPLAINED, job_id=job_id)],
-            events=[EventView.of(one) for one in store.events.latest(_EXPLAINED, job_id=job_id)],
+            events=[EventView.of(one, caller) for one in store.events.latest(_EXPLAINED, job_id=job_id)],
         )
 
     return routes
