@@ -14,7 +14,16 @@ from starlette.requests import ClientDisconnect
 from deploy.server.errors import Refusal, explain
 
 REFERENCE = "#/components/schemas/{model}"
+_GRACE_S = 10.0
+_LEAST_BYTES_S = 64 << 10
+"""A body that comes more slowly would hold what others wait for."""
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+def expected_size(request: Request, limit: int) -> int:
+    """How large a body will be, in bytes; `limit` where its client does not say or it will be refused."""
+    said = request.headers.get("content-length", "")
+    return min(int(said[:19]), limit) if said.isdecimal() else limit
 
 
 async def read_body(request: Request, limit: int, within_s: float) -> bytes:
@@ -23,7 +32,7 @@ async def read_body(request: Request, limit: int, within_s: float) -> bytes:
     Args:
         request: of which nothing was read.
         limit: bytes; one more and it is refused, as soon as that is known.
-        within_s: it must have arrived after so long.
+        within_s: it must have arrived after so long, and before that at some speed.
 
     Raises:
         Refusal: if it is too large, too slow, or not JSON by its content type.
@@ -42,14 +51,16 @@ async def read_body(request: Request, limit: int, within_s: float) -> bytes:
         raise too_large
     found = bytearray()
     try:
-        with anyio.fail_after(within_s):
+        began_s = anyio.current_time()
+        with anyio.fail_after(min(within_s, _GRACE_S)) as scope:
             async for chunk in request.stream():
                 found += chunk
                 if len(found) > limit:
                     raise too_large
+                scope.deadline = began_s + min(within_s, _GRACE_S + len(found) / _LEAST_BYTES_S)
     except TimeoutError as error:
         raise Refusal(
-            HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {within_s:g} s: try again"
+            HTTPStatus.REQUEST_TIMEOUT, "the body came too slowly: send it faster, or send less at once"
         ) from error
     except ClientDisconnect as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, "the connection was closed before the body had come") from error

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from deploy.scheduler.safety import Margin
 from deploy.server.connections import ConnectionLimits
-
-MIB = 1 << 20
+from deploy.server.quotas import MIB, Quotas
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,9 @@ class ServerSettings:
         poll_s: between two looks at the store for new events.
         heartbeat_s: a follower hears something at least so often; its token is checked again then.
         connections: what clients may take of the listener.
+        quotas: what submitters may take.
+        bodies_bytes: of bodies of submissions that are read and handled at once; of one submitter half of it,
+            or one body.
     """
 
     jobs: Path | None = None
@@ -47,3 +49,5 @@ class ServerSettings:
     poll_s: float = 0.5
     heartbeat_s: float = 15.0
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    quotas: Quotas = field(default_factory=Quotas)
+    bodies_bytes: int = 64 * MIB

@@ -36,8 +36,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large.",
         415: "The body is not JSON.",
         422: "Something in the request is not as expected.",
-        429: "Too many at once.",
+        429: "Too many, or too many at once; `Retry-After` says when to try again.",
         503: "The service cannot answer now; trying again may help.",
+        507: "There is no room for it.",
     }.items()
 }
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]

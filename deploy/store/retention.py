@@ -22,12 +22,14 @@ class Retention:
         decisions: likewise.
         intents: after they are done or given up.
         prices: the quote in force at that moment stays, so that the price is known at every later one.
+        folders: of jobs' files, after their ends; see `deploy.pruning`.
     """
 
     events: float = 90.0
     decisions: float = 30.0
     intents: float = 30.0
     prices: float = 90.0
+    folders: float = 30.0
 
 
 def prune(database: Database, now_s: float, retention: Retention) -> dict[str, int]:

@@ -18,6 +18,7 @@ from deploy.store.decisions import Decisions
 from deploy.store.egress import Egress
 from deploy.store.errors import StoreDamagedError, StoreError
 from deploy.store.events import Events
+from deploy.store.folders import Folders
 from deploy.store.gantt import Gantt
 from deploy.store.instances import Instances
 from deploy.store.intents import Intents
@@ -45,7 +46,8 @@ class Store:
             store.intents.done(intent.intent_id, now_s)
 
     Attributes:
-        jobs, tasks, instances, intents, decisions, events, prices, egress, costs, gantt, tokens: the nouns.
+        jobs, tasks, instances, intents, decisions, events, prices, egress, costs, gantt, folders, tokens: the
+            nouns.
         key: seals secrets.
         deployment_id: made with the database; tags everything that this deployment rents.
     """
@@ -64,6 +66,7 @@ class Store:
         self.egress = Egress(database)
         self.costs = Costs(database)
         self.gantt = Gantt(database)
+        self.folders = Folders(database)
         self.tokens = Tokens(database)
 
     @classmethod

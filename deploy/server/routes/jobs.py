@@ -20,6 +20,8 @@ from deploy.server.admission import AdmissionError, admit
 from deploy.server.context import Context
 from deploy.server.errors import Refusal
 from deploy.server.hiding import hidden_spec
+from deploy.server.quotas import WINDOW_S
+from deploy.server.room import Room
 from deploy.server.uploads import Staged, UploadError
 from deploy.server.views import (
     ERRORS,
@@ -70,6 +72,7 @@ class Submissions:
         self._context = context
         self._store = store
         self._jobs = jobs
+        self._quotas = context.settings.quotas
 
     def submit(self, body: bytes, caller: Caller) -> tuple[Job, bool]:
         """Keep a job and its files, or refuse it and keep nothing.
@@ -85,6 +88,7 @@ class Submissions:
                 raise UploadError(f"{len(files)} files came with the job: expected at most {most}")
             uploads.check_names(files)
             uploads.require_program(spec, files)
+            self._refuse_beyond(request, caller)
             if self._context.scheduler is not None:
                 admit(spec, self._context.scheduler.offers())
             job_id = f"{spec.name}-{secrets.token_hex(5)}"
@@ -103,6 +107,18 @@ class Submissions:
             staged.discard()
             raise
 
+    def _refuse_beyond(self, request: JobRequest, caller: Caller) -> None:
+        """Refuse what is too much before it is written; what was asked for before is not too much."""
+        if self._store.folders.asked_before(caller.name, request.request_id):
+            return
+        size = uploads.size_of(request.files)
+        self._quotas.refuse_full(self._jobs, size)
+        self._refuse_more(caller, size)
+
+    def _refuse_more(self, caller: Caller, size: int) -> None:
+        now_s = self._context.clock.now()
+        self._quotas.refuse_beyond(self._store.folders.held(caller.name, now_s - WINDOW_S), size, now_s)
+
     def _check(self, spec: JobSpec, staged: Staged) -> None:
         if self._context.scheduler is None:
             return
@@ -116,6 +132,9 @@ class Submissions:
     def _keep(self, job_id: str, request: JobRequest, staged: Staged, caller: Caller) -> tuple[Job, bool]:
         now_s = self._context.clock.now()
         with self._store.transaction():
+            if not self._store.folders.asked_before(caller.name, request.request_id):
+                # Others of the same submitter may have come in between.
+                self._refuse_more(caller, staged.size)
             job = self._store.jobs.add(
                 Job(
                     job_id=job_id,
@@ -134,6 +153,7 @@ class Submissions:
                     {"name": job.spec.name, "kind": job.spec.work.kind, "submitter": caller.name},
                     job_id=job_id,
                 )
+                self._store.folders.add(job_id, caller.name, staged.size)
                 # The folder is there before the job is: a crash in between leaves a folder, not a broken job.
                 staged.accept()
         if job.job_id == job_id:
@@ -177,6 +197,8 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
     """`/v1/jobs`."""
     submissions = Submissions(context, store, jobs)
     settings = context.settings
+    each = max(settings.job_bytes, settings.bodies_bytes // 2)
+    room = Room(max(each, settings.bodies_bytes), each, settings.body_within_s)
     # A default, not an annotation: those are read where local names are not known.
     viewer: Any = Depends(context.access.require(Role.VIEWER))
     submitter: Any = Depends(context.access.require(Role.SUBMITTER))
@@ -211,8 +233,10 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
         summary="Submit a job with its files",
     )
     async def submit(request: Request, response: Response, caller: Caller = submitter) -> JobView:
-        body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
-        job, new = await run_in_threadpool(submissions.submit, body, caller)
+        size = bodies.expected_size(request, settings.job_bytes)
+        async with room.take(caller.name, size):
+            body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
+            job, new = await run_in_threadpool(submissions.submit, body, caller)
         response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
         return await run_in_threadpool(view, job, caller)
 
