@@ -26,6 +26,7 @@ _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _AGAIN_S = 2.0
 _GIVE_UP_S = 600.0
 _TURN_MOST_S = 300.0
+_sleep = time.sleep
 
 
 class ServiceError(ValueError):
@@ -161,7 +162,7 @@ class Client:
             if wait_s is None or time.monotonic() + wait_s > give_up_s:
                 break
             say(f"the service is asked for too much; trying again in {wait_s} s")
-            time.sleep(wait_s)
+            _sleep(wait_s)
         if response.is_error:
             self._refuse(response)
         try:

@@ -74,6 +74,9 @@ class CostsView(BaseModel):
 
     by: str
     groups: dict[str, CostView]
+    """Of jobs those that were submitted last, of days the last ones."""
+    others: CostView | None
+    """Of what is not listed; null where all is."""
     total: CostView
 
 
