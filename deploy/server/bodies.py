@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -17,6 +18,14 @@ REFERENCE = "#/components/schemas/{model}"
 _GRACE_S = 10.0
 _LEAST_BYTES_S = 64 << 10
 """A body that comes more slowly would hold what others wait for."""
+_DIGITS = 300
+"""Any whole number of so many is a float as well."""
+_MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (_DIGITS + 1))
+# Possessive, and an end that may be missing: nothing that is sent makes it go back and try again.
+_TOKENS = re.compile(
+    rb'(?P<text>"[^"\\]*+(?:\\.[^"\\]*+)*+"?)|(?P<number>[0-9]{%d})' % (_DIGITS + 1), re.DOTALL
+)
+_ZERO = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -73,10 +82,33 @@ def parse(model: type[_Model], body: bytes) -> _Model:
     Raises:
         Refusal: if it does not fit; the first things that are wrong, in one line.
     """
+    _refuse_what_breaks_things(body)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, explain(error)) from error
+
+
+def _refuse_what_breaks_things(body: bytes) -> None:
+    """Refuse JSON that no model needs and that code behind it may not expect.
+
+    Raises:
+        Refusal: for a number that no float can hold, or a zero character, which no database and no process
+            takes. Nesting is bounded by the parser.
+    """
+    # Nearly all bodies have neither, which is quickly seen; only others are looked through in earnest.
+    if _MANY_DIGITS.search(body) is None and b"\\u0000" not in body:
+        return
+    for token in _TOKENS.finditer(body):
+        if token["text"] is None:
+            raise Refusal(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                f"a number of more than {_DIGITS} digits: expected numbers of a usual size",
+            )
+        if _ZERO.search(token["text"]) is not None:
+            raise Refusal(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "a text holds a zero character (\\u0000): leave it out"
+            )
 
 
 def described(model: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any]:

@@ -170,9 +170,8 @@ class Store:
         backup(self._database, destination)
 
     def prune(self, now_s: float, retention: Retention | None = None) -> dict[str, int]:
-        """Remove rows that are older than what is kept. Returns how many of each table."""
-        with self._database.transaction():
-            return prune(self._database, now_s, retention or Retention())
+        """Remove rows that are older than what is kept, as `retention.prune`. Returns how many of each table."""
+        return prune(self._database, now_s, retention or Retention())
 
     def close(self) -> None:
         """Let go of the connections."""
