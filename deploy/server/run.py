@@ -45,7 +45,7 @@ _END_S = 5
 _NO_ROOM_S = 0.05
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _FILES_MOST = 65_536
-_FILES_KEPT = 256
+FILES_KEPT = 256
 """For everything but connections: the database, logs, jobs' files."""
 
 
@@ -81,21 +81,20 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def allow_files(wanted: int) -> int:
-    """Let this process open more files, as far as it may and up to a bound. Returns how many it can.
+def files_allowed() -> int:
+    """How many files this process can open at once after `allow_files`."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, _FILES_MOST)
 
-    Args:
-        wanted: below this a warning is logged.
-    """
+
+def allow_files() -> int:
+    """Ask for as many open files as this process may have. Returns how many it can open at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, _FILES_MOST)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    able = _FILES_MOST if soft == resource.RLIM_INFINITY else soft
-    if able < wanted:
-        log.warning("few files may be open at once: raise LimitNOFILE", limit=able, wanted=wanted)
-    return able
+    most = files_allowed()
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return _FILES_MOST if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 class _Uvicorn(uvicorn.Server):
@@ -219,8 +218,10 @@ class Service:
             timeout_graceful_shutdown=_END_S,
         )
         limits = context.settings.connections
-        room = allow_files(limits.most + _FILES_KEPT) - _FILES_KEPT
-        limits = replace(limits, most=max(1, min(limits.most, room)))
+        room = allow_files() - FILES_KEPT
+        if room < limits.most:
+            log.warning("few files may be open at once: raise LimitNOFILE", connections=max(1, room))
+            limits = replace(limits, most=max(1, room))
         self._server = _Uvicorn(config, context.closing, Connections(limits, context.metrics))
         self._thread: threading.Thread | None = None
 

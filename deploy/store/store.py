@@ -170,7 +170,7 @@ class Store:
         backup(self._database, destination)
 
     def prune(self, now_s: float, retention: Retention | None = None) -> dict[str, int]:
-        """Remove rows that are older than what is kept, as `retention.prune`. Returns how many of each table."""
+        """Remove rows that are older than what is kept. Returns how many of each table; see `prune`."""
         return prune(self._database, now_s, retention or Retention())
 
     def close(self) -> None:
