@@ -138,6 +138,15 @@ class Bill:
             self.egress + other.egress,
         )
 
+    def __sub__(self, other: Bill) -> Bill:
+        return Bill(
+            self.seconds - other.seconds,
+            self.cost - other.cost,
+            self.on_demand - other.on_demand,
+            self.disk - other.disk,
+            self.egress - other.egress,
+        )
+
     @property
     def instance(self) -> int:
         """The part of the cost that is for instances."""

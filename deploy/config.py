@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     IPvAnyAddress,
+    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -82,6 +83,16 @@ class TlsConfig(_Part):
     key: Path
 
 
+class QuotasConfig(_Part):
+    """What a submitter may take; see `deploy.server.quotas.Quotas`."""
+
+    live_jobs: PositiveInt = 1000
+    jobs_a_minute: PositiveInt = 60
+    stored_mib: PositiveInt = 4096
+    all_stored_mib: PositiveInt = 32_768
+    free_disk_mib: Annotated[int, Field(ge=0)] = 1024
+
+
 class HttpConfig(_Part):
     """Where the service listens, and for whom.
 
@@ -91,6 +102,9 @@ class HttpConfig(_Part):
         tokens: whether requests need an access token. Without, everyone on this machine may do everything.
         tls: None for plain HTTP.
         insecure: `deploy.security.listen.INSECURE_WORDS`, to listen beyond loopback without protection.
+        connections: at once; beyond them those go that keep the service waiting.
+        connections_each: of one address. Behind a proxy all clients have its address.
+        quotas: what a submitter may take.
     """
 
     host: str = "127.0.0.1"
@@ -98,6 +112,9 @@ class HttpConfig(_Part):
     tokens: bool = True
     tls: TlsConfig | None = None
     insecure: str | None = None
+    connections: PositiveInt = 1000
+    connections_each: PositiveInt = 500
+    quotas: QuotasConfig = QuotasConfig()
 
 
 class LoopConfig(_Part):
@@ -209,6 +226,11 @@ class DeploymentConfig(_Part):
     def state_folder(self) -> Path:
         """Absolute."""
         return self.state.resolve()
+
+    @property
+    def jobs_folder(self) -> Path:
+        """Of the jobs' own folders."""
+        return self.state_folder / "jobs"
 
     @property
     def store_url(self) -> str:

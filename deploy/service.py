@@ -22,6 +22,7 @@ from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeError
 from deploy.objects.base import Objects
 from deploy.providers.base import ProviderError
+from deploy.pruning import Pruning
 from deploy.runners.base import Runner, RunnerError
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
@@ -161,6 +162,8 @@ class Service:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
         hearing = Hearing(self.store, self.clock, node_status)
         hearing.start()
+        pruning = Pruning(self.store, self.config.jobs_folder, self.clock)
+        pruning.start()
         try:
             while not self.stopping.is_set():
                 if not self._lead.held():
@@ -175,6 +178,7 @@ class Service:
                 self.stopping.wait(self.scheduler.settings.period_s)
         finally:
             hearing.close()
+            pruning.close()
 
     def idle(self) -> bool:
         """Whether there is nothing that a next `run` would have to look after."""

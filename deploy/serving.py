@@ -16,8 +16,10 @@ from deploy.dashboard import routes as dashboard
 from deploy.security.tls import TlsFiles, load_tls
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
+from deploy.server.connections import ConnectionLimits
 from deploy.server.context import Context
 from deploy.server.deciding import Deciders
+from deploy.server.quotas import Quotas
 from deploy.server.routes import join
 from deploy.server.run import Service as Listener
 from deploy.server.settings import ServerSettings
@@ -102,7 +104,13 @@ def application(service: Service) -> FastAPI:
         ValueError: one line, if its policies cannot answer requests.
     """
     config = service.config
-    settings = ServerSettings(jobs=config.state_folder / "jobs", tokens=config.http.tokens)
+    http = config.http
+    settings = ServerSettings(
+        jobs=config.jobs_folder,
+        tokens=http.tokens,
+        connections=ConnectionLimits(http.connections, http.connections_each),
+        quotas=Quotas(**http.quotas.model_dump()),
+    )
     policy = config.policy
     # Its own objects: the loop's are asked by one thread only.
     deciders = Deciders.load(

@@ -211,7 +211,8 @@ def costs(client: Client, by: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    groups = {**found["groups"], "total": found["total"]} if found["groups"] else {}
+    others = {} if found["others"] is None else {"others": found["others"]}
+    groups = {**found["groups"], **others, "total": found["total"]} if found["groups"] else {}
     rows = [
         (
             name,

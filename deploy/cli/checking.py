@@ -17,6 +17,7 @@ from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.tls import load_tls
 from deploy.server.deciding import Deciders
+from deploy.server.run import FILES_KEPT, files_allowed
 from deploy.service import load_policies
 from deploy.store import migrate
 from deploy.store.database import Database
@@ -37,6 +38,7 @@ def run(path: Path) -> None:
         ("policies", _policies, True),
         ("store", _store, True),
         ("http", _http, True),
+        ("connections", _connections, False),
         ("Spark", _spark, False),
     ]
     wrong = False
@@ -106,6 +108,17 @@ def _http(config: DeploymentConfig) -> str:
     return f"port {http.port} on {http.host or 'every address'} ({where}), {tokens}" + (
         ", TLS" if http.tls is not None else ""
     )
+
+
+def _connections(config: DeploymentConfig) -> str:
+    http = config.http
+    files, wanted = files_allowed(), http.connections + FILES_KEPT
+    if files < wanted:
+        raise ConfigError(
+            f"this user may open {files} files, and {http.connections} connections need {wanted}: raise the "
+            "hard limit (LimitNOFILE), or set http.connections lower"
+        )
+    return f"{http.connections} at most, {http.connections_each} of an address"
 
 
 def _spark(config: DeploymentConfig) -> str:

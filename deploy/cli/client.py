@@ -25,6 +25,8 @@ DEFAULT_SERVER = "http://127.0.0.1:8421"
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _AGAIN_S = 2.0
 _GIVE_UP_S = 600.0
+_TURN_MOST_S = 300.0
+_sleep = time.sleep
 
 
 class ServiceError(ValueError):
@@ -150,10 +152,17 @@ class Client:
             raise self._unreachable(error) from error
 
     def _answer(self, method: str, path: str, **arguments: Any) -> Any:
-        try:
-            response = self._http.request(method, path, **arguments)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+        give_up_s = time.monotonic() + _TURN_MOST_S
+        while True:
+            try:
+                response = self._http.request(method, path, **arguments)
+            except httpx.TransportError as error:
+                raise self._unreachable(error) from error
+            wait_s = _turn_in(response)
+            if wait_s is None or time.monotonic() + wait_s > give_up_s:
+                break
+            say(f"the service is asked for too much; trying again in {wait_s} s")
+            _sleep(wait_s)
         if response.is_error:
             self._refuse(response)
         try:
@@ -197,6 +206,14 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _turn_in(response: httpx.Response) -> int | None:
+    """Seconds after which a request that was one too many may be made again; None: not like that."""
+    told = response.headers.get("Retry-After", "")
+    if response.status_code != httpx.codes.TOO_MANY_REQUESTS or not (told.isdecimal() and len(told) < 5):
+        return None
+    return max(1, int(told))
 
 
 def _certificates() -> ssl.SSLContext:

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from deploy.billing import Bill
 from deploy.dashboard.schemas import MAX_TEXT, DecisionLine, JobBar, LaneView, Overview, SpanView
 from deploy.model.jobs import JobState
+from deploy.server.access import Caller
 from deploy.server.context import Context, SchedulerView
-from deploy.server.views import CostView, EventView, InstanceView, OfferView
+from deploy.server.hiding import hidden_text
+from deploy.server.views import CostView, EventView, InstanceView, OfferView, reason_for
 from deploy.store.decisions import Mode
 from deploy.store.gantt import Sums
 from deploy.store.jobs import Job
@@ -26,7 +28,12 @@ EVENTS = 60
 
 
 def overview(
-    context: Context, store: Store, scheduler: SchedulerView | None, mode: Mode | None, limit: int
+    context: Context,
+    store: Store,
+    scheduler: SchedulerView | None,
+    mode: Mode | None,
+    limit: int,
+    caller: Caller,
 ) -> Overview:
     """What the dashboard shows.
 
@@ -36,6 +43,7 @@ def overview(
         scheduler: None: there is none in this process.
         mode: of that scheduler; None: of the latest decision.
         limit: jobs of each group (running, waiting, ended).
+        caller: sees only of their own jobs what these say, unless they are an admin.
     """
     now_s = context.clock.now()
     with store.snapshot():
@@ -55,13 +63,13 @@ def overview(
             pass_within_s=context.settings.pass_within_s,
             counts=store.jobs.counts(),
             cost=CostView.of(store.costs.total(now_s)),
-            jobs=_bars(store, jobs, now_s),
+            jobs=_bars(store, jobs, now_s, caller),
             instances_live=sum(used.values()),
             instances=[InstanceView.of(one) for one in store.instances.newest_live(INSTANCES)],
             offers_known=len(offers),
             offers=offers[:OFFERS],
             decisions=[DecisionLine.of(one) for one in decisions],
-            events=[EventView.of(one) for one in reversed(store.events.latest(EVENTS))],
+            events=[EventView.of(one, caller) for one in reversed(store.events.latest(EVENTS))],
         )
 
 
@@ -73,7 +81,7 @@ def _jobs(store: Store, limit: int) -> list[Job]:
     return [*running, *waiting, *ended[:limit]]
 
 
-def _bars(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobBar]:
+def _bars(store: Store, jobs: Sequence[Job], now_s: float, caller: Caller) -> list[JobBar]:
     ids = [job.job_id for job in jobs]
     sums, costs = store.gantt.sums(ids), store.costs.of_jobs(ids, now_s)
     tasks = store.gantt.lanes(ids, LANES)
@@ -85,13 +93,17 @@ def _bars(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobBar]:
             job,
             sums[job.job_id],
             costs[job.job_id],
-            [_lane(task, spans[task.key], now_s) for task in tasks[job.job_id]],
+            [
+                _lane(task, spans[task.key], now_s, caller.may_see(job.submitter))
+                for task in tasks[job.job_id]
+            ],
+            caller,
         )
         for job in jobs
     ]
 
 
-def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView]) -> JobBar:
+def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller) -> JobBar:
     within_s: float | None = getattr(job.spec.work, "deadline_s", None)
     return JobBar(
         job_id=job.job_id,
@@ -105,14 +117,14 @@ def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView]) -> JobBar:
         progress=1.0 if job.state is JobState.SUCCEEDED else sums.progress,
         misses=sums.misses,
         interruptions=sum(len(span.interruptions) for lane in lanes for span in lane.spans),
-        reason=job.reason[:MAX_TEXT],
+        reason=reason_for(job, caller)[:MAX_TEXT],
         cost=CostView.of(cost),
         tasks=sums.tasks,
         lanes=lanes,
     )
 
 
-def _lane(task: Task, spans: list[SpanView], now_s: float) -> LaneView:
+def _lane(task: Task, spans: list[SpanView], now_s: float, whole: bool) -> LaneView:
     return LaneView(
         task=task.key.task,
         attempt=task.attempt,
@@ -121,7 +133,7 @@ def _lane(task: Task, spans: list[SpanView], now_s: float) -> LaneView:
         executions_done=task.executions_done,
         waiting_since_s=task.waiting_since_s,
         not_before_s=task.not_before_s if task.not_before_s > now_s else None,
-        message=task.message[:MAX_TEXT],
+        message=task.message[:MAX_TEXT] if whole else hidden_text(task.message),
         spans=spans,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from importlib.resources import files
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from starlette.concurrency import run_in_threadpool
@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from deploy.dashboard.overview import overview
 from deploy.dashboard.schemas import Overview
 from deploy.security.roles import Role
+from deploy.server.access import Caller
 from deploy.server.context import Context, SchedulerView
 from deploy.server.views import ERRORS
 from deploy.store.decisions import Mode
@@ -23,7 +24,7 @@ HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
 }
 
 
@@ -40,6 +41,8 @@ def router(
         scheduler: None: there is none in this process.
         mode: of that scheduler; None: that of the latest decision is shown.
     """
+    # A default, not an annotation: those are read where local names are not known.
+    viewer: Any = Depends(context.access.require(Role.VIEWER))
     routes = APIRouter(responses=ERRORS)
     for file in files("deploy.dashboard").joinpath("page").iterdir():
         kind = KINDS.get("." + file.name.rpartition(".")[2])
@@ -56,16 +59,16 @@ def router(
     @routes.get(
         "/v1/overview",
         tags=["dashboard"],
-        dependencies=[Depends(context.access.require(Role.VIEWER))],
         response_model=Overview,
         summary="Everything that the dashboard shows, in one answer of bounded size",
     )
     async def everything(
         limit: Annotated[int, Query(ge=1, le=100, description="Jobs of each group")] = 25,
+        caller: Caller = viewer,
     ) -> Response:
         # Serialised in the thread too: it is large.
         body = await run_in_threadpool(
-            lambda: overview(context, store, scheduler, mode, limit).model_dump_json().encode()
+            lambda: overview(context, store, scheduler, mode, limit, caller).model_dump_json().encode()
         )
         return Response(body, media_type="application/json")
 

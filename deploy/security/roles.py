@@ -10,7 +10,7 @@ class Role(StrEnum):
     """What a token allows; each role includes the ones above it."""
 
     VIEWER = "viewer"
-    """See everything but secrets."""
+    """See what runs, what was decided and what it costs; not what others' jobs were given or say."""
     SUBMITTER = "submitter"
     """Also submit jobs and cancel them."""
     ADMIN = "admin"

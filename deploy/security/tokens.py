@@ -44,7 +44,7 @@ class TokenRows(Protocol):
         """Make it invalid for ever; False if there is none such."""
 
     def used(self, token_id: str, now_s: float) -> None:
-        """Note its use."""
+        """Note its use, unless that would have to wait."""
 
 
 class TokenStore(Protocol):
@@ -135,8 +135,7 @@ class AccessTokens:
             )
         if record.last_used_s is None or now_s - record.last_used_s >= _USE_NOTED_EVERY_S:
             # Each note is a write to the disk, so not every request makes one.
-            with self._store.transaction():
-                self._store.tokens.used(record.token_id, now_s)
+            self._store.tokens.used(record.token_id, now_s)
         return record
 
     def revoke(self, token_id: str, now_s: float) -> None:

@@ -8,9 +8,10 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.concurrency import run_in_threadpool
 
 from deploy.model.clock import Clock
 from deploy.security.listen import is_loopback
@@ -20,6 +21,7 @@ from deploy.server.errors import Refusal
 
 _BEARER = HTTPBearer(auto_error=False, description="An access token: spotweave token create")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_THREADS = 8
 LOCAL = "local"
 """Name of everyone where no tokens are needed."""
 
@@ -37,6 +39,10 @@ class Caller:
     name: str
     role: Role
     token_id: str | None
+
+    def may_see(self, submitter: str | None) -> bool:
+        """Whether they may see what a job of `submitter` was given, and what it says."""
+        return self.role is Role.ADMIN or self.name == submitter
 
     def may_change(self, submitter: str) -> bool:
         """Whether they may cancel a job that `submitter` submitted."""
@@ -58,6 +64,8 @@ class Access:
     def __init__(self, tokens: AccessTokens | None, clock: Clock) -> None:
         self._tokens = tokens
         self._clock = clock
+        # Of their own: whoever asks must be known before it can be said what may wait.
+        self._threads = CapacityLimiter(_THREADS)
 
     def require(self, role: Role) -> Requirement:
         """A dependency that refuses whoever has less than this role."""
@@ -82,7 +90,8 @@ class Access:
         if self._tokens is None:
             return True
         try:
-            await run_in_threadpool(self._check, request.headers.get("authorization", "").partition(" ")[2])
+            token = request.headers.get("authorization", "").partition(" ")[2]
+            await run_sync(self._check, token, limiter=self._threads)
         except TokenError:
             return False
         return True
@@ -99,7 +108,7 @@ class Access:
             )
         try:
             # It reads, and now and then writes, the store: never in the event loop.
-            return await run_in_threadpool(self._check, credentials.credentials)
+            return await run_sync(self._check, credentials.credentials, limiter=self._threads)
         except TokenError as error:
             raise Refusal(HTTPStatus.UNAUTHORIZED, str(error), _CHALLENGE) from error
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from anyio import CapacityLimiter
+
 from deploy.model.clock import Clock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
@@ -43,6 +45,7 @@ class Context:
         access: who may do what.
         metrics: for Prometheus.
         closing: set when the service ends, so that streams end too.
+        urgent: threads for what must not queue behind the requests of others.
     """
 
     settings: ServerSettings
@@ -53,3 +56,4 @@ class Context:
     access: Access
     metrics: Metrics
     closing: threading.Event = field(default_factory=threading.Event)
+    urgent: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))

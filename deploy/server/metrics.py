@@ -8,6 +8,8 @@
 | spotweave_decision_seconds | | of one request for decisions, without HTTP |
 | spotweave_decision_net_total | | decisions that the safety net overruled |
 | spotweave_event_followers | | open streams of events |
+| spotweave_http_connections | | open connections |
+| spotweave_http_connections_cut_total | why | why: head, stalled (too slow), evicted, refused (too many) |
 """
 
 from __future__ import annotations
@@ -54,3 +56,10 @@ class Metrics:
             registry=self.registry,
         )
         self.followers = Gauge("spotweave_event_followers", "Open streams of events.", registry=self.registry)
+        self.connections = Gauge("spotweave_http_connections", "Open connections.", registry=self.registry)
+        self.cut = Counter(
+            "spotweave_http_connections_cut_total",
+            "Connections that were ended because their clients were too slow or too many.",
+            ("why",),
+            registry=self.registry,
+        )

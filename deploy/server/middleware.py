@@ -18,6 +18,16 @@ log = structlog.get_logger("server")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 UNMATCHED = "unmatched"
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    # Of answers for programs; the page brings its own.
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+_OVER_TLS = ((b"strict-transport-security", b"max-age=31536000"),)
+"""Without subdomains: the name's other services are not ours to decide about."""
 
 
 class Observed:
@@ -42,11 +52,13 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
+                given = list(message.get("headers", []))
+                names = {name.lower() for name, _ in given}
                 message["headers"] = [
-                    *message.get("headers", []),
+                    *given,
                     (b"x-request-id", request_id.encode()),
-                    (b"x-content-type-options", b"nosniff"),
-                    (b"cache-control", b"no-store"),
+                    *((name, value) for name, value in _HEADERS if name not in names),
+                    *(_OVER_TLS if scope["scheme"] == "https" else ()),
                 ]
             await send(message)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.scheduler.safety import Margin
-
-MIB = 1 << 20
+from deploy.server.connections import ConnectionLimits
+from deploy.server.quotas import MIB, Quotas
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,14 @@ class ServerSettings:
         job_files: at most so many files of a job.
         body_within_s: a body must have arrived after so long.
         pass_within_s: the service is ready only if the scheduler's latest pass is no older.
-        streams: at most so many followers of events at once.
+        streams: at most so many followers of events at once,
+        streams_each: and so many of one caller.
         poll_s: between two looks at the store for new events.
         heartbeat_s: a follower hears something at least so often; its token is checked again then.
+        connections: what clients may take of the listener.
+        quotas: what submitters may take.
+        bodies_bytes: of bodies of submissions that are read and handled at once; of one submitter half of it,
+            or one body.
     """
 
     jobs: Path | None = None
@@ -40,5 +45,9 @@ class ServerSettings:
     body_within_s: float = 60.0
     pass_within_s: float = 60.0
     streams: int = 32
+    streams_each: int = 8
     poll_s: float = 0.5
     heartbeat_s: float = 15.0
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    quotas: Quotas = field(default_factory=Quotas)
+    bodies_bytes: int = 64 * MIB

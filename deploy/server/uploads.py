@@ -85,6 +85,11 @@ def _shown(files: Mapping[str, str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def size_of(files: Mapping[str, str]) -> int:
+    """About how large files in base64 are, in bytes."""
+    return sum(len(text) for text in files.values()) * 3 // 4
+
+
 class Staged:
     """A job's folder under a name that no job has, until it is accepted."""
 
@@ -105,6 +110,8 @@ class Staged:
         self._final = jobs / job_id
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700)
+        self.size = 0
+        """Of all files, in bytes."""
         try:
             self.digests = {name: self._write(name, text) for name, text in sorted(files.items())}
             _write(self.folder / MANIFEST, json.dumps(self.digests).encode())
@@ -145,6 +152,7 @@ class Staged:
         place = self.folder / name
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(place, content)
+        self.size += len(content)
         return hashlib.sha256(content).hexdigest()
 
 

@@ -12,6 +12,8 @@ from deploy.billing import Bill, usd
 from deploy.model.instances import InstanceState, Market
 from deploy.model.jobs import JobSpec, JobState
 from deploy.model.tasks import Phase
+from deploy.server.access import Caller
+from deploy.server.hiding import hidden_data, hidden_text
 from deploy.server.schemas import ErrorBody
 from deploy.store.decisions import Decision, Mode
 from deploy.store.events import Event
@@ -34,8 +36,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large.",
         415: "The body is not JSON.",
         422: "Something in the request is not as expected.",
-        429: "Too many at once.",
+        429: "Too many, or too many at once; `Retry-After` says when to try again.",
         503: "The service cannot answer now; trying again may help.",
+        507: "There is no room for it.",
     }.items()
 }
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
@@ -71,6 +74,9 @@ class CostsView(BaseModel):
 
     by: str
     groups: dict[str, CostView]
+    """Of jobs those that were submitted last, of days the last ones."""
+    others: CostView | None
+    """Of what is not listed; null where all is."""
     total: CostView
 
 
@@ -93,8 +99,8 @@ class TaskView(BaseModel):
     details: Mapping[str, str]
 
     @classmethod
-    def of(cls, task: Task) -> TaskView:
-        """From the store's."""
+    def of(cls, task: Task, whole: bool) -> TaskView:
+        """From the store's; `whole`: with what its program says."""
         return cls(
             task=task.key.task,
             attempt=task.attempt,
@@ -104,9 +110,9 @@ class TaskView(BaseModel):
             instances=list(task.instances),
             misses=task.misses,
             executions_done=task.executions_done,
-            message=task.message,
+            message=task.message if whole else hidden_text(task.message),
             waiting_since_s=task.waiting_since_s,
-            details=dict(task.details),
+            details=dict(task.details) if whole else {},
         )
 
 
@@ -123,8 +129,8 @@ class JobSummary(BaseModel):
     reason: str
 
     @classmethod
-    def of(cls, job: Job) -> JobSummary:
-        """From the store's."""
+    def of(cls, job: Job, caller: Caller) -> JobSummary:
+        """From the store's, as far as the caller may see it."""
         return cls(
             job_id=job.job_id,
             name=job.spec.name,
@@ -133,12 +139,18 @@ class JobSummary(BaseModel):
             submitter=job.submitter,
             submitted_s=job.submitted_s,
             ended_s=job.ended_s,
-            reason=job.reason,
+            reason=reason_for(job, caller),
         )
 
 
+def reason_for(job: Job, caller: Caller) -> str:
+    """Why it ended; why it failed its own program may have said."""
+    hidden = job.state is JobState.FAILED and not caller.may_see(job.submitter)
+    return hidden_text(job.reason) if hidden else job.reason
+
+
 class JobView(JobSummary):
-    """A job."""
+    """A job. What it was given and says is `(hidden)` from all but its submitter and admins."""
 
     spec: JobSpec
     user_failures: int
@@ -278,9 +290,12 @@ class EventView(BaseModel):
     data: Mapping[str, Any] = Field(default_factory=dict)
 
     @classmethod
-    def of(cls, one: Event) -> EventView:
-        """From the store's."""
-        return cls(**vars(one))
+    def of(cls, one: Event, caller: Caller) -> EventView:
+        """From the store's, as far as the caller may see it."""
+        shown = {name: value for name, value in vars(one).items() if name in cls.model_fields}
+        if one.job_id is not None and not caller.may_see(one.submitter):
+            shown["data"] = hidden_data(one.kind, one.data)
+        return cls(**shown)
 
 
 class Explanation(BaseModel):

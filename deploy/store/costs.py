@@ -13,7 +13,7 @@ from deploy.model.instances import InstanceState
 from deploy.store import charging
 from deploy.store.database import Database
 from deploy.store.instances import LIVE
-from deploy.store.schema import charges, egress, instances
+from deploy.store.schema import charges, egress, instances, jobs
 from deploy.store.values import portions
 
 _GONE = InstanceState.TERMINATED.value
@@ -118,6 +118,20 @@ class Costs:
                 }
                 groups[names[grouping]] += part
         return dict(sorted(groups.items()))
+
+    def latest(self, grouping: Grouping, limit: int, now_s: float) -> Mapping[str, Bill]:
+        """At most so many groups: of jobs those that were submitted last, of days the last, of others any."""
+        if grouping is not Grouping.JOB:
+            groups = self.by(grouping, now_s)
+            return {name: groups[name] for name in list(groups)[-limit:]}
+        rented = select(instances.c.job_id).where(
+            instances.c.job_id == jobs.c.job_id, instances.c.launched_s.is_not(None)
+        )
+        order = (jobs.c.submitted_s.desc(), jobs.c.job_id.desc())
+        with self._database.snapshot() as connection:
+            query = select(jobs.c.job_id).where(rented.exists()).order_by(*order).limit(limit)
+            bills = self.of_jobs(connection.scalars(query).all(), now_s)
+        return dict(sorted(bills.items()))
 
     def of_instance(self, instance_id: str, now_s: float) -> Bill:
         """One instance, computed from its prices; nothing if it was never launched."""

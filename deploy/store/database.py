@@ -72,11 +72,14 @@ class Database:
         self.engine.dispose()
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, wait_s: float = BUSY_S) -> Iterator[Connection]:
         """Everything written in it is written whole or not at all.
 
         Inside another one of the same thread it is a part of that: if it fails, only it is undone, and it is
         durable when the outer one is.
+
+        Args:
+            wait_s: for the turn among the threads of this process.
 
         Raises:
             StoreUnavailableError: if the database cannot be reached, is locked for `BUSY_S`, or is full.
@@ -90,9 +93,9 @@ class Database:
         if getattr(self._local, "reading", None) is not None:
             raise RuntimeError("a transaction was begun inside a snapshot: write first, or read after it")
         with self._translated():
-            if not self._writer.acquire(timeout=BUSY_S):
+            if not self._writer.acquire(timeout=wait_s):
                 raise StoreUnavailableError(
-                    f"another thread has been writing to {self.where} for {BUSY_S:.0f} s: try again"
+                    f"another thread has been writing to {self.where} for {wait_s:.0f} s: try again"
                 )
             try:
                 with self.engine.connect() as connection:

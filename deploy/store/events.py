@@ -10,7 +10,7 @@ from sqlalchemy import Row, func, insert, select
 
 from deploy.model.jobs import TaskKey
 from deploy.store.database import Database
-from deploy.store.schema import events
+from deploy.store.schema import events, jobs
 from deploy.store.values import Json
 
 
@@ -24,6 +24,7 @@ class Event:
         kind: "noun.verb", e.g. "instance.interrupted".
         data: the particulars. No secrets.
         job_id: what it is about; None where nothing of the kind.
+        submitter: of that job.
         task: of the job.
         instance_id: own id of the instance.
         decision_id: of the decision.
@@ -37,6 +38,10 @@ class Event:
     task: str | None
     instance_id: str | None
     decision_id: int | None
+    submitter: str | None
+
+
+_EVENTS = select(events, jobs.c.submitter).outerjoin(jobs, jobs.c.job_id == events.c.job_id)
 
 
 def _event(row: Row[Any]) -> Event:
@@ -94,7 +99,7 @@ class Events:
             limit: at most so many.
             job_id: only of this job.
         """
-        query = select(events).where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)
+        query = _EVENTS.where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
         with self._database.read() as connection:
@@ -102,7 +107,7 @@ class Events:
 
     def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[Event]:
         """The latest `limit` (of one job), the oldest of them first."""
-        query = select(events).order_by(events.c.sequence.desc()).limit(limit)
+        query = _EVENTS.order_by(events.c.sequence.desc()).limit(limit)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
         with self._database.read() as connection:

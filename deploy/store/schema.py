@@ -67,7 +67,18 @@ jobs = Table(
     Column("user_failures", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Index("ix_jobs_state_submitted_s", "state", "submitted_s"),
+    Index("ix_jobs_submitter_submitted_s", "submitter", "submitted_s"),
     Index("uq_jobs_submitter_request_id", "submitter", "request_id", unique=True),
+)
+
+# A job has one until its folder is removed, long after its end.
+folders = Table(
+    "folders",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
+    Column("submitter", Text, nullable=False),
+    Column("uploaded_bytes", BigInteger, nullable=False),
+    Index("ix_folders_submitter", "submitter"),
 )
 
 tasks = Table(

@@ -18,6 +18,7 @@ from deploy.store.decisions import Decisions
 from deploy.store.egress import Egress
 from deploy.store.errors import StoreDamagedError, StoreError
 from deploy.store.events import Events
+from deploy.store.folders import Folders
 from deploy.store.gantt import Gantt
 from deploy.store.instances import Instances
 from deploy.store.intents import Intents
@@ -45,7 +46,8 @@ class Store:
             store.intents.done(intent.intent_id, now_s)
 
     Attributes:
-        jobs, tasks, instances, intents, decisions, events, prices, egress, costs, gantt, tokens: the nouns.
+        jobs, tasks, instances, intents, decisions, events, prices, egress, costs, gantt, folders, tokens: the
+            nouns.
         key: seals secrets.
         deployment_id: made with the database; tags everything that this deployment rents.
     """
@@ -64,6 +66,7 @@ class Store:
         self.egress = Egress(database)
         self.costs = Costs(database)
         self.gantt = Gantt(database)
+        self.folders = Folders(database)
         self.tokens = Tokens(database)
 
     @classmethod
@@ -167,9 +170,8 @@ class Store:
         backup(self._database, destination)
 
     def prune(self, now_s: float, retention: Retention | None = None) -> dict[str, int]:
-        """Remove rows that are older than what is kept. Returns how many of each table."""
-        with self._database.transaction():
-            return prune(self._database, now_s, retention or Retention())
+        """Remove rows that are older than what is kept. Returns how many of each table; see `prune`."""
+        return prune(self._database, now_s, retention or Retention())
 
     def close(self) -> None:
         """Let go of the connections."""

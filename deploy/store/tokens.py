@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
 from deploy.security.roles import Role, TokenRecord
 from deploy.store.database import Database
+from deploy.store.errors import StoreUnavailableError
 from deploy.store.schema import tokens
 
 
@@ -18,7 +20,7 @@ def _record(row: Row[Any]) -> TokenRecord:
 
 
 class Tokens:
-    """The token records of a store. Writing needs a transaction."""
+    """The token records of a store. Writing needs a transaction, but for `used`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,6 +52,7 @@ class Tokens:
         return found is not None
 
     def used(self, token_id: str, now_s: float) -> None:
-        """Note its use."""
+        """Note its use, unless another thread writes just now: no request waits for that."""
         statement = update(tokens).where(tokens.c.token_id == token_id).values(last_used_s=now_s)
-        self._database.writing.execute(statement)
+        with suppress(StoreUnavailableError), self._database.transaction(wait_s=0.0) as connection:
+            connection.execute(statement)

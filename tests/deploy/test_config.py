@@ -31,6 +31,14 @@ def test_in_shadow_mode_a_rule_acts_and_the_policy_is_watched(tmp_path: Path) ->
     assert (config.policy.acting.market, config.policy.market) == ("expected_cost", "multicloud")
 
 
+def test_what_submitters_and_clients_may_take_can_be_set(tmp_path: Path) -> None:
+    http = load_deployment(
+        written(tmp_path, FILE + "http: {connections: 9, quotas: {live_jobs: 5, free_disk_mib: 0}}\n")
+    ).http
+    assert (http.connections, http.connections_each) == (9, 500)
+    assert (http.quotas.live_jobs, http.quotas.free_disk_mib, http.quotas.jobs_a_minute) == (5, 0, 60)
+
+
 def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
     config = load_deployment(written(tmp_path, FILE + "policy: {mode: dry-run}\n"))
     assert config.policy.mode is Mode.DRY_RUN
@@ -43,6 +51,9 @@ def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
         ("policy: {acting: expected_cost}\n", "policy.acting"),
         ("scheduler: {reconsider_s: -1}\n", "scheduler.reconsider_s"),
         ("polciy: {}\n", "polciy"),
+        ("http: {quotas: {live_jobs: 0}}\n", "http.quotas.live_jobs"),
+        ("http: {quotas: {jobs: 1}}\n", "http.quotas.jobs"),
+        ("http: {connections: many}\n", "http.connections"),
         ("scheduler: {period_s: 0}\n", "scheduler.period_s"),
         (": : :\n", "is not YAML"),
     ],

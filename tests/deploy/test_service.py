@@ -19,6 +19,8 @@ from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
 from deploy.scheduler.placing import place
 from deploy.security.joining import join_token
+from deploy.server.connections import ConnectionLimits
+from deploy.server.quotas import Quotas
 from deploy.server.run import Service as Listening
 from deploy.service import Service, make_runners, open_store
 from deploy.serving import application
@@ -69,6 +71,16 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
             assert client.post("/v1/join", json=asked).json() == {"node_token": instance.node_token}
             wrong = {**asked, "join_token": "x" * 43}
             assert client.post("/v1/join", json=wrong).status_code == httpx.codes.FORBIDDEN
+
+
+def test_its_file_says_what_submitters_and_clients_may_take(make: Make) -> None:
+    http = {"connections": 9, "connections_each": 4, "quotas": {"live_jobs": 5}}
+    config = load_deployment(make().deployment(http=http))
+    with closing(Service(config)) as service:
+        settings = application(service).state.context.settings
+    assert settings.connections == ConnectionLimits(most=9, most_each=4)
+    assert settings.quotas == Quotas(live_jobs=5)
+    assert settings.jobs == config.state_folder / "jobs"
 
 
 def test_nobody_joins_where_nothing_is_rented_elsewhere(make: Make) -> None:

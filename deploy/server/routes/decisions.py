@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import time
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from deploy.security.roles import Role
 from deploy.server import bodies
+from deploy.server.access import Caller
 from deploy.server.context import Context
 from deploy.server.deciding import RequestError
 from deploy.server.errors import Refusal
+from deploy.server.room import Room
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest, DecisionResponse
 from deploy.server.views import ERRORS, MAX_NUMBER, DecisionView, JobFilter, Limit
 from deploy.store.store import Store
+
+_AT_ONCE = 16
+"""Of the largest bodies."""
 
 
 def router(context: Context) -> APIRouter:
     """`POST /v1/decisions`."""
     routes = APIRouter(tags=["decisions"], responses=ERRORS)
     settings, metrics = context.settings, context.metrics
+    # A default, not an annotation: those are read where local names are not known.
+    submitter: Any = Depends(context.access.require(Role.SUBMITTER))
+    most = _AT_ONCE * settings.decision_bytes
+    room = Room(most, most // 2, settings.body_within_s)
 
     def answer(body: bytes) -> bytes:
         request = bodies.parse(DecisionRequest, body)
@@ -41,7 +50,6 @@ def router(context: Context) -> APIRouter:
     @routes.post(
         "/v1/decisions",
         response_model=DecisionResponse,
-        dependencies=[Depends(context.access.require(Role.SUBMITTER))],
         openapi_extra=bodies.described(
             DecisionRequest,
             {
@@ -51,9 +59,11 @@ def router(context: Context) -> APIRouter:
         ),
         summary="Which task goes where now, and what every place is worth",
     )
-    async def decide(request: Request) -> Response:
-        body = await bodies.read_body(request, settings.decision_bytes, settings.body_within_s)
-        return Response(await run_in_threadpool(answer, body), media_type="application/json")
+    async def decide(request: Request, caller: Caller = submitter) -> Response:
+        size = bodies.expected_size(request, settings.decision_bytes)
+        async with room.take(caller.name, size):
+            body = await bodies.read_body(request, settings.decision_bytes, settings.body_within_s)
+            return Response(await run_in_threadpool(answer, body), media_type="application/json")
 
     return routes
 

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +20,9 @@ from deploy.server.access import Caller
 from deploy.server.admission import AdmissionError, admit
 from deploy.server.context import Context
 from deploy.server.errors import Refusal
+from deploy.server.hiding import hidden_spec
+from deploy.server.quotas import WINDOW_S
+from deploy.server.room import Room
 from deploy.server.uploads import Staged, UploadError
 from deploy.server.views import (
     ERRORS,
@@ -36,6 +40,8 @@ from deploy.store.jobs import Job
 from deploy.store.store import Store
 
 _EXPLAINED = 50
+_SPEC_BYTES = 2 << 20
+"""It is kept for ever, and part of every answer about the job."""
 JOB_EXAMPLE: dict[str, Any] = {
     "spec": {
         "name": "wordcount",
@@ -69,6 +75,7 @@ class Submissions:
         self._context = context
         self._store = store
         self._jobs = jobs
+        self._quotas = context.settings.quotas
 
     def submit(self, body: bytes, caller: Caller) -> tuple[Job, bool]:
         """Keep a job and its files, or refuse it and keep nothing.
@@ -79,11 +86,18 @@ class Submissions:
         request = bodies.parse(JobRequest, body)
         spec, files = request.spec, request.files
         most = self._context.settings.job_files
+        size = len(spec.model_dump_json())
+        if size > _SPEC_BYTES:
+            raise Refusal(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the job's description has {size} bytes without its files: expected at most 2 MiB",
+            )
         try:
             if len(files) > most:
                 raise UploadError(f"{len(files)} files came with the job: expected at most {most}")
             uploads.check_names(files)
             uploads.require_program(spec, files)
+            self._refuse_beyond(request, caller)
             if self._context.scheduler is not None:
                 admit(spec, self._context.scheduler.offers())
             job_id = f"{spec.name}-{secrets.token_hex(5)}"
@@ -102,6 +116,18 @@ class Submissions:
             staged.discard()
             raise
 
+    def _refuse_beyond(self, request: JobRequest, caller: Caller) -> None:
+        """Refuse what is too much before it is written; what was asked for before is not too much."""
+        if self._store.folders.asked_before(caller.name, request.request_id):
+            return
+        size = uploads.size_of(request.files)
+        self._quotas.refuse_full(self._jobs, size)
+        self._refuse_more(caller, size)
+
+    def _refuse_more(self, caller: Caller, size: int) -> None:
+        now_s = self._context.clock.now()
+        self._quotas.refuse_beyond(self._store.folders.held(caller.name, now_s - WINDOW_S), size, now_s)
+
     def _check(self, spec: JobSpec, staged: Staged) -> None:
         if self._context.scheduler is None:
             return
@@ -115,6 +141,9 @@ class Submissions:
     def _keep(self, job_id: str, request: JobRequest, staged: Staged, caller: Caller) -> tuple[Job, bool]:
         now_s = self._context.clock.now()
         with self._store.transaction():
+            if not self._store.folders.asked_before(caller.name, request.request_id):
+                # Others of the same submitter may have come in between.
+                self._refuse_more(caller, staged.size)
             job = self._store.jobs.add(
                 Job(
                     job_id=job_id,
@@ -133,6 +162,7 @@ class Submissions:
                     {"name": job.spec.name, "kind": job.spec.work.kind, "submitter": caller.name},
                     job_id=job_id,
                 )
+                self._store.folders.add(job_id, caller.name, staged.size)
                 # The folder is there before the job is: a crash in between leaves a folder, not a broken job.
                 staged.accept()
         if job.job_id == job_id:
@@ -174,29 +204,33 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
     """`/v1/jobs`."""
     submissions = Submissions(context, store, jobs)
     settings = context.settings
-    see = [Depends(context.access.require(Role.VIEWER))]
+    each = max(settings.job_bytes, settings.bodies_bytes // 2)
+    room = Room(max(each, settings.bodies_bytes), each, settings.body_within_s)
     # A default, not an annotation: those are read where local names are not known.
+    viewer: Any = Depends(context.access.require(Role.VIEWER))
     submitter: Any = Depends(context.access.require(Role.SUBMITTER))
     routes = APIRouter(tags=["jobs"], responses=ERRORS)
 
-    def view(job: Job) -> JobView:
+    def view(job: Job, caller: Caller) -> JobView:
+        whole = caller.may_see(job.submitter)
         with store.snapshot():
             tasks = store.tasks.of_job(job.job_id)
             cost = store.costs.of_job(job.job_id, context.clock.now())
         return JobView(
-            **JobSummary.of(job).model_dump(),
-            spec=job.spec,
+            **JobSummary.of(job, caller).model_dump(),
+            spec=job.spec if whole else hidden_spec(job.spec),
             user_failures=job.user_failures,
-            tasks=[TaskView.of(task) for task in tasks],
+            tasks=[TaskView.of(task, whole) for task in tasks],
             cost=CostView.of(cost),
         )
 
-    @routes.get("/v1/jobs", dependencies=see, summary="The latest jobs, the newest first")
+    @routes.get("/v1/jobs", summary="The latest jobs, the newest first")
     def latest(
         limit: Limit = 100,
         state: Annotated[list[JobState] | None, Query(description="Only in these states")] = None,
+        caller: Caller = viewer,
     ) -> list[JobSummary]:
-        return [JobSummary.of(job) for job in store.jobs.latest(limit, state)]
+        return [JobSummary.of(job, caller) for job in store.jobs.latest(limit, state)]
 
     @routes.post(
         "/v1/jobs",
@@ -206,28 +240,30 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
         summary="Submit a job with its files",
     )
     async def submit(request: Request, response: Response, caller: Caller = submitter) -> JobView:
-        body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
-        job, new = await run_in_threadpool(submissions.submit, body, caller)
+        size = bodies.expected_size(request, settings.job_bytes)
+        async with room.take(caller.name, size):
+            body = await bodies.read_body(request, settings.job_bytes, settings.body_within_s)
+            job, new = await run_in_threadpool(submissions.submit, body, caller)
         response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
-        return await run_in_threadpool(view, job)
+        return await run_in_threadpool(view, job, caller)
 
-    @routes.get("/v1/jobs/{job_id}", dependencies=see, summary="One job, its tasks and its cost")
-    def one(job_id: JobId) -> JobView:
-        return view(store.jobs.get(job_id))
+    @routes.get("/v1/jobs/{job_id}", summary="One job, its tasks and its cost")
+    def one(job_id: JobId, caller: Caller = viewer) -> JobView:
+        return view(store.jobs.get(job_id), caller)
 
     @routes.delete("/v1/jobs/{job_id}", summary="Cancel a job")
-    def cancel(job_id: JobId, caller: Caller = submitter) -> JobView:
-        return view(submissions.cancel(job_id, caller))
+    async def cancel(job_id: JobId, caller: Caller = submitter) -> JobView:
+        # An admin ends what overloads the service: that does not queue behind it.
+        limiter = context.urgent if caller.role is Role.ADMIN else None
+        return await run_sync(lambda: view(submissions.cancel(job_id, caller), caller), limiter=limiter)
 
-    @routes.get(
-        "/v1/jobs/{job_id}/explain", dependencies=see, summary="Why a job is where it is: decisions, events"
-    )
-    def explain(job_id: JobId) -> Explanation:
+    @routes.get("/v1/jobs/{job_id}/explain", summary="Why a job is where it is: decisions, events")
+    def explain(job_id: JobId, caller: Caller = viewer) -> Explanation:
         job = store.jobs.get(job_id)
         return Explanation(
-            job=view(job),
+            job=view(job, caller),
             decisions=[DecisionView.of(one) for one in store.decisions.latest(_EXPLAINED, job_id=job_id)],
-            events=[EventView.of(one) for one in store.events.latest(_EXPLAINED, job_id=job_id)],
+            events=[EventView.of(one, caller) for one in store.events.latest(_EXPLAINED, job_id=job_id)],
         )
 
     return routes

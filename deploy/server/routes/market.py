@@ -33,13 +33,17 @@ def router(context: Context, store: Store) -> APIRouter:
             found = list(store.instances.latest(limit) if ended else store.instances.live())
         return [InstanceView.of(one) for one in found[:limit]]
 
-    @routes.get("/v1/costs", summary="What everything has cost so far, and would have on demand")
-    def costs(by: Grouping = Grouping.JOB) -> CostsView:
-        groups = store.costs.by(by, context.clock.now())
+    @routes.get("/v1/costs", summary="What the latest of a kind, and everything, have cost so far")
+    def costs(by: Grouping = Grouping.JOB, limit: Limit = 1000) -> CostsView:
+        now_s = context.clock.now()
+        with store.snapshot():
+            groups, total = store.costs.latest(by, limit, now_s), store.costs.total(now_s)
+        listed = sum(groups.values(), Bill())
         return CostsView(
             by=by,
             groups={name: CostView.of(bill) for name, bill in groups.items()},
-            total=CostView.of(sum(groups.values(), Bill())),
+            others=None if listed == total else CostView.of(total - listed),
+            total=CostView.of(total),
         )
 
     return routes

@@ -16,10 +16,13 @@ import pytest
 from click.testing import Result
 
 from deploy.billing import CHARGES_PER_USD
+from deploy.cli import client as client_module
 from deploy.cli.client import Client, ServiceError
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.security.roles import Role
+from deploy.server.deciding import Deciders
+from deploy.server.quotas import Quotas
 from deploy.server.run import Service as Listening
 from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.jobs import Job
@@ -27,7 +30,7 @@ from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import batch
-from tests.deploy.server.service import NOW, Service
+from tests.deploy.server.service import NOW, Service, make_service
 
 JOB = """
 name: hello
@@ -143,6 +146,62 @@ def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any
         assert heading.split() == (f"{by.upper()} USD DISKS EGRESS ON DEMAND SAVED INSTANCE HOURS".split())
         assert line.split() == [name, "0.4000", "0.00", "0.1000", "1.10", "64", "%", "1.00"]
         assert total.split()[1:] == line.split()[1:]
+
+
+def test_costs_of_more_jobs_than_are_listed_are_others(
+    run: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        with store.transaction():
+            store.jobs.add(Job(f"job-{number}", batch(), JobState.PENDING, NOW - 3600 + number, "/", "me"))
+            store.instances.request(
+                f"i-{number}",
+                offer("spot"),
+                TaskKey(f"job-{number}", "main"),
+                client_token=f"token-{number}",
+                node_token="n",
+                now_s=NOW - 3600,
+            )
+            told = InstanceReport(
+                f"x-{number}", f"token-{number}", "spot", "", 0, InstanceState.TERMINATED, NOW - 3600, NOW
+            )
+            store.instances.told(store.instances.get(f"i-{number}"), told, NOW)
+    get = Client.get
+    monkeypatch.setattr(Client, "get", lambda self, path, **query: get(self, path, limit=1, **query))
+    lines = [line.split() for line in run("costs", "--by", "job").stdout.splitlines()[1:]]
+    assert [(line[0], line[1], line[-1]) for line in lines] == [
+        ("job-2", "0.3000", "1.00"),
+        ("others", "0.6000", "2.00"),
+        ("total", "0.9000", "3.00"),
+    ]
+
+
+def test_what_is_asked_for_too_fast_is_asked_again_when_it_is_time(
+    job_file: Path, tmp_path: Path, store: Store, rules: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quotas = Quotas(jobs_a_minute=2, live_jobs=4, free_disk_mib=0)
+    service = make_service(tmp_path, store, rules, quotas=quotas)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        service.clock.sleep(seconds)
+
+    with Listening(service.app, "127.0.0.1", 0) as listening, monkeypatch.context() as patched:
+        env = {
+            "SPOTWEAVE_SERVER": f"http://127.0.0.1:{listening.port}",
+            "SPOTWEAVE_TOKEN": service.tokens[Role.SUBMITTER],
+        }
+        patched.setattr(client_module, "_sleep", sleep)
+        result = spotweave("submit", job_file, job_file, job_file, env=env)
+        assert result.exit_code == 0, result.stderr
+        assert len(result.stdout.split()) == 3
+        assert slept == [60.0]
+        assert "trying again in 60 s" in result.stderr
+        assert spotweave("submit", job_file, env=env).exit_code == 0
+        told = refusal(spotweave("submit", job_file, env=env))
+        assert "4 of your jobs have not ended" in told
+        assert slept == [60.0], "nothing says when one of them ends"
 
 
 def test_why_a_job_was_put_there(run: Any, job_file: Path, store: Store) -> None:

@@ -154,9 +154,14 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     result = spotweave("check", "--config", config, env=NO_JAVA)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert len(lines) == 7
-    assert [line.split()[0] for line in lines] == ["ok"] * 6 + ["warning"]
+    assert len(lines) == 8
+    assert [line.split()[0] for line in lines] == ["ok"] * 7 + ["warning"]
     assert not (tmp_path / "state").exists()
+    many = deployment(tmp_path, http={"tokens": False, "connections": 1_000_000})
+    (line,) = (
+        one for one in spotweave("check", "--config", many).stdout.splitlines() if "LimitNOFILE" in one
+    )
+    assert line.startswith("warning  connections: this user may open ")
     wrong = deployment(
         tmp_path, state="/etc/hostname", policy={"market": "nope"}, http={"host": "0.0.0.0", "tokens": True}
     )

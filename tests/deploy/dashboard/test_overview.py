@@ -22,7 +22,7 @@ KEY = TaskKey("j1", "main")
 
 
 def seen(service: Service, path: str = "/v1/overview") -> Overview:
-    response = service.as_(Role.VIEWER).get(path)
+    response = service.as_(Role.ADMIN).get(path)
     assert response.status_code == 200, response.text
     return Overview.model_validate_json(response.content)
 

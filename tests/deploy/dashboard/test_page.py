@@ -26,7 +26,10 @@ def test_every_file_is_served_to_everyone_with_a_strict_policy(service: Service,
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
+    assert response.headers.get_list("Content-Security-Policy") == [policy]
     assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Referrer-Policy"] == "no-referrer"
+    assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
     kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
     assert response.headers["Content-Type"].startswith(kinds[name.rpartition(".")[2]])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deploy.security.keys import DeploymentKey, SecurityError
-from deploy.security.roles import Role
+from deploy.security.roles import Role, TokenRecord
 from deploy.security.tokens import AccessTokens, TokenError
 from deploy.store.store import Store
 
@@ -144,3 +145,30 @@ def test_a_name_that_cannot_be_shown_is_refused(tokens: AccessTokens, name: str)
 def test_a_validity_that_is_none_is_refused(tokens: AccessTokens, valid_s: float) -> None:
     with pytest.raises(SecurityError, match="expected more than 0"):
         tokens.create("x", Role.VIEWER, NOW, valid_s)
+
+
+def test_a_token_is_checked_also_while_another_thread_writes_for_long(
+    tokens: AccessTokens, store: Store
+) -> None:
+    made = tokens.create("ana", Role.ADMIN, NOW)
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with store.transaction():
+            writes.set()
+            assert goes_on.wait(60.0)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert writes.wait(60.0)
+        checked: list[TokenRecord] = []
+        asking = threading.Thread(target=lambda: checked.append(tokens.check(made.text, NOW + 1)))
+        asking.start()
+        asking.join(10.0)
+        assert [one.name for one in checked] == ["ana"]
+    finally:
+        goes_on.set()
+        writer.join()
+    assert tokens.check(made.text, NOW + 2).last_used_s is None, "its use was not noted"
+    assert tokens.check(made.text, NOW + 3).last_used_s == NOW + 2

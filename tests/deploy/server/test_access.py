@@ -166,3 +166,14 @@ def test_tokens_need_a_store(deciders: Deciders) -> None:
 def test_a_store_needs_a_folder_for_jobs(deciders: Deciders, store: Store) -> None:
     with pytest.raises(ValueError, match="folder for their files"):
         create_app(ServerSettings(), deciders, store)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/jobs", "/nowhere", "/openapi.json"])
+def test_every_answer_tells_browsers_to_do_nothing_with_it(service: Service, path: str) -> None:
+    headers = service.as_(Role.VIEWER).get(path).headers
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["Cache-Control"] == "no-store"
+    assert "Strict-Transport-Security" not in headers, "of plain HTTP it would be ignored"

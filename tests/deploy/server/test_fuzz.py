@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +21,10 @@ from schemathesis.core.result import Ok
 
 from deploy.security.roles import Role
 from deploy.server.deciding import Deciders
+from deploy.server.quotas import Quotas
+from deploy.server.schemas import DECISION_EXAMPLE
 from deploy.store.store import Store
-from tests.deploy.server.service import job_request, make_service
+from tests.deploy.server.service import Service, job_request, make_service, one_line_error
 
 ENDLESS = "/v1/events/stream"
 EXAMPLES = 40
@@ -29,7 +35,7 @@ EXAMPLES = 40
 def test_nothing_that_is_sent_makes_it_fail(
     mode: GenerationMode, tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
-    service = make_service(tmp_path, store, deciders)
+    service = make_service(tmp_path, store, deciders, quotas=Quotas(jobs_a_minute=10**6, free_disk_mib=0))
     assert service.submitter.post("/v1/jobs", json=job_request()).status_code == 201
     schema = schemathesis.openapi.from_asgi("/openapi.json", service.app, config=SchemathesisConfig())
     headers = {"Authorization": f"Bearer {service.tokens[Role.ADMIN]}"}
@@ -66,3 +72,172 @@ def test_nothing_that_is_sent_makes_it_fail(
     assert sum(answered.values()) > 5 * EXAMPLES
     assert any(status < 300 for status in answered) or mode is GenerationMode.NEGATIVE
     assert any(400 <= status < 500 for status in answered)
+
+
+WORKS: dict[str, dict[str, Any]] = {
+    "batch": {
+        "kind": "spark-batch",
+        "script": "hello.py",
+        "args": ["a"],
+        "conf": {"a": "b"},
+        "deadline_s": 900.0,
+        "standard_s": 10.0,
+    },
+    "streaming": {
+        "kind": "spark-streaming",
+        "script": "hello.py",
+        "period_s": 10.0,
+        "batch_deadline_s": 20.0,
+        "batches": 3,
+        "standard_s": 1.0,
+    },
+    "flower": {
+        "kind": "flower",
+        "app": "app",
+        "rounds": 3,
+        "clients": [{"name": "one", "config": {"a": "b"}, "region": "here", "budget_usd": 1.0}],
+        "run_config": {"a": "b"},
+        "deadline_s": 900.0,
+        "epoch_s": 1.0,
+    },
+}
+ABOUT_IT: dict[str, Any] = {
+    "name": "hello",
+    "resources": {"instances": 1, "vcpus": 1, "memory_gib": 1.0},
+    "places": {"markets": ["spot"], "regions": ["here"]},
+    "profile": {"reference_speed": 1.0, "sensitivity": 1.0, "data_gb": 1.0, "checkpoint_interval_s": 1.0},
+    "budget_usd": 1.0,
+    "env": {"A": "b"},
+    "max_user_failures": 2,
+}
+EXTREMES = {
+    "a number of 401 digits": "1" + "0" * 400,
+    "a number of 300 digits": "1" + "0" * 299,
+    "a number of 5000 digits": "9" * 5000,
+    "a fraction of 5000 digits": "0." + "1" * 5000,
+    "more than 64 bits": str(2**63),
+    "beyond floats": "1e400",
+    "nearly beyond floats": "-1e308",
+    "nearly nothing": "5e-324",
+    "an exponent of 400 digits": "1e" + "9" * 400,
+    "not a number": "NaN",
+    "infinity": "-Infinity",
+    "half a character": '"\\ud800"',
+    "a zero character": '"\\u0000"',
+    "a long text": '"' + "a" * 100_000 + '"',
+    "10000 lists": "[" * 10_000 + "]" * 10_000,
+    "10000 objects": '{"a":' * 10_000 + "1" + "}" * 10_000,
+    "an open text": '"\\',
+    "null": "null",
+}
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where something else can be put: the whole, and each of its parts."""
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    for name, part in parts:
+        yield from places(part, (*path, name))
+
+
+def with_it(value: object, path: tuple[str | int, ...], text: str) -> bytes:
+    """As JSON, with a text of JSON in one place."""
+    mark = "-- here --"
+    changed: Any = copy.deepcopy({"whole": value})
+    at = changed
+    for name in ("whole", *path)[:-1]:
+        at = at[name]
+    at[("whole", *path)[-1]] = mark
+    return json.dumps(changed["whole"]).replace(json.dumps(mark), text).encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*WORKS, "decisions"])
+def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
+    kind: str, tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    quotas = Quotas(jobs_a_minute=10**6, free_disk_mib=0)
+    service = make_service(tmp_path, store, deciders, quotas=quotas)
+    path, body = "/v1/decisions", {**DECISION_EXAMPLE, "weights": {"money": 1.0}}
+    if kind in WORKS:
+        content = {"hello.py": "aGk=", "app/pyproject.toml": "aGk="}
+        path, body = "/v1/jobs", {"spec": {**ABOUT_IT, "work": WORKS[kind]}, "files": content}
+    headers = {"Content-Type": "application/json"}
+    assert service.submitter.post(path, json=body).status_code < 300
+    for place in places(body):
+        for name, text in EXTREMES.items():
+            sent = with_it(body, place, text)
+            response = service.submitter.post(path, content=sent, headers=headers)
+            assert response.status_code < 500, (place, name, response.text)
+            if response.status_code >= 400:
+                one_line_error(response)
+            elif path == "/v1/jobs":
+                shown = service.as_(Role.VIEWER).get(f"/v1/jobs/{response.json()['job_id']}/explain")
+                assert shown.status_code == 200, (place, name, shown.text)
+    for listing in ("/v1/jobs", "/v1/events", "/v1/costs", "/v1/decisions"):
+        assert service.as_(Role.VIEWER).get(listing).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"spec": ' + b"1" * 401 + b"}", "a number of more than 300 digits"),
+        (b'{"spec": -0.' + b"1" * 401 + b"e5}", "a number of more than 300 digits"),
+        (b'{"spec": "\\u0000"}', "a zero character"),
+        (b'{"\\\\\\u0000": 1}', "a zero character"),
+        (b'{"spec": "' + b"1" * 401 + b'"}', "spec"),
+        (b'{"spec": "\\\\u0000 and ' + b"1" * 401 + b'"}', "spec"),
+        (b'{"spec": "' + b'\\"' * 200_000 + b"1" * 401, "JSON"),
+        (b'"' + b"1" * 401 + b"\\", "JSON"),
+        (b"\xff\xfe", "JSON"),
+        (b"", "JSON"),
+    ],
+)
+def test_what_no_model_needs_is_refused_in_one_line(service: Service, body: bytes, message: str) -> None:
+    began = time.monotonic()
+    headers = {"Content-Type": "application/json"}
+    response = service.submitter.post("/v1/jobs", content=body, headers=headers)
+    assert response.status_code == 422
+    assert message in one_line_error(response)
+    assert time.monotonic() - began < 10.0, "no text makes it look at everything again and again"
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "1.5e400", "%00", "%ED%A0%80", "\N{SNOWMAN}", "-1", "[" * 500])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/jobs?limit={}",
+        "/v1/jobs?state={}",
+        "/v1/costs?by={}",
+        "/v1/costs?limit={}",
+        "/v1/events?after={}",
+        "/v1/instances?job_id={}",
+        "/v1/instances?ended={}",
+        "/v1/decisions/{}",
+        "/v1/jobs/{}",
+        "/{}",
+    ],
+)
+def test_queries_and_paths_that_make_no_sense_are_refused(service: Service, path: str, value: str) -> None:
+    response = service.as_(Role.VIEWER).get(path.format(value))
+    assert response.status_code in (404, 422)
+    one_line_error(response)
+
+
+def test_a_description_of_a_job_has_a_size(service: Service) -> None:
+    request = job_request()
+    request["spec"]["work"] = WORKS["flower"] | {
+        "clients": [{"name": f"c{k}", "config": {"a": "b" * 1000}} for k in range(1000)]
+    }
+    request["files"] = {"app/pyproject.toml": "aGk="}
+    assert service.submitter.post("/v1/jobs", json=request).status_code == 201
+    request["spec"]["work"]["run_config"] = {"a": "b" * 2**20}
+    refused = service.submitter.post("/v1/jobs", json=request)
+    assert refused.status_code == 413
+    assert "expected at most 2 MiB" in one_line_error(refused)
+
+
+def test_a_text_that_only_speaks_of_a_zero_character_is_taken(service: Service) -> None:
+    request = job_request()
+    request["spec"]["work"]["args"] = ["\\u0000", "1" * 400]
+    assert service.submitter.post("/v1/jobs", json=request).status_code == 201

@@ -91,6 +91,7 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(
         answer = httpx.get(f"https://127.0.0.1:{service.port}/v1/jobs", headers=headers, verify=trusting)
         assert answer.status_code == 200
         assert "server" not in answer.headers
+        assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{service.port}/v1/jobs", headers=headers)
     with bind("127.0.0.1", service.port):

@@ -15,11 +15,12 @@ from sqlalchemy.exc import IntegrityError
 
 from deploy.billing import CHARGES_PER_USD, Bill, PriceSegment, Usage, usd
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.model.jobs import TaskKey
+from deploy.model.jobs import JobState, TaskKey
 from deploy.store.costs import Grouping
 from deploy.store.database import Database
+from deploy.store.jobs import Job
 from deploy.store.store import Store
-from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, price, report, request
+from tests.deploy.store.cases import BATCH, ON_DEMAND, SPOT, add_job, price, report, request
 from tests.deploy.store.conftest import NOW, Place
 from tests.deploy.test_billing import Ledger
 
@@ -206,8 +207,26 @@ def test_costs_are_listed_by_job_offer_zone_market_and_day(store: Store) -> None
         Grouping.MARKET: {"on_demand": 0.026667, "spot": 0.012},
         Grouping.DAY: {"2026-02-28": 0.001, "2026-03-01": 0.037667},
     }
+    for grouping in Grouping:
+        assert store.costs.latest(grouping, 9, at) == store.costs.by(grouping, at)
     sums = {sum((bill.cost for bill in store.costs.by(grouping, at).values()), 0) for grouping in Grouping}
     assert sums == {store.costs.total(at).cost}
+
+
+def test_the_latest_groups_are_the_newest_jobs_and_the_last_days(store: Store) -> None:
+    for number in range(5):
+        job_id, began_s = f"j{9 - number}", NOW + number * 86_400.0
+        with store.transaction():
+            job = Job(job_id, BATCH, JobState.PENDING, began_s, "/", "ana")
+            store.jobs.add(job)
+        request(store, f"i{number}", ON_DEMAND, job_id, now_s=began_s)
+        report(store, f"i{number}", state=GONE, launched_s=began_s, ended_s=began_s + 100)
+    add_job(store, "never-rented")
+    at = NOW + 1e6
+    assert list(store.costs.latest(Grouping.JOB, 2, at)) == ["j5", "j6"]
+    assert list(store.costs.latest(Grouping.DAY, 2, at)) == ["2026-03-04", "2026-03-05"]
+    assert list(store.costs.latest(Grouping.MARKET, 2, at)) == ["on_demand"]
+    assert len(store.costs.latest(Grouping.JOB, 99, at)) == 5
 
 
 def test_the_audit_finds_what_was_changed_behind_the_stores_back(place: Place) -> None:

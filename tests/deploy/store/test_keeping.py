@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.model.jobs import JobState, TaskKey
+from deploy.store import retention
 from deploy.store.decisions import Decision, Mode
 from deploy.store.errors import StoreError
 from deploy.store.intents import IntentKind
@@ -48,6 +49,21 @@ def test_what_is_older_than_the_retention_goes_and_what_matters_stays(store: Sto
     assert in_force.price_micro_usd_hour == 20_000
     with store.transaction():
         assert store.events.add("a.b", now) > last
+
+
+def test_what_is_removed_is_removed_in_portions(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PORTION", 3)
+    monkeypatch.setattr(retention, "MOST", 6)
+    with place.open() as store:
+        with store.transaction():
+            for _ in range(10):
+                store.events.add("a.b", NOW)
+        for number in range(10):
+            price(store, 0.01 + number / 1000, NOW + number)
+        told = [store.prune(NOW + 99 * DAY, KEEP) for _ in range(3)]
+        assert [one["events"] for one in told] == [6, 4, 0]
+        assert [one["prices"] for one in told] == [6, 3, 0], "the last one is in force"
+        assert len(store.events.after(0, 99)) == 0
 
 
 def test_numbers_of_removed_events_are_not_used_again(place: Place) -> None:

@@ -1,0 +1,251 @@
+"""Who is connected, and who has to go when there are too many.
+
+uvicorn limits neither the time that a request's head may take nor the connections of an address, and answers
+503 to everyone once its one limit is reached. Here, when there are too many, whoever keeps the service
+waiting goes: the oldest idle connection of the address that has most. The clients of a proxy share its
+address, so an address at its limit loses idle connections; a new one is refused only where all others are
+being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from deploy.server.metrics import Metrics
+
+_LEAST_TAKEN = 16 << 10
+
+
+class Waits(Enum):
+    """What a connection waits for."""
+
+    REQUEST = "request"
+    """Its client's handshake, or the head of its next request."""
+    BODY = "body"
+    """The rest of a request's body."""
+    ANSWER = "answer"
+    """Us."""
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What clients may take.
+
+    Attributes:
+        most: connections at once.
+        most_each: of one address (of IPv6: of one /64 network).
+        head_within_s: a handshake must be over, and each request's head must have come, after so long.
+        stalled_s: a client that takes less than 16 KiB of what it is sent in so long is cut off.
+    """
+
+    most: int = 1000
+    most_each: int = 500
+    head_within_s: float = 10.0
+    stalled_s: float = 30.0
+
+
+@dataclass(eq=False)
+class Guest:
+    """One connection.
+
+    Attributes:
+        network: whose it is.
+        waits: what it waits for.
+        drop: ends it at once.
+    """
+
+    network: str
+    waits: Waits = Waits.REQUEST
+    drop: Callable[[], object] = field(default=lambda: None, repr=False)
+
+
+class Connections:
+    """All connections of a service. For the thread of its event loop only."""
+
+    def __init__(self, limits: ConnectionLimits, metrics: Metrics) -> None:
+        self.limits = limits
+        self._metrics = metrics
+        # In the order in which they began to wait for what they wait for.
+        self._guests: dict[str, dict[Guest, None]] = {}
+        self._count = 0
+
+    def enter(self, address: str) -> Guest | None:
+        """A new connection, for which another one may have to go; None if none can."""
+        network = network_of(address)
+        if len(self._guests.get(network, ())) >= self.limits.most_each:
+            room = self._evict(network)
+        else:
+            room = self._count < self.limits.most or self.make_room()
+        if not room:
+            self._metrics.cut.labels("refused").inc()
+            return None
+        guest = Guest(network)
+        self._guests.setdefault(network, {})[guest] = None
+        self._count += 1
+        self._metrics.connections.set(self._count)
+        return guest
+
+    def now_waits(self, guest: Guest, waits: Waits) -> None:
+        """A connection waits for something else, or for the next of the same."""
+        guest.waits = waits
+        mine = self._guests.get(guest.network, {})
+        if guest in mine:
+            del mine[guest]
+            mine[guest] = None
+
+    def leave(self, guest: Guest) -> None:
+        """A connection has ended."""
+        mine = self._guests.get(guest.network, {})
+        if guest not in mine:
+            return
+        del mine[guest]
+        if not mine:
+            del self._guests[guest.network]
+        self._count -= 1
+        self._metrics.connections.set(self._count)
+
+    def make_room(self) -> bool:
+        """End one that its client keeps waiting, of the network with most connections; False if none does."""
+        for network in sorted(self._guests, key=lambda one: -len(self._guests[one])):
+            if self._evict(network):
+                return True
+        return False
+
+    def note_cut(self, why: str) -> None:
+        """Count a connection that a time limit ended."""
+        self._metrics.cut.labels(why).inc()
+
+    def _evict(self, network: str) -> bool:
+        for waits in (Waits.REQUEST, Waits.BODY):
+            for guest in self._guests[network]:
+                if guest.waits is waits:
+                    self.leave(guest)
+                    guest.drop()
+                    self._metrics.cut.labels("evicted").inc()
+                    return True
+        return False
+
+
+def network_of(address: str) -> str:
+    """Whose connection it is: an address; of IPv6 the /64, all of which one machine may use."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+class Guarded(H11Protocol):
+    """HTTP/1.1 with limits on the time that a client takes. h11 bounds the size of a request's head.
+
+    Args:
+        config: uvicorn's.
+        server_state: uvicorn's.
+        app_state: uvicorn's.
+        connections: all of them.
+        guest: this one, which has entered.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        connections: Connections,
+        guest: Guest,
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._all = connections
+        self._guest = guest
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._guest.drop = transport.abort
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        super().connection_lost(exc)
+        _cancel(self._head_timer)
+        _cancel(self._stall_timer)
+        self._all.leave(self._guest)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, which may have come already."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self._await_head()
+        else:
+            self._look()
+
+    def pause_writing(self) -> None:
+        """Its client takes nothing."""
+        super().pause_writing()
+        self._watch_sending()
+
+    def resume_writing(self) -> None:
+        """Its client takes something again."""
+        super().resume_writing()
+        _cancel(self._stall_timer)
+
+    def _await_head(self) -> None:
+        """From now on, whatever drips in: not the next byte but the whole head has a limit."""
+        self._all.now_waits(self._guest, Waits.REQUEST)
+        _cancel(self._head_timer)
+        self._head_timer = self.loop.call_later(self._all.limits.head_within_s, self._no_head)
+
+    def _look(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            return
+        _cancel(self._head_timer)
+        waits = Waits.BODY if self.cycle.more_body else Waits.ANSWER
+        if waits is not self._guest.waits:
+            self._all.now_waits(self._guest, waits)
+
+    def _no_head(self) -> None:
+        if self.transport.get_write_buffer_size():
+            # It still takes what it is sent, on a slow line.
+            self._watch_sending()
+        else:
+            self._cut("head")
+
+    def _watch_sending(self) -> None:
+        _cancel(self._stall_timer)
+        left = self.transport.get_write_buffer_size()
+        self._stall_timer = self.loop.call_later(self._all.limits.stalled_s, self._stalled, left)
+
+    def _stalled(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - _LEAST_TAKEN:
+            self._cut("stalled")
+        else:
+            self._watch_sending()
+
+    def _cut(self, why: str) -> None:
+        self._all.note_cut(why)
+        self.transport.abort()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

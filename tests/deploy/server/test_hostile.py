@@ -1,0 +1,329 @@
+"""Clients that mean harm, over real sockets: on 127.0.0.1 only, and bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.model.jobs import JobState
+from deploy.security.roles import Role
+from deploy.security.tls import TlsFiles, self_signed
+from deploy.server.connections import ConnectionLimits
+from deploy.server.deciding import Deciders
+from deploy.server.run import Service as Listening
+from deploy.store.jobs import Job
+from deploy.store.store import Store
+from tests.deploy.server.service import Service, job_request, make_service
+
+HOSTILE = 1000
+PROMPT_S = 1.0
+PATIENCE_S = 30.0
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@dataclass
+class Live:
+    service: Service
+    port: int
+    tls: TlsFiles | None = None
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+    def connects(self, count: int) -> list[socket.socket]:
+        found = []
+        for _ in range(count):
+            one = self.connect()
+            one.setblocking(False)
+            found.append(one)
+        return found
+
+    def client(self, role: Role | None = None) -> httpx.Client:
+        headers = {} if role is None else {"Authorization": f"Bearer {self.service.tokens[role]}"}
+        trusting = False if self.tls is None else ssl.create_default_context(cafile=str(self.tls.certificate))
+        scheme = "http" if self.tls is None else "https"
+        return httpx.Client(
+            base_url=f"{scheme}://127.0.0.1:{self.port}",
+            headers=headers,
+            timeout=PATIENCE_S,
+            verify=trusting,
+            trust_env=False,
+        )
+
+    def cut(self, why: str) -> float:
+        metrics = self.service.app.state.context.metrics
+        return float(
+            metrics.registry.get_sample_value("spotweave_http_connections_cut_total", {"why": why}) or 0.0
+        )
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path,
+    store: Store,
+    deciders: Deciders,
+    limits: ConnectionLimits,
+    tls: bool = False,
+    **more: Any,
+) -> Iterator[Live]:
+    service = make_service(folder, store, deciders, connections=limits, poll_s=0.02, **more)
+    files = self_signed(folder, time.time()) if tls else None
+    with Listening(service.app, port=0, tls=files) as listening:
+        yield Live(service, listening.port, files)
+
+
+def prompt(live: Live, job_ids: list[str]) -> None:
+    """Probes and an admin's cancels, each on a connection of its own, are answered in time."""
+    took_s = []
+    for job_id in job_ids:
+        for role, method, path in (
+            (None, "GET", "/healthz"),
+            (Role.ADMIN, "DELETE", f"/v1/jobs/{job_id}"),
+        ):
+            began = time.monotonic()
+            with live.client(role) as client:
+                answer = client.request(method, path)
+            took_s.append(time.monotonic() - began)
+            assert answer.status_code == 200
+    # The machine of the test may be busy for a moment.
+    assert sorted(took_s)[len(took_s) // 2] < PROMPT_S, took_s
+    assert max(took_s) < PATIENCE_S / 3, took_s
+
+
+def submitted(live: Live, count: int) -> list[str]:
+    with live.client(Role.SUBMITTER) as client:
+        return [client.post("/v1/jobs", json=job_request()).json()["job_id"] for _ in range(count)]
+
+
+class Drip:
+    """Sends a byte to each of many connections, over and over."""
+
+    def __init__(self, connections: list[socket.socket], text: bytes) -> None:
+        self._connections = connections
+        self._text = text
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        for at in range(len(self._text)):
+            for one in self._connections:
+                with contextlib.suppress(OSError):
+                    one.send(self._text[at : at + 1])
+            if self._ended.wait(0.3):
+                return
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def closed(connections: list[socket.socket], count: int, within_s: float) -> int:
+    """How many of them the service has ended, once that many are or the time is over."""
+    with selectors.DefaultSelector() as selector:
+        for one in connections:
+            selector.register(one, selectors.EVENT_READ)
+        found = 0
+        end = time.monotonic() + within_s
+        while found < count and time.monotonic() < end:
+            for key, _ in selector.select(timeout=0.2):
+                ready = key.fileobj
+                assert isinstance(ready, socket.socket)
+                try:
+                    gone = ready.recv(4096) == b""
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    gone = True
+                if gone:
+                    found += 1
+                    selector.unregister(ready)
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tls", "text"), [(False, b""), (False, HEAD + b"X: y" * 100), (True, b"")])
+def test_a_thousand_connections_that_say_little_keep_nobody_waiting(
+    tmp_path: Path, store: Store, deciders: Deciders, tls: bool, text: bytes
+) -> None:
+    """Silent ones; some that send a byte now and then; silent ones where a handshake is awaited."""
+    limits = ConnectionLimits(head_within_s=6.0)
+    with serving(tmp_path, store, deciders, limits, tls) as live, contextlib.ExitStack() as opened:
+        job_ids = submitted(live, 4)
+        hostile = live.connects(HOSTILE)
+        for one in hostile:
+            opened.enter_context(one)
+        with Drip(hostile, text):
+            prompt(live, job_ids)
+            assert live.cut("evicted") >= HOSTILE - limits.most_each
+            assert closed(hostile, HOSTILE, PATIENCE_S) == HOSTILE, "a byte now and then wins no time"
+        assert live.cut("refused") == 0
+
+
+def test_what_a_client_drips_wins_it_no_time(tmp_path: Path, store: Store, deciders: Deciders) -> None:
+    limits = ConnectionLimits(head_within_s=0.5)
+    with serving(tmp_path, store, deciders, limits) as live, live.connect() as one:
+        # A whole request first: the limit holds for the next one too.
+        one.sendall(HEAD + b"\r\n")
+        assert b"200 OK" in one.recv(4096)
+        with Drip([one], HEAD + b"X: y" * 100):
+            assert closed([one], 1, PATIENCE_S) == 1
+        assert live.cut("head") == 1
+
+
+def test_a_body_that_is_not_wanted_wins_no_time_either(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    limits = ConnectionLimits(head_within_s=0.5)
+    with serving(tmp_path, store, deciders, limits) as live, live.connect() as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
+        assert b"200 OK" in one.recv(4096)
+        with Drip([one], b"x" * 1000):
+            assert closed([one], 1, PATIENCE_S) == 1
+
+
+def test_a_head_without_end_is_refused(tmp_path: Path, store: Store, deciders: Deciders) -> None:
+    with serving(tmp_path, store, deciders, ConnectionLimits()) as live, live.connect() as one:
+        one.sendall(HEAD)
+        sent = 0
+        with contextlib.suppress(OSError):
+            while sent < 8 << 20:
+                sent += one.send(b"X: " + b"y" * 1000 + b"\r\n")
+        assert sent < 8 << 20
+
+
+def test_who_takes_nothing_of_what_it_asked_for_is_cut_off(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    limits = ConnectionLimits(stalled_s=0.5)
+    with serving(tmp_path, store, deciders, limits) as live:
+        with store.transaction():
+            for _ in range(3000):
+                store.events.add("thing.happened", 0.0, {"text": "x" * 2000})
+        token = live.service.tokens[Role.VIEWER]
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.settimeout(PATIENCE_S)
+            one.connect(("127.0.0.1", live.port))
+            one.sendall(
+                b"GET /v1/events/stream?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                + f"Authorization: Bearer {token}\r\n\r\n".encode()
+            )
+            end = time.monotonic() + PATIENCE_S
+            while not live.cut("stalled"):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        metrics = live.service.app.state.context.metrics
+        while metrics.registry.get_sample_value("spotweave_event_followers"):
+            assert time.monotonic() < end, "its stream has ended too"
+            time.sleep(0.05)
+
+
+def test_more_files_may_be_open_than_the_soft_limit_said(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        with serving(tmp_path, store, deciders, ConnectionLimits()):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_answer_in_parts_to_a_request_in_parts_is_whole(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    """The limits are for those who are too slow; this one only dawdles."""
+    body = json.dumps(job_request()).encode()
+    with serving(tmp_path, store, deciders, ConnectionLimits(head_within_s=3.0)) as live:
+        token = live.service.tokens[Role.SUBMITTER]
+        head = (
+            "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {token}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        ).encode()
+        with live.connect() as one:
+            for part in (head[:20], head[20:], body[:50], body[50:]):
+                one.sendall(part)
+                time.sleep(0.1)
+            answer = b""
+            while part := one.recv(65_536):
+                answer += part
+        assert b"201 Created" in answer
+
+
+def test_streams_that_are_asked_for_all_at_once_share_the_places(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    with (
+        serving(tmp_path, store, deciders, ConnectionLimits(), streams=5, streams_each=3) as live,
+        contextlib.ExitStack() as opened,
+    ):
+        for role, places in ((Role.VIEWER, 3), (Role.ADMIN, 2), (Role.SUBMITTER, 0)):
+            asking = [opened.enter_context(live.connect()) for _ in range(12)]
+            token = live.service.tokens[role]
+            for one in asking:
+                one.sendall(
+                    b"GET /v1/events/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                    + f"Authorization: Bearer {token}\r\n\r\n".encode()
+                )
+            answers = [one.recv(4096) for one in asking]
+            assert sum(answer.startswith(b"HTTP/1.1 200") for answer in answers) == places
+            refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 429")]
+            assert len(refused) == 12 - places
+            assert all(b"retry-after: 30" in answer.lower() for answer in refused)
+        metrics = live.service.app.state.context.metrics
+        assert metrics.registry.get_sample_value("spotweave_event_followers") == 5
+        opened.close()
+        end = time.monotonic() + PATIENCE_S
+        while metrics.registry.get_sample_value("spotweave_event_followers"):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_an_admins_cancel_does_not_queue_behind_the_requests_of_others(
+    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    with serving(tmp_path, store, deciders, ConnectionLimits()) as live:
+        (job_id,) = submitted(live, 1)
+        latest = store.jobs.latest
+
+        def slow(limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
+            assert go_on.wait(PATIENCE_S)
+            return latest(limit, states)
+
+        monkeypatch.setattr(store.jobs, "latest", slow)
+        with ThreadPoolExecutor(60) as others:
+            asked = [others.submit(_get, live, "/v1/jobs") for _ in range(60)]
+            try:
+                while not any(one.running() for one in asked):
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                with live.client(Role.ADMIN) as admin:
+                    assert admin.delete(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
+                assert not any(one.done() for one in asked)
+            finally:
+                go_on.set()
+            assert {one.result() for one in asked} == {200}
+
+
+def _get(live: Live, path: str) -> int:
+    with live.client(Role.VIEWER) as client:
+        return client.get(path).status_code
