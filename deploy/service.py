@@ -256,7 +256,7 @@ def make_runners(config: RunnersConfig, state: Path, checkpoints: Objects | None
 def node_status(instance: Instance) -> NodeStatus | None:
     """What an instance's node agent says; None while it does not answer."""
     try:
-        with NodeClient(instance.address, instance.port, instance.node_token) as node:
+        with NodeClient(instance.address, instance.port, instance.node_token, instance.certificate) as node:
             return node.status()
     except NodeError:
         return None

@@ -1,4 +1,4 @@
-"""The agent of one instance: its processes, its files, its interruption notice, behind HTTP."""
+"""The agent of one instance: its processes, its files, its interruption notice, behind HTTPS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
-from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, ConfigError, write_json, write_private
+from deploy.node.config import (
+    STATE_FOLDER,
+    STATUS_FILE,
+    AgentConfig,
+    ConfigError,
+    server_context,
+    write_json,
+    write_private,
+)
 from deploy.node.imds import Metadata, Watcher
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
@@ -59,8 +67,9 @@ class Agent:
         # What its processes leave behind becomes the agent's child, as it would become init's.
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise ConfigError(f"cannot adopt orphans: {os.strerror(ctypes.get_errno())}")
+        context = server_context(config, self._folder)
         try:
-            self._server = AgentServer(str(config.address), config.port, self)
+            self._server = AgentServer(str(config.address), config.port, self, context)
         except OSError as error:
             raise ConfigError(f"cannot listen on {config.address}:{config.port}: {error.strerror}") from error
         self._memory_file = self._folder / "notice.json"

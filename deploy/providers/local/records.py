@@ -50,6 +50,8 @@ class Record(_Saved):
         job_id: tag.
         task: tag.
         node_token: secret of its node agent.
+        certificate: of its node agent, PEM.
+        key: of the certificate, PEM.
         address: its own loopback address.
         requested_s: epoch seconds.
         launch_s: its node agent starts so long after the launch.
@@ -68,6 +70,8 @@ class Record(_Saved):
     job_id: str
     task: str
     node_token: str
+    certificate: str
+    key: str
     address: str
     requested_s: float
     launch_s: float

@@ -84,7 +84,7 @@ class LocalWorld:
         name = (provider or self.local()).launch(asked).instance_id
         self.settle()
         report = self.report(name)
-        return name, NodeClient(report.address, report.node_port, asked.node_token)
+        return name, NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
 
     def report(self, name: str) -> InstanceReport:
         return by_id(self.local().describe(DEPLOYMENT))[name]
