@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import logging
 import os
@@ -29,7 +28,6 @@ from deploy.node.imds import Metadata, Watcher
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
 
-_PR_SET_CHILD_SUBREAPER = 36
 _log = logging.getLogger(__name__)
 
 
@@ -64,9 +62,7 @@ class Agent:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(f"another agent runs in {self.workdir}: end it first") from error
-        # What its processes leave behind becomes the agent's child, as it would become init's.
-        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            raise ConfigError(f"cannot adopt orphans: {os.strerror(ctypes.get_errno())}")
+        procfs.adopt_orphans()
         context = server_context(config, self._folder)
         try:
             self._server = AgentServer(str(config.address), config.port, self, context)
@@ -136,8 +132,12 @@ class Agent:
         self._remember(self._memory.model_copy(update={"rebalance": True}))
 
     def _remember(self, memory: _Memory) -> None:
-        write_private(self._memory_file, memory.model_dump_json())
         self._memory = memory
+        try:
+            write_private(self._memory_file, memory.model_dump_json())
+        except OSError as error:
+            # A job may have filled the disk. It is told all the same.
+            _log.error("%s cannot be written: %s", self._memory_file, error.strerror)
 
 
 class _StopError(Exception):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
 from deploy.node.files import PathError, inside, receive
 from deploy.node.listener import Listener, QuietHandler
-from deploy.node.processes import DrainingError, Processes, StartError
+from deploy.node.processes import DrainingError, Processes, StartError, TooManyError
 
 MAX_JSON_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 30
@@ -146,6 +146,8 @@ class _Handler(QuietHandler):
             self._answer(node.processes.start(spec))
         except DrainingError:
             raise _RefusalError(409, "the node is draining and starts nothing more") from None
+        except TooManyError:
+            raise _RefusalError(429, "the node has had as many processes as it may") from None
         except StartError as error:
             raise _RefusalError(422, f"cannot start {error}") from error
 

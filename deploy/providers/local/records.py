@@ -50,14 +50,14 @@ class Record(_Saved):
         job_id: tag.
         task: tag.
         node_token: secret of its node agent.
-        certificate: of its node agent, PEM.
-        key: of the certificate, PEM.
         address: its own loopback address.
         requested_s: epoch seconds.
         launch_s: its node agent starts so long after the launch.
         cpus: cores it may use.
         imds_poll_s: for its node agent.
         fate: when it is interrupted.
+        certificate: of its node agent, PEM; "": it has none, and is not spoken to.
+        key: of the certificate, PEM.
         ending_s: someone began to end it; set before anything is killed.
         by_provider: whether that is an interruption.
         ended_s: nothing of it is left since then.
@@ -70,14 +70,14 @@ class Record(_Saved):
     job_id: str
     task: str
     node_token: str
-    certificate: str
-    key: str
     address: str
     requested_s: float
     launch_s: float
     cpus: tuple[int, ...]
     imds_poll_s: float
     fate: Fate
+    certificate: str = ""
+    key: str = ""
     ending_s: float | None = None
     by_provider: bool = False
     ended_s: float | None = None

@@ -206,7 +206,7 @@ def test_an_agent_killed_between_start_and_note_finds_the_process(agent: AgentPr
     content = json.loads(state.read_text())
     content["processes"][0].update(pid=0, start_ticks=0)
     unborn = json.loads(json.dumps(content["processes"][0]))
-    unborn["spec"]["process_id"] = "q"
+    unborn["process_id"] = "q"
     content["processes"].append(unborn)
     state.write_text(json.dumps(content))
     agent.start()
