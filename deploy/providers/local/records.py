@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deploy.node import procfs
 from deploy.node.config import STATE_FOLDER, STATUS_FILE, write_private
@@ -19,6 +20,7 @@ from deploy.node.processes import NODE_VARIABLE
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
 """In the environment of everything that runs on an instance: the state folder it belongs to."""
+_MOST_STATUS = 4096
 
 
 class _Saved(BaseModel):
@@ -103,7 +105,7 @@ class Init(_Saved):
 class AgentStatus(BaseModel):
     """What a node agent says of itself."""
 
-    port: int
+    port: Annotated[int, Field(ge=0, le=65535)]
     pid: int
 
 
@@ -193,10 +195,15 @@ class StateFolder:
     def agent_port(self, name: str, init: Init) -> int:
         """Of its node agent; 0 before it listens."""
         try:
-            status = AgentStatus.model_validate_json(
-                (self.workdir(name) / STATE_FOLDER / STATUS_FILE).read_bytes()
+            # What runs on the node may have put anything in its place, also what nothing can be read from.
+            handle = os.open(
+                self.workdir(name) / STATE_FOLDER / STATUS_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             )
-        except FileNotFoundError:
+            try:
+                status = AgentStatus.model_validate_json(os.read(handle, _MOST_STATUS))
+            finally:
+                os.close(handle)
+        except (OSError, ValidationError):
             return 0
         return status.port if status.pid == init.pid else 0
 

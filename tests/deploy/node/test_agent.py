@@ -405,6 +405,17 @@ def test_nobody_there_is_told_apart_from_no(agent: AgentProcess) -> None:
         client.status()
 
 
+def test_an_agent_that_hangs_is_given_up(agent: AgentProcess) -> None:
+    client = NodeClient(agent.address, agent.port, agent.token, agent.pair.certificate, within_s=1.0)
+    assert client.status().instance_id == agent.instance_id
+    # Its kernel goes on to take connections.
+    agent.popen.send_signal(signal.SIGSTOP)
+    with pytest.raises(NodeUnreachable):
+        client.status()
+    agent.popen.send_signal(signal.SIGCONT)
+    wait_until(lambda: agent.client.status())
+
+
 def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> None:
     # Given a metadata service without a notice,
     fates = [Fate()]
