@@ -121,22 +121,16 @@ def _submit(store: Store, now_s: float, number: int, rng: random.Random) -> None
 
 
 def _forget(cloud: SimulatedCloud) -> None:
-    for name in [
-        name
-        for name, work in cloud.works.items()
-        if not work.active and work.assignment.key not in cloud._active
-    ]:
-        if cloud.works[name].assignment.key.job_id not in cloud.remembered:
-            del cloud.works[name]
+    over = [name for name, work in cloud.works.items() if work.assignment.key.job_id not in cloud.remembered]
+    for name in over:
+        del cloud.works[name]
 
 
 def _rows(url: str) -> int:
     engine = create_engine(url)
     with engine.connect() as connection:
-        names = inspect(connection).get_table_names()
-        return sum(
-            int(connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()) for name in names
-        )
+        counts = [text(f"SELECT count(*) FROM {name}") for name in inspect(connection).get_table_names()]
+        return sum(int(connection.execute(count).scalar_one()) for count in counts)
 
 
 def measure() -> Iterator[Measurement]:

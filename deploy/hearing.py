@@ -1,11 +1,12 @@
-"""Asks nodes what their metadata service told them: that their instance will be ended, or better be left."""
+"""Hears nodes: that they are there, and what their metadata service told them of their end."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -15,14 +16,25 @@ from deploy.store.instances import Instance
 from deploy.store.store import Store
 
 _EVERY_S = 5.0
-_AT_ONCE = 16
+_ROUND_S = 5.0
+"""A round waits so long for answers; those that come later are for the next one."""
 _MOST = 256
 """Nodes of one round. With more of them each is asked every few rounds."""
+_AT_ONCE = 96
+_DOUBTFUL_AT_ONCE = 64
+"""Of these at most so many did not answer last time: they keep no one else waiting."""
+_UNANSWERED = 3
+"""Questions in a row that make a silence of it: one may get lost, or the clock be set."""
+_CUT_OFF = 3
+_CUT_OFF_S = 600.0
+"""If all of so many nodes are silent it is more likely us who cannot be heard. That is believed so long."""
+_NEW_AT_ONCE = 32
+_NEW_WAIT_S = 0.25
 log = structlog.get_logger("service")
 
 
-class Notice(Protocol):
-    """What a node knows of its end."""
+class Answer(Protocol):
+    """What a node says."""
 
     @property
     def notice_s(self) -> float | None:
@@ -32,23 +44,50 @@ class Notice(Protocol):
     def rebalance(self) -> bool:
         """Whether the provider recommends to leave it."""
 
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no more work."""
+
+
+class _Heard(NamedTuple):
+    """Of a node that runs.
+
+    Attributes:
+        answered_s: when it last answered, or was first asked.
+        unanswered_s: when its last question that got no answer was given up.
+        unanswered: questions since its last answer.
+    """
+
+    answered_s: float
+    unanswered_s: float
+    unanswered: int = 0
+
 
 class Hearing:
     """A thread beside the scheduler's loop, so that no pass waits for a node that does not answer.
 
+    What it knows of answers is in memory: after a restart every node has its time again.
+
     Args:
-        store: where it is kept.
+        store: where notices are kept.
         clock: of the scheduler.
-        ask: a node; None: it does not answer.
+        ask: a node; None: it does not answer. It must return in time by itself.
     """
 
-    def __init__(self, store: Store, clock: Clock, ask: Callable[[Instance], Notice | None]) -> None:
+    def __init__(self, store: Store, clock: Clock, ask: Callable[[Instance], Answer | None]) -> None:
         self._store = store
         self._clock = clock
         self._ask = ask
-        self._asked = ""
+        self._heard: dict[str, _Heard] = {}
+        """Of those that run, by their ids. Written by one thread."""
+        self._turns: dict[str, int] = {}
+        """When each was last asked, as the number of the question."""
+        self._questions = 0
+        self._asked: dict[str, tuple[Instance, Future[Answer | None]]] = {}
+        self._new: dict[str, Future[Answer | None]] = {}
         self._closed = threading.Event()
         self._pool = ThreadPoolExecutor(_AT_ONCE, "hearing")
+        self._new_pool = ThreadPoolExecutor(_NEW_AT_ONCE, "hearing-new")
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -61,38 +100,120 @@ class Hearing:
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
+        self._new_pool.shutdown(cancel_futures=True)
+
+    def silent_s(self, instance_id: str, now_s: float) -> float:
+        """For how long a node that runs has left questions unanswered; 0 while it answers.
+
+        Only questions count, not time: while nodes are not asked, because the scheduler is down or slow, none
+        of them gets silent by that.
+
+        Args:
+            instance_id: of an instance that runs; of any other it is 0.
+            now_s: epoch seconds, of the scheduler's clock.
+        """
+        heard = self._heard.get(instance_id)
+        if heard is None or heard.unanswered < _UNANSWERED:
+            return 0.0
+        silence_s = max(0.0, min(now_s, heard.unanswered_s) - heard.answered_s)
+        everyone = list(self._heard.values())
+        cut_off = len(everyone) >= _CUT_OFF and all(one.unanswered for one in everyone)
+        return 0.0 if cut_off and silence_s < _CUT_OFF_S else silence_s
+
+    def answers(self, instance: Instance) -> bool:
+        """Whether the node of a new instance answers and takes work.
+
+        It hardly waits: the answer of a node that takes its time is for a later call.
+        """
+        name = instance.instance_id
+        if len(self._new) > 2 * _MOST:
+            self._new = {other: asked for other, asked in self._new.items() if not asked.done()}
+        if name not in self._new:
+            # Where another node is waited for already, the next call comes soon enough.
+            patience_s = 0.0 if self._new else _NEW_WAIT_S
+            self._new[name] = self._new_pool.submit(self._answer, instance)
+            wait([self._new[name]], patience_s)
+        if not self._new[name].done():
+            return False
+        answer = self._result(instance, self._new.pop(name))
+        return answer is not None and not answer.draining
 
     def listen(self) -> int:
-        """One round: ask those of which no end is known yet. Returns how many of them had news.
+        """One round. Returns how many nodes had news.
 
         Raises:
-            StoreError: if it cannot be kept.
+            StoreError: if the store cannot be read.
         """
-        instances = self._due()
+        now_s = self._clock.now()
+        for instance in self._due():
+            name = instance.instance_id
+            self._questions += 1
+            self._turns[name] = self._questions
+            self._heard.setdefault(name, _Heard(now_s, now_s))
+            self._asked[name] = (instance, self._pool.submit(self._answer, instance))
+        wait([asked for _, asked in self._asked.values()], _ROUND_S)
         news = 0
-        for instance, answer in zip(instances, self._pool.map(self._answer, instances), strict=True):
-            if answer is not None and self._keep(instance, answer):
-                news += 1
+        for name, (instance, asked) in list(self._asked.items()):
+            if asked.done():
+                del self._asked[name]
+                answer = self._result(instance, asked)
+                self._note(name, answer is not None)
+                try:
+                    news += answer is not None and self._keep(instance, answer)
+                except Exception:
+                    log.exception("what a node says could not be kept", instance=name)
         return news
 
     def _due(self) -> list[Instance]:
-        """Whoever comes after the last one that was asked, by their ids."""
-        running = sorted(
-            (
-                one
-                for one in self._store.instances.in_states([InstanceState.RUNNING])
-                if one.offer.market == "spot" and one.notice_s is None and one.port
-            ),
-            key=lambda one: (one.instance_id <= self._asked, one.instance_id),
-        )[:_MOST]
-        self._asked = running[-1].instance_id if running else ""
-        return running
+        """Whoever was asked longest ago, and is not being asked."""
+        running = {
+            one.instance_id: one
+            for one in self._store.instances.in_states([InstanceState.RUNNING])
+            if one.port
+        }
+        self._heard = {name: heard for name, heard in self._heard.items() if name in running}
+        self._turns = {name: turn for name, turn in self._turns.items() if name in running}
+        room = _MOST - len(self._asked)
+        doubtful = _DOUBTFUL_AT_ONCE - sum(self._is_doubtful(name) for name in self._asked)
+        due: list[Instance] = []
+        for name in sorted(
+            running.keys() - self._asked.keys(), key=lambda one: (self._turns.get(one, 0), one)
+        ):
+            if len(due) == room:
+                break
+            if self._is_doubtful(name):
+                if not doubtful:
+                    continue
+                doubtful -= 1
+            due.append(running[name])
+        return due
 
-    def _answer(self, instance: Instance) -> Notice | None:
+    def _is_doubtful(self, name: str) -> bool:
+        return name in self._heard and self._heard[name].unanswered > 0
+
+    def _answer(self, instance: Instance) -> Answer | None:
         return None if self._closed.is_set() else self._ask(instance)
 
-    def _keep(self, instance: Instance, answer: Notice) -> bool:
+    def _result(self, instance: Instance, asked: Future[Answer | None]) -> Answer | None:
+        error = asked.exception()
+        if error is None:
+            return asked.result()
+        log.error("a node could not be asked", instance=instance.instance_id, exc_info=error)
+        return None
+
+    def _note(self, name: str, answered: bool) -> None:
+        now_s = self._clock.now()
+        before = self._heard.get(name, _Heard(now_s, now_s))
+        if answered:
+            self._heard[name] = _Heard(now_s, now_s)
+        else:
+            # A clock that was set back must not make a silence last longer.
+            self._heard[name] = _Heard(min(before.answered_s, now_s), now_s, before.unanswered + 1)
+
+    def _keep(self, instance: Instance, answer: Answer) -> bool:
+        if instance.offer.market != "spot" or instance.notice_s is not None:
+            return False
         if answer.notice_s is None and (instance.rebalance or not answer.rebalance):
             return False
         store, name = self._store, instance.instance_id
@@ -109,9 +230,11 @@ class Hearing:
             return True
 
     def _run(self) -> None:
-        while not self._closed.wait(_EVERY_S):
+        while not self._closed.is_set():
+            began_s = time.monotonic()
             try:
                 self.listen()
             except Exception:
-                # As with passes: whatever it was, the next round asks anew.
-                log.exception("nodes could not be asked for their end")
+                # As with passes: whatever it was, there is another round.
+                log.exception("nodes could not be heard")
+            self._closed.wait(max(_EVERY_S / 5, began_s + _EVERY_S - time.monotonic()))

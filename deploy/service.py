@@ -37,6 +37,7 @@ from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 
+_HEARTBEAT_WITHIN_S = 5.0
 log = structlog.get_logger("service")
 
 
@@ -94,13 +95,15 @@ class Service:
                 opened.callback(provider.close)
             self.runners = make_runners(config.runners, config.state_folder, open_checkpoints(config))
             offers = self._first_offers()
+            self.hearing = Hearing(self.store, self.clock, node_status)
+            opened.callback(self.hearing.close)
             self.scheduler = Scheduler(
                 self.store,
                 self.providers,
                 self.runners,
                 load_policies(config, sum(count_offers(config).values())),
                 self.clock,
-                node_answers,
+                self.hearing.answers,
                 SchedulerSettings(
                     **config.scheduler.model_dump(),
                     transfers=transfers_of(config),
@@ -160,10 +163,9 @@ class Service:
                 runner.start()
             except RunnerError as error:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
-        hearing = Hearing(self.store, self.clock, node_status)
-        hearing.start()
         pruning = Pruning(self.store, self.config.jobs_folder, self.clock)
         pruning.start()
+        self.hearing.start()
         try:
             while not self.stopping.is_set():
                 if not self._lead.held():
@@ -177,7 +179,7 @@ class Service:
                     log.exception("a pass failed")
                 self.stopping.wait(self.scheduler.settings.period_s)
         finally:
-            hearing.close()
+            self.hearing.close()
             pruning.close()
 
     def idle(self) -> bool:
@@ -260,13 +262,13 @@ def make_runners(config: RunnersConfig, state: Path, checkpoints: Objects | None
 def node_status(instance: Instance) -> NodeStatus | None:
     """What an instance's node agent says; None while it does not answer."""
     try:
-        with NodeClient(instance.address, instance.port, instance.node_token) as node:
+        with NodeClient(
+            instance.address,
+            instance.port,
+            instance.node_token,
+            instance.certificate,
+            within_s=_HEARTBEAT_WITHIN_S,
+        ) as node:
             return node.status()
     except NodeError:
         return None
-
-
-def node_answers(instance: Instance) -> bool:
-    """Whether an instance's node agent answers and takes work."""
-    status = node_status(instance)
-    return status is not None and not status.draining

@@ -6,7 +6,6 @@ when the emulator ends it, or when there is no emulator any more.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -24,7 +23,6 @@ from deploy.node.join import IMDS_VARIABLE
 from deploy.providers.local.metadata import MetadataServer
 from deploy.providers.local.records import Fate
 
-_PR_SET_CHILD_SUBREAPER = 36
 _LOOK_S = 0.5
 _log = logging.getLogger(__name__)
 
@@ -53,7 +51,7 @@ def main() -> int:
     folder = Path(sys.argv[1])
     hardware = json.loads((folder / HARDWARE_FILE).read_bytes())
     # What its processes leave behind is its child, as it would be init's.
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    procfs.adopt_orphans()
 
     def fate() -> Fate:
         return Fate.model_validate_json((folder / FATE_FILE).read_bytes())

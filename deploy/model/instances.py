@@ -139,6 +139,7 @@ class InstanceReport:
         rebalance: whether the provider recommends to leave it.
         stopped_s: epoch seconds since which it is stopped; None where it is not, or nobody says.
         tags: deployment, job_id, task.
+        certificate: of its node agent, PEM, where the provider knows it; "": the node shows it when it joins.
     """
 
     instance_id: str
@@ -154,3 +155,4 @@ class InstanceReport:
     rebalance: bool = False
     stopped_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    certificate: str = field(default="", repr=False)

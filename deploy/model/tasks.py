@@ -42,6 +42,7 @@ class Node:
         vcpus: that the task may use.
         memory_gib: that the task may use.
         notice_s: epoch seconds at which it will end; None without notice.
+        certificate: of its node agent, PEM: whoever shows another one is not this node.
     """
 
     instance_id: str
@@ -51,6 +52,7 @@ class Node:
     vcpus: int
     memory_gib: float
     notice_s: float | None = None
+    certificate: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""The agent of one instance: its processes, its files, its interruption notice, behind HTTP."""
+"""The agent of one instance: its processes, its files, its interruption notice, behind HTTPS."""
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import logging
 import os
@@ -16,12 +15,19 @@ from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
-from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, ConfigError, write_json, write_private
+from deploy.node.config import (
+    STATE_FOLDER,
+    STATUS_FILE,
+    AgentConfig,
+    ConfigError,
+    server_context,
+    write_json,
+    write_private,
+)
 from deploy.node.imds import Metadata, Watcher
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
 
-_PR_SET_CHILD_SUBREAPER = 36
 _log = logging.getLogger(__name__)
 
 
@@ -56,11 +62,10 @@ class Agent:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(f"another agent runs in {self.workdir}: end it first") from error
-        # What its processes leave behind becomes the agent's child, as it would become init's.
-        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            raise ConfigError(f"cannot adopt orphans: {os.strerror(ctypes.get_errno())}")
+        procfs.adopt_orphans()
+        context = server_context(config, self._folder)
         try:
-            self._server = AgentServer(str(config.address), config.port, self)
+            self._server = AgentServer(str(config.address), config.port, self, context)
         except OSError as error:
             raise ConfigError(f"cannot listen on {config.address}:{config.port}: {error.strerror}") from error
         self._memory_file = self._folder / "notice.json"
@@ -127,8 +132,12 @@ class Agent:
         self._remember(self._memory.model_copy(update={"rebalance": True}))
 
     def _remember(self, memory: _Memory) -> None:
-        write_private(self._memory_file, memory.model_dump_json())
         self._memory = memory
+        try:
+            write_private(self._memory_file, memory.model_dump_json())
+        except OSError as error:
+            # A job may have filled the disk. It is told all the same.
+            _log.error("%s cannot be written: %s", self._memory_file, error.strerror)
 
 
 class _StopError(Exception):

@@ -1,4 +1,6 @@
-"""What the node agent is asked and what it answers: HTTP with a bearer token, JSON bodies.
+"""What the node agent is asked and what it answers: HTTPS with a bearer token, JSON bodies.
+
+The agent shows one certificate, its own; the scheduler talks to that one and to no other.
 
     GET    /v1/node                          NodeStatus
     PUT    /v1/processes/{process_id}        ProcessSpec -> ProcessStatus; the same id again changes nothing
@@ -6,15 +8,16 @@
     POST   /v1/processes/{process_id}/signal SignalRequest -> ProcessStatus
     DELETE /v1/processes/{process_id}        stop signal, grace, then SIGKILL of its whole session
                                              -> ProcessStatus at once: ask again until it has ended
-    GET    /v1/processes/{process_id}/log    ?offset=N -> bytes of its output from there on (1 MiB at most)
+    GET    /v1/processes/{process_id}/log    ?offset=N -> bytes of its output from there on (1 MiB at most);
+                                             N < 0: its last -N bytes
     PUT    /v1/files/{path}                  body into the node's working folder, atomically
     GET    /v1/files/{path}                  a file of it
     POST   /v1/drain                         DrainRequest: no new processes; stop signals to all that run
                                              -> NodeStatus
 
 Refusals: {"error": one line} with 400 (malformed), 401, 404 (unknown), 409 (draining), 411, 413, 422 (the
-command cannot be run). Signals go to the process itself: its children would die of a SIGPWR that only it
-understands. They are its own to look after, and are killed when it ends.
+command cannot be run), 429 (too many processes), 507 (no space). Signals go to the process itself: its
+children would die of a SIGPWR that only it understands. They are its own to look after, and end with it.
 
 The agent outlives the scheduler and never acts on its own but for the drain on an interruption notice.
 """
@@ -26,6 +29,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 Signal = Literal["TERM", "INT", "PWR", "HUP", "USR1"]
+MOST_PROCESSES = 1000
+"""That a node knows, ended ones included."""
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
+_Time = Annotated[FiniteFloat, Field(ge=0, le=4e9)]
+_Pid = Annotated[int, Field(ge=0, le=1 << 22)]
+_Path = Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$", max_length=4096)]
 
 
 class _Message(BaseModel):
@@ -43,7 +52,7 @@ class ProcessSpec(_Message):
         stop_grace_s: before SIGKILL.
     """
 
-    process_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,120}$")]
+    process_id: _Name
     argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=400)]
     env: dict[str, str] = Field(default_factory=dict)
     stop_signal: Signal = "TERM"
@@ -62,12 +71,12 @@ class ProcessStatus(_Message):
         ended_s: epoch seconds, None while it runs.
     """
 
-    process_id: str
-    pid: int
+    process_id: _Name
+    pid: _Pid
     state: Literal["running", "exited", "unknown"]
-    exit_code: int | None = None
-    started_s: float
-    ended_s: float | None = None
+    exit_code: Annotated[int, Field(ge=-128, le=255)] | None = None
+    started_s: _Time
+    ended_s: _Time | None = None
 
 
 class NodeStatus(_Message):
@@ -84,14 +93,14 @@ class NodeStatus(_Message):
         processes: all it knows.
     """
 
-    instance_id: str
-    address: str
-    workdir: str
-    now_s: float
-    notice_s: float | None = None
+    instance_id: _Name
+    address: Annotated[str, Field(max_length=64)]
+    workdir: _Path
+    now_s: _Time
+    notice_s: _Time | None = None
     rebalance: bool = False
     draining: bool = False
-    processes: tuple[ProcessStatus, ...] = ()
+    processes: Annotated[tuple[ProcessStatus, ...], Field(max_length=MOST_PROCESSES)] = ()
 
 
 class SignalRequest(_Message):

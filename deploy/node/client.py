@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import BinaryIO, Self, TypeVar
 from urllib.parse import quote
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, ProcessStatus, Signal, SignalRequest
+from deploy.node.connection import ExchangeError, exchange
 
-_TIMEOUT = httpx.Timeout(10.0, connect=2.0)
-_FILE_TIMEOUT = httpx.Timeout(60.0, connect=2.0)
+_WITHIN_S = 10.0
+_FILE_WITHIN_S = 60.0
+_FILE_BYTES_S = 1e6
+"""A file may take longer than that by so much as it is larger."""
+_MOST_BYTES = 1 << 20
+_MOST_FILE_BYTES = 1 << 26
+_MOST_MESSAGE = 300
+_NOTICE_S = (-86_400.0, 7 * 86_400.0)
+"""From now: an end that is announced for another time is not believed."""
 _Message = TypeVar("_Message", bound=BaseModel)
 
 
@@ -39,23 +45,27 @@ class NodeRefused(NodeError):  # noqa: N818
 
 
 class NodeClient:
-    """Talks to one node agent; may be used from several threads.
+    """Talks to one node agent; may be used from several threads. Each request is a connection of its own.
+
+    The node is not trusted: what it answers is bounded in time and size, and checked.
 
     Every method raises NodeUnreachable or NodeRefused.
+
+    Args:
+        address: IP address.
+        port: of the agent.
+        token: of every request.
+        certificate: the agent's own, PEM. Who shows another one is not the node, and hears no token.
+        within_s: for a request as a whole; files get longer.
     """
 
-    def __init__(self, address: str, port: int, token: str) -> None:
-        host = f"[{address}]" if ":" in address else address
-        self._client = httpx.Client(
-            base_url=f"http://{host}:{port}",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=_TIMEOUT,
-            # The agent closes after each answer, and a node is never behind a proxy.
-            limits=httpx.Limits(max_keepalive_connections=0),
-            trust_env=False,
-            # It is plain http: reading the machine's certificates would take longer than to ask.
-            verify=False,
-        )
+    def __init__(
+        self, address: str, port: int, token: str, certificate: str, *, within_s: float = _WITHIN_S
+    ) -> None:
+        self._address = (address, port)
+        self._token = token
+        self._certificate = certificate
+        self._within_s = within_s
 
     def __enter__(self) -> Self:
         """Use it as a context."""
@@ -66,12 +76,15 @@ class NodeClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
+        """Nothing is held between two requests."""
 
     def status(self) -> NodeStatus:
         """The heartbeat."""
-        return self._ask("GET", "/v1/node", NodeStatus)
+        status = self._ask("GET", "/v1/node", NodeStatus)
+        earliest_s, latest_s = (time.time() + seconds for seconds in _NOTICE_S)
+        if status.notice_s is not None and not earliest_s <= status.notice_s <= latest_s:
+            raise NodeUnreachable(f"{self._place}: says that it ends at {status.notice_s:.0f}: not believed")
+        return status
 
     def start_process(self, spec: ProcessSpec) -> ProcessStatus:
         """Start a process; one that the node knows already is only reported."""
@@ -96,55 +109,90 @@ class NodeClient:
         return status
 
     def log(self, process_id: str, offset: int = 0) -> bytes:
-        """Its output from a byte on, at most 1 MiB; empty at the end."""
-        return self._request("GET", f"/v1/processes/{process_id}/log", params={"offset": offset}).content
+        """Its output from a byte on, at most 1 MiB; empty at the end.
 
-    def whole_log(self, process_id: str) -> Iterator[bytes]:
-        """All its output, piece by piece."""
-        offset = 0
-        while piece := self.log(process_id, offset):
-            offset += len(piece)
-            yield piece
+        The agent shortens what grows too long: then an offset is that of a later byte.
+        """
+        return self._request("GET", f"/v1/processes/{process_id}/log?offset={offset}")
+
+    def last_log(self, process_id: str, most_bytes: int = 1 << 16) -> bytes:
+        """The end of its output: at most so many bytes, and never more than 1 MiB."""
+        return self.log(process_id, -most_bytes)
 
     def put_file(self, path: str, content: bytes | Path) -> None:
         """Put a file (or what a local file holds) into the node's working folder."""
         if isinstance(content, Path):
-            # With a length: the agent takes no chunks.
-            size = {"Content-Length": str(content.stat().st_size)}
             with content.open("rb") as file:
-                self._request("PUT", _file(path), content=file, headers=size, timeout=_FILE_TIMEOUT)
+                self._put(path, file, content.stat().st_size)
         else:
-            self._request("PUT", _file(path), content=content, timeout=_FILE_TIMEOUT)
+            self._put(path, content, len(content))
 
-    def get_file(self, path: str) -> bytes:
-        """A file of the node's working folder, in memory."""
-        return self._request("GET", _file(path), timeout=_FILE_TIMEOUT).content
+    def get_file(self, path: str, most_bytes: int = _MOST_FILE_BYTES) -> bytes:
+        """A file of the node's working folder, in memory; NodeUnreachable if it is larger."""
+        return self._request("GET", _file(path), most_bytes=most_bytes, within_s=_FILE_WITHIN_S)
 
     def drain(self, within_s: float) -> NodeStatus:
         """Tell the node that it will end in so many seconds."""
         return self._ask("POST", "/v1/drain", NodeStatus, DrainRequest(within_s=within_s))
 
+    @property
+    def _place(self) -> str:
+        host, port = self._address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _put(self, path: str, content: bytes | BinaryIO, length: int) -> None:
+        within_s = _FILE_WITHIN_S + length / _FILE_BYTES_S
+        # With a length: the agent takes no chunks.
+        self._request("PUT", _file(path), content, length=length, within_s=within_s)
+
     def _ask(self, method: str, path: str, kind: type[_Message], body: BaseModel | None = None) -> _Message:
         content = None if body is None else body.model_dump_json().encode()
-        response = self._request(method, path, content=content)
+        answer = self._request(method, path, content)
         try:
-            return kind.model_validate_json(response.content)
+            return kind.model_validate_json(answer)
         except ValidationError as error:
-            raise NodeUnreachable(f"{self._client.base_url.netloc.decode()} is not a node agent") from error
+            raise NodeUnreachable(f"{self._place} is not a node agent") from error
 
-    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | BinaryIO | None = None,
+        *,
+        length: int | None = None,
+        within_s: float | None = None,
+        most_bytes: int = _MOST_BYTES,
+    ) -> bytes:
+        if not self._certificate:
+            raise NodeUnreachable(f"{self._place}: its certificate is not known yet")
+        headers = {"Authorization": f"Bearer {self._token}"}
+        if length is not None:
+            headers["Content-Length"] = str(length)
         try:
-            response = self._client.request(method, path, **options)
-        except httpx.HTTPError as error:
-            place = self._client.base_url.netloc.decode()
-            raise NodeUnreachable(f"{place}: {error or type(error).__name__}") from error
-        if response.is_success:
-            return response
+            code, answer = exchange(
+                self._address,
+                self._certificate,
+                method,
+                path,
+                headers=headers,
+                body=body,
+                within_s=within_s or self._within_s,
+                most_bytes=most_bytes,
+            )
+        except ExchangeError as error:
+            raise NodeUnreachable(f"{self._place}: {error}") from error
+        if 200 <= code < 300:
+            return answer
         try:
-            message = str(response.json()["error"])
-        except (ValueError, KeyError, TypeError):
-            message = f"HTTP {response.status_code}"
-        raise NodeRefused(response.status_code, message)
+            message = _Refusal.model_validate_json(answer).error
+        except ValidationError:
+            message = ""
+        message = "".join(one if one.isprintable() else " " for one in message[:_MOST_MESSAGE])
+        raise NodeRefused(code, message or f"HTTP {code}")
+
+
+class _Refusal(BaseModel):
+    error: str
 
 
 def _file(path: str) -> str:

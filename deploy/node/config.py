@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
 import tempfile
 from pathlib import Path
@@ -21,7 +22,7 @@ class ConfigError(ValueError):
 
 
 class AgentConfig(BaseModel):
-    """The agent's configuration file: JSON, readable by its owner only, because it holds the token.
+    """The agent's configuration file: JSON, readable by its owner only, because of the token and the key.
 
     Attributes:
         instance_id: as the provider calls the instance.
@@ -29,6 +30,8 @@ class AgentConfig(BaseModel):
         port: 0 for a free one; `WORKDIR/.agent/status.json` says which.
         workdir: absolute path of the node's working folder.
         token: bearer token of every request.
+        certificate: what the agent shows, PEM; the scheduler talks to no other.
+        key: of the certificate, PEM.
         imds_url: root of the instance metadata service, e.g. "http://169.254.169.254"; None for none.
         imds_poll_s: seconds between two looks at it.
     """
@@ -40,6 +43,8 @@ class AgentConfig(BaseModel):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     workdir: Annotated[str, Field(pattern="^/")]
     token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]
+    certificate: Annotated[str, Field(max_length=8192, repr=False)]
+    key: Annotated[str, Field(max_length=8192, repr=False)]
     imds_url: Annotated[str, Field(pattern="^http://")] | None = None
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
 
@@ -65,6 +70,24 @@ def load_config(path: Path) -> AgentConfig:
         first = error.errors(include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+
+
+def server_context(config: AgentConfig, folder: Path) -> ssl.SSLContext:
+    """What the agent listens with. Raises ConfigError."""
+    try:
+        # The standard library takes a key from a file only.
+        pair = folder / "tls.pem"
+        write_private(pair, f"{config.key}\n{config.certificate}\n")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        # Every request has a connection of its own.
+        context.num_tickets = 0
+        context.load_cert_chain(pair)
+    except ssl.SSLError as error:
+        raise ConfigError(f"certificate and key: expected a pair in PEM: {error.reason}") from error
+    except OSError as error:
+        raise ConfigError(f"workdir {config.workdir}: {error.strerror}") from error
+    return context
 
 
 def write_private(path: Path, content: str | bytes) -> None:

@@ -33,6 +33,7 @@ _TIMEOUT_S = 10.0
 _MOST_WAIT_S = 30.0
 _MOST_BYTES = 65536
 _AGENT_FILE = "config.json"
+_PAIR_FILE = "pair.json"
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +63,11 @@ class JoinConfig(BaseModel):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     workdir: Annotated[str, Field(pattern="^/")]
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
+
+
+class _Pair(BaseModel):
+    certificate: str
+    key: Annotated[str, Field(repr=False)]
 
 
 class _Joined(BaseModel):
@@ -94,11 +100,16 @@ def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
     kept = folder / _AGENT_FILE
     if kept.exists():
         return load_config(kept)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pair = _pair(folder / _PAIR_FILE)
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"workdir {config.workdir}: {error}") from error
     end_s = time.monotonic() + patience_s
     wait_s = 1.0
     while True:
         try:
-            made = _try(config)
+            made = _try(config, pair)
             break
         except ValidationError as error:
             raise JoinError(
@@ -112,7 +123,6 @@ def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
         time.sleep(wait_s * random.uniform(0.5, 1.0))
         wait_s = min(_MOST_WAIT_S, 2 * wait_s)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = made.model_dump(mode="json")
         write_private(kept, json.dumps(content))
     except OSError as error:
@@ -120,7 +130,20 @@ def join(config: JoinConfig, patience_s: float = PATIENCE_S) -> AgentConfig:
     return made
 
 
-def _try(config: JoinConfig) -> AgentConfig:
+def _pair(path: Path) -> _Pair:
+    """This node's own, also after a crash: the scheduler keeps the first certificate that it is shown."""
+    if path.exists():
+        return _Pair.model_validate_json(path.read_bytes())
+    # Only here: it takes longer to load than all the rest.
+    from deploy.security.tls import node_pair
+
+    made = node_pair()
+    pair = _Pair(certificate=made.certificate, key=made.key)
+    write_private(path, pair.model_dump_json())
+    return pair
+
+
+def _try(config: JoinConfig, pair: _Pair) -> AgentConfig:
     imds_url = os.environ.get(IMDS_VARIABLE, IMDS_URL).rstrip("/")
     metadata = Metadata(imds_url)
     fields = {"instance_id": metadata.text("instance-id"), "address": metadata.text("local-ipv4")}
@@ -129,15 +152,21 @@ def _try(config: JoinConfig) -> AgentConfig:
             **fields,
             "port": config.port,
             "workdir": config.workdir,
-            "token": _node_token(config),
+            "token": _node_token(config, pair.certificate),
+            **pair.model_dump(),
             "imds_url": imds_url,
             "imds_poll_s": config.imds_poll_s,
         }
     )
 
 
-def _node_token(config: JoinConfig) -> str:
-    body = json.dumps({"client_token": config.client_token, "join_token": config.join_token}).encode()
+def _node_token(config: JoinConfig, certificate: str) -> str:
+    shown = {
+        "client_token": config.client_token,
+        "join_token": config.join_token,
+        "certificate": certificate,
+    }
+    body = json.dumps(shown).encode()
     request = urllib.request.Request(
         f"{config.scheduler_url.rstrip('/')}/v1/join",
         data=body,
@@ -151,7 +180,8 @@ def _node_token(config: JoinConfig) -> str:
     except urllib.error.HTTPError as error:
         if error.code in (401, 403, 404, 422):
             raise JoinError(
-                f"the scheduler refused this node (HTTP {error.code}): it has joined before, or came too late"
+                f"the scheduler refused this node (HTTP {error.code}): it has joined before, with another "
+                "certificate maybe, or came too late"
             ) from error
         raise
     except ValidationError as error:

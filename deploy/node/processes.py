@@ -1,4 +1,9 @@
-"""The processes of a node: started once each, in sessions of their own, remembered by the next agent too."""
+"""The processes of a node: started once each, in sessions of their own, remembered by the next agent too.
+
+Each adopts what its descendants leave behind, as init does, and the agent adopts what is left when it ends.
+So whatever a process has started is below it while it lives and a child of the agent afterwards: neither a
+new session nor an empty environment hides it, and all of it ends with the process.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
-from deploy.node.api import ProcessSpec, ProcessStatus, Signal
+from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, Signal
 from deploy.node.config import write_private
+from deploy.node.logs import Logs
+from deploy.node.record import Record, State
 
 NODE_VARIABLE = "SPOTWEAVE_NODE_ID"
 """In the environment of everything that runs on a node: the instance's id."""
@@ -24,8 +28,10 @@ PROCESS_VARIABLE = "SPOTWEAVE_PROCESS_ID"
 TAG_PREFIX = "SPOTWEAVE_NODE_"
 """Variables of the agent that begin so are passed on to its processes."""
 
-_ADOPTED_CHECK_S = 1.0
-"""How often processes of an earlier agent are looked at: they are not children, nothing tells their end."""
+_CHECK_S = 1.0
+"""How often logs are looked at, and processes of an earlier agent: those are not children."""
+_HURRY_S = 0.1
+_KILL_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -37,41 +43,14 @@ class StartError(Exception):
     """The command cannot be run; one line."""
 
 
-class _Record(BaseModel):
-    """A process as the state file keeps it. A PID of 0: it was about to start when the agent ended."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    spec: ProcessSpec
-    pid: int = 0
-    start_ticks: int = 0
-    state: Literal["running", "exited", "unknown"] = "running"
-    exit_code: int | None = None
-    started_s: float
-    ended_s: float | None = None
-    kill_at_s: float | None = None
-    asked_to_stop: bool = False
-
-    def status(self) -> ProcessStatus:
-        return ProcessStatus(
-            process_id=self.spec.process_id,
-            pid=self.pid,
-            state=self.state,
-            exit_code=self.exit_code,
-            started_s=self.started_s,
-            ended_s=self.ended_s,
-        )
-
-
-class _State(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    draining: bool = False
-    processes: list[_Record] = []
+class TooManyError(Exception):
+    """The node knows as many processes as it may."""
 
 
 class Processes:
     """All processes of a node. Safe to use from several threads.
+
+    Nothing waits for a disk or for the end of a process to learn how processes are: the heartbeat goes on.
 
     Every change is on the disk before it is acted on and again after, so that an agent that was killed at any
     moment knows what it had started: by PID and start time, or, if it was killed in between, by the variables
@@ -82,16 +61,21 @@ class Processes:
         self._instance_id = instance_id
         self._workdir = workdir
         self._file = state_folder / "processes.json"
-        self._logs = state_folder / "logs"
-        self._logs.mkdir(mode=0o700, exist_ok=True)
+        self._logs = Logs(state_folder / "logs")
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._children: dict[int, str] = {}
-        self._records: dict[str, _Record] = {}
+        """By PID: those that this agent started and whose end it has not seen yet."""
+        self._records: dict[str, Record] = {}
+        self._known: dict[str, ProcessStatus] = {}
+        """What is told of them. Read without the lock."""
         self._draining = False
         self._closed = False
+        self._unsaved = False
+        self._strays_left = False
+        self._born = threading.Event()
+        self._news = threading.Event()
         if self._file.exists():
-            self._adopt(_State.model_validate_json(self._file.read_bytes()))
+            self._adopt(State.model_validate_json(self._file.read_bytes()))
         self._threads = (
             threading.Thread(target=self._reap, name="reaper", daemon=True),
             threading.Thread(target=self._keep, name="keeper", daemon=True),
@@ -106,39 +90,47 @@ class Processes:
 
     def log_path(self, process_id: str) -> Path:
         """Where the output of a known process is. Raises KeyError."""
-        with self._lock:
-            return self._logs / f"{self._records[process_id].spec.process_id}.log"
+        return self._logs.path(self._known[process_id].process_id)
 
     def statuses(self) -> tuple[ProcessStatus, ...]:
         """All that are known, in the order of their start."""
-        with self._lock:
-            return tuple(record.status() for record in self._records.values())
+        return tuple(self._known.values())
 
     def status(self, process_id: str) -> ProcessStatus:
         """One process. Raises KeyError."""
-        with self._lock:
-            return self._records[process_id].status()
+        return self._known[process_id]
 
     def start(self, spec: ProcessSpec) -> ProcessStatus:
         """Start a process, once for ever: an id that is known changes nothing.
 
         Raises:
             DrainingError: if the node is.
+            TooManyError: if it knows too many.
             StartError: if the command cannot be run; the id stays free.
+            OSError: if it cannot be written down; the id stays free.
         """
         with self._lock:
             if spec.process_id in self._records:
                 return self._records[spec.process_id].status()
             if self._draining:
                 raise DrainingError
-            record = _Record(spec=spec, started_s=time.time())
+            if len(self._records) >= MOST_PROCESSES:
+                raise TooManyError
+            record = Record(
+                process_id=spec.process_id,
+                stop_signal=spec.stop_signal,
+                stop_grace_s=spec.stop_grace_s,
+                started_s=time.time(),
+            )
             self._records[spec.process_id] = record
-            self._save()
             try:
+                self._save()
                 child = self._spawn(spec)
             except (OSError, ValueError) as error:
                 del self._records[spec.process_id]
-                self._save()
+                if self._unsaved:
+                    raise
+                self._try_to_save()
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
                 raise StartError(f"{spec.argv[0]}: {reason}") from error
             # The child is a zombie at worst until the reaper gets the lock, so it can be read.
@@ -148,8 +140,10 @@ class Processes:
             self._children[child.pid] = spec.process_id
             # Popen must never wait for it: the reaper does, for all children.
             child.returncode = 0
-            self._save()
-            self._changed.notify_all()
+            self._note(record)
+            self._try_to_save()
+            self._born.set()
+            self._news.set()
             _log.info("started %s as %d", spec.process_id, child.pid)
             return record.status()
 
@@ -165,13 +159,13 @@ class Processes:
         with self._lock:
             record = self._records[process_id]
             if record.state == "running" and record.kill_at_s is None:
-                record.kill_at_s = time.time() + record.spec.stop_grace_s
+                record.kill_at_s = _since_boot_s() + record.stop_grace_s
                 again = record.asked_to_stop
                 record.asked_to_stop = True
-                self._save()
+                self._try_to_save()
                 if not again:
-                    self._send(record, record.spec.stop_signal)
-                self._changed.notify_all()
+                    self._send(record, record.stop_signal)
+                self._news.set()
             return record.status()
 
     def drain(self) -> None:
@@ -185,9 +179,9 @@ class Processes:
             ]
             for record in asked:
                 record.asked_to_stop = True
-            self._save()
+            self._try_to_save()
             for record in asked:
-                self._send(record, record.spec.stop_signal)
+                self._send(record, record.stop_signal)
 
     def freeze(self) -> None:
         """Start and note nothing more, ever: the machine is about to be switched off."""
@@ -195,11 +189,11 @@ class Processes:
 
     def close(self) -> None:
         """Stop watching; processes go on and are found again by the next agent."""
-        with self._lock:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._born.set()
+        self._news.set()
 
-    def _send(self, record: _Record, name: Signal) -> None:
+    def _send(self, record: Record, name: Signal) -> None:
         if record.state == "running":
             procfs.send(record.pid, record.start_ticks, getattr(signal, f"SIG{name}"))
 
@@ -208,11 +202,7 @@ class Processes:
         env |= spec.env
         env |= {name: value for name, value in os.environ.items() if name.startswith(TAG_PREFIX)}
         env |= {NODE_VARIABLE: self._instance_id, PROCESS_VARIABLE: spec.process_id}
-        handle = os.open(
-            self._logs / f"{spec.process_id}.log",
-            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
-            0o600,
-        )
+        handle = self._logs.open(spec.process_id)
         try:
             return subprocess.Popen(
                 spec.argv,
@@ -222,19 +212,32 @@ class Processes:
                 stdout=handle,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=procfs.adopt_orphans,
             )
         finally:
             os.close(handle)
 
     def _save(self) -> None:
-        state = _State(draining=self._draining, processes=list(self._records.values()))
+        state = State(draining=self._draining, processes=list(self._records.values()))
+        self._unsaved = True
         write_private(self._file, state.model_dump_json())
+        self._unsaved = False
 
-    def _adopt(self, state: _State) -> None:
+    def _try_to_save(self) -> None:
+        """Write down what has happened anyway; where that cannot be now (a full disk), later."""
+        try:
+            self._save()
+        except OSError as error:
+            _log.error("%s cannot be written: %s", self._file, error.strerror)
+
+    def _note(self, record: Record) -> None:
+        self._known[record.process_id] = record.status()
+
+    def _adopt(self, state: State) -> None:
         """Find what an earlier agent on this node had started."""
         self._draining = state.draining
-        self._records = {record.spec.process_id: record for record in state.processes}
-        unborn = {record.spec.process_id: record for record in state.processes if record.pid == 0}
+        self._records = {record.process_id: record for record in state.processes}
+        unborn = {record.process_id: record for record in state.processes if record.pid == 0}
         if unborn:
             for process in procfs.scan():
                 tags = procfs.environment(process.pid)
@@ -242,49 +245,69 @@ class Processes:
                 # The leader of the session is the process itself, the others are its children.
                 if record and tags.get(NODE_VARIABLE) == self._instance_id and process.session == process.pid:
                     record.pid, record.start_ticks = process.pid, process.start_ticks
+        for record in self._records.values():
+            self._note(record)
         self._check_adopted()
         self._save()
 
-    def _check_adopted(self) -> None:
-        for record in self._records.values():
-            if (
-                record.state == "running"
-                and record.pid not in self._children
-                and not procfs.is_alive(record.pid, record.start_ticks)
-            ):
-                self._end_rest(record)
-                record.state, record.ended_s = "unknown", time.time()
-                self._save()
-                _log.warning("%s ended unseen", record.spec.process_id)
-
-    def _members(self, record: _Record) -> Callable[[list[procfs.Process]], list[procfs.Process]]:
-        """Picks a process and everything that it started: its session, and who left the session."""
-
-        def belongs(process: procfs.Process) -> bool:
-            if process.pid == record.pid and process.start_ticks == record.start_ticks:
-                return True
-            tags = procfs.environment(process.pid)
-            return (
-                tags.get(NODE_VARIABLE) == self._instance_id
-                and tags.get(PROCESS_VARIABLE) == record.spec.process_id
-            )
-
-        def select(processes: list[procfs.Process]) -> list[procfs.Process]:
-            leader_is_ours = any(
-                process.pid == record.pid and process.start_ticks == record.start_ticks
-                for process in processes
-            )
+    def _running(self, *, adopted: bool = False) -> list[Record]:
+        with self._lock:
             return [
-                process
-                for process in processes
-                if (leader_is_ours and process.session == record.pid) or belongs(process)
+                record
+                for record in self._records.values()
+                if record.state == "running" and not (adopted and record.pid in self._children)
             ]
 
-        return select
+    def _check_adopted(self) -> None:
+        for record in self._running(adopted=True):
+            if not procfs.is_alive(record.pid, record.start_ticks):
+                self._kill(record)
+                with self._lock:
+                    record.state, record.ended_s = "unknown", time.time()
+                    self._note(record)
+                    self._try_to_save()
+                _log.warning("%s ended unseen", record.process_id)
 
-    def _end_rest(self, record: _Record) -> None:
-        if not procfs.kill_all(self._members(record)):
-            _log.error("%s left processes that cannot be killed", record.spec.process_id)
+    def _kill(self, record: Record) -> None:
+        """SIGKILL a process and all that it has started."""
+        if self._kill_group(record):
+            # What is not in its group becomes the agent's child now, see `_bury`.
+            return
+
+        def members(seen: list[procfs.Process]) -> list[procfs.Process]:
+            family = {
+                one.pid for one in seen if (one.pid, one.start_ticks) == (record.pid, record.start_ticks)
+            }
+            family |= procfs.descendants(family, seen)
+            return [one for one in seen if one.pid in family or self._bears(one, record)]
+
+        if not procfs.kill_all(members, _KILL_WITHIN_S):
+            _log.error("%s has processes that cannot be killed", record.process_id)
+
+    def _kill_group(self, record: Record) -> bool:
+        """SIGKILL its group at once. False if this agent did not start it: then its PID is not certain."""
+        with self._lock:
+            if record.pid not in self._children:
+                return False
+            with suppress(ProcessLookupError):
+                os.killpg(record.pid, signal.SIGKILL)
+            return True
+
+    def _bears(self, process: procfs.Process, record: Record) -> bool:
+        tags = procfs.environment(process.pid)
+        return (tags.get(NODE_VARIABLE), tags.get(PROCESS_VARIABLE)) == (self._instance_id, record.process_id)
+
+    def _kill_strays(self) -> None:
+        """SIGKILL what the agent has adopted: who started it has ended."""
+
+        def is_stray(pid: int) -> bool:
+            # A start that is under way has noted its child when the lock is free.
+            with self._lock:
+                return pid not in self._children
+
+        self._strays_left = not procfs.kill_children(is_stray, _KILL_WITHIN_S)
+        if self._strays_left:
+            _log.error("ended processes have left some that cannot be killed yet")
 
     def _reap(self) -> None:
         """Wait for children: ours, and orphans that the kernel gives to the agent."""
@@ -292,45 +315,71 @@ class Processes:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
-                with self._changed:
-                    if not self._closed:
-                        self._changed.wait(_ADOPTED_CHECK_S)
+                self._born.wait(_CHECK_S)
+                self._born.clear()
                 continue
             assert found is not None
-            with self._lock:
-                process_id = self._children.get(found.si_pid)
-                if process_id is not None:
-                    # Before its zombie goes: so long its PID names its session for certain.
-                    record = self._records[process_id]
-                    self._end_rest(record)
-                    del self._children[found.si_pid]
-                    record.state, record.ended_s = "exited", time.time()
-                    code = found.si_status
-                    record.exit_code = code if found.si_code == os.CLD_EXITED else -code
-                    self._save()
-                    _log.info("%s ended with %d", process_id, record.exit_code)
-                os.waitpid(found.si_pid, 0)
+            try:
+                self._bury(found)
+            except Exception:
+                _log.exception("the end of process %d could not be noted", found.si_pid)
+            finally:
+                # A command that could not be run is waited for by whoever tried.
+                with suppress(ChildProcessError):
+                    os.waitpid(found.si_pid, 0)
+
+    def _bury(self, found: os.waitid_result) -> None:
+        with self._lock:
+            process_id = self._children.get(found.si_pid)
+        if process_id is None:
+            return
+        record = self._records[process_id]
+        # Before its zombie goes: so long its PID names its group for certain.
+        self._kill_group(record)
+        self._kill_strays()
+        with self._lock:
+            del self._children[found.si_pid]
+            code = found.si_status
+            record.exit_code = code if found.si_code == os.CLD_EXITED else -code
+            record.state, record.ended_s = "exited", time.time()
+            self._note(record)
+            self._try_to_save()
+        _log.info("%s ended with %d", process_id, record.exit_code)
 
     def _keep(self) -> None:
-        """Kill what did not stop in its grace, and look after adopted processes."""
-        with self._changed:
-            while not self._closed:
-                self._check_adopted()
-                now = time.time()
-                due = [record.kill_at_s for record in self._records.values() if self._pending(record)]
-                for record in self._records.values():
-                    if self._pending(record) and (record.kill_at_s or 0.0) <= now:
-                        _log.warning("%s did not stop in its grace", record.spec.process_id)
-                        self._end_rest(record)
-                waits = [max(0.05, kill_at_s - now) for kill_at_s in due if kill_at_s is not None]
-                adopted = any(
-                    record.state == "running" and record.pid not in self._children
-                    for record in self._records.values()
-                )
-                if adopted:
-                    waits.append(_ADOPTED_CHECK_S)
-                self._changed.wait(min(waits, default=None))
+        """Kill what did not stop in its grace, shorten logs, and look after adopted processes."""
+        while not self._closed:
+            try:
+                wait_s = self._look_after()
+            except Exception:
+                _log.exception("processes could not be looked after")
+                wait_s = _CHECK_S
+            self._news.wait(wait_s)
+            self._news.clear()
 
-    @staticmethod
-    def _pending(record: _Record) -> bool:
-        return record.state == "running" and record.kill_at_s is not None
+    def _look_after(self) -> float | None:
+        """One look. Returns after how long the next one is due; None: after the next start."""
+        self._check_adopted()
+        running = self._running()
+        long = [record for record in running if self._logs.shorten(record.process_id)]
+        now_s = _since_boot_s()
+        waits = [_HURRY_S] if long else []
+        for record in running:
+            if record.kill_at_s is not None and record.kill_at_s <= now_s:
+                _log.warning("%s did not stop in its grace", record.process_id)
+                self._kill(record)
+                waits.append(_HURRY_S)
+            elif record.kill_at_s is not None:
+                waits.append(record.kill_at_s - now_s)
+        if self._strays_left:
+            self._kill_strays()
+        if self._unsaved:
+            with self._lock:
+                self._try_to_save()
+        if running or self._strays_left or self._unsaved:
+            waits.append(_CHECK_S)
+        return min(waits, default=None)
+
+
+def _since_boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -6,6 +6,7 @@ import hmac
 import logging
 import re
 import shutil
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -16,11 +17,14 @@ from pydantic import BaseModel, ValidationError
 from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
 from deploy.node.files import PathError, inside, receive
 from deploy.node.listener import Listener, QuietHandler
-from deploy.node.processes import DrainingError, Processes, StartError
+from deploy.node.processes import DrainingError, Processes, StartError, TooManyError
 
 MAX_JSON_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 30
 MAX_LOG_BYTES = 1 << 20
+_WITHIN_S = 30.0
+"""For a request whose client has shown the token; a file may take longer by its size."""
+_FILE_BYTES_S = 250e3
 
 _log = logging.getLogger(__name__)
 _Message = TypeVar("_Message", bound=BaseModel)
@@ -58,9 +62,9 @@ class _RefusalError(Exception):
 class AgentServer(Listener):
     """Listens on the instance's own address."""
 
-    def __init__(self, address: str, port: int, node: NodeView) -> None:
+    def __init__(self, address: str, port: int, node: NodeView, context: ssl.SSLContext) -> None:
         self.node = node
-        super().__init__(address, port, _Handler)
+        super().__init__(address, port, _Handler, context)
 
 
 class _Handler(QuietHandler):
@@ -87,6 +91,7 @@ class _Handler(QuietHandler):
             given = self.headers.get("Authorization", "").encode()
             if not hmac.compare_digest(given, f"Bearer {self.server.node.token}".encode()):
                 raise _RefusalError(401, "expected the node's bearer token")
+            self.server.trust(self.connection, _WITHIN_S)
             act(urlsplit(self.path).path)
         except _RefusalError as refusal:
             self._refuse(refusal.code, str(refusal))
@@ -126,7 +131,9 @@ class _Handler(QuietHandler):
             place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
             if place.is_dir():
                 raise _RefusalError(409, "there is a folder of that name")
-            receive(place, self.rfile, self._length(MAX_FILE_BYTES))
+            length = self._length(MAX_FILE_BYTES)
+            self.server.trust(self.connection, _WITHIN_S + length / _FILE_BYTES_S)
+            receive(place, self.rfile, length)
             self.send(204, b"")
             return
         process_id, rest = self._process(path)
@@ -139,6 +146,8 @@ class _Handler(QuietHandler):
             self._answer(node.processes.start(spec))
         except DrainingError:
             raise _RefusalError(409, "the node is draining and starts nothing more") from None
+        except TooManyError:
+            raise _RefusalError(429, "the node has had as many processes as it may") from None
         except StartError as error:
             raise _RefusalError(422, f"cannot start {error}") from error
 
@@ -168,7 +177,7 @@ class _Handler(QuietHandler):
 
     def _offset(self) -> int:
         given = parse_qs(urlsplit(self.path).query).get("offset", ["0"])[-1]
-        if not re.fullmatch(r"[0-9]{1,15}", given):
+        if not re.fullmatch(r"-?[0-9]{1,15}", given):
             raise _RefusalError(400, "offset: expected a number of bytes")
         return int(given)
 
@@ -192,15 +201,16 @@ class _Handler(QuietHandler):
 
     def _send_file(self, place: Path, offset: int, largest: int | None) -> None:
         with place.open("rb") as file:
-            file.seek(0, 2)
-            length = max(0, file.tell() - offset)
-            file.seek(offset)
+            size = file.seek(0, 2)
+            begin = min(offset, size) if offset >= 0 else max(0, size + offset)
+            file.seek(begin)
             if largest is not None:
-                self.send(200, file.read(min(length, largest)), "application/octet-stream")
+                self.send(200, file.read(min(size - begin, largest)), "application/octet-stream")
                 return
+            self.server.trust(self.connection, _WITHIN_S + (size - begin) / _FILE_BYTES_S)
             self.send_response(200)
             self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(length))
+            self.send_header("Content-Length", str(size - begin))
             self.send_header("Connection", "close")
             self.close_connection = True
             self.end_headers()

@@ -277,6 +277,7 @@ def assignment_of(job: Job, task: Task, instances: Mapping[str, Instance]) -> As
                 vcpus=instance.offer.vcpus,
                 memory_gib=instance.offer.memory_gib,
                 notice_s=instance.notice_s,
+                certificate=instance.certificate,
             )
         )
     return Assignment(task.key, task.attempt, job.spec, tuple(nodes), job.workdir)

@@ -1,10 +1,15 @@
-"""How a rented node gets the token under which the scheduler talks to it.
+"""How a rented node and its scheduler come to know each other: a token and a certificate.
 
 A cloud instance is told who it is through user data, which is no place for secrets. So it is told a *join
 token*, HMAC-SHA-256 of its client token under its node token: the scheduler can check it without keeping
-anything more, nobody can compute the node token from it, and it fits one instance only. `POST /v1/join` gives
+anything more, the node token cannot be computed from it, and it fits one instance only. `POST /v1/join` gives
 the node token for it, over TLS, while the instance is young and its agent has never answered: after that the
 join token opens nothing.
+
+With it the node shows the certificate that it made for itself. The scheduler keeps the first one, refuses
+any other, and talks to this certificate alone: who stands between the two learns nothing and changes nothing.
+Whoever has read a node's user data and joins in its place shuts the node out: the node is refused and says so
+in its log, and its instance is given up.
 """
 
 from __future__ import annotations

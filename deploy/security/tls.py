@@ -6,18 +6,30 @@ import datetime as dt
 import ipaddress
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from deploy.security.keys import SecurityError, require_private, write_private
 
+_CURVE = ec.SECP256R1()
 _PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 _BACKDATED = dt.timedelta(minutes=5)
+_ALWAYS = (dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC))
+"""A node's clock may be wrong, and who pins a certificate does not ask for dates."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, both PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -111,29 +123,64 @@ def self_signed(
         hosts: names and addresses that it is for.
         days: how long it is valid.
     """
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spotweave (self-signed)")])
     now = dt.datetime.fromtimestamp(now_s, dt.UTC)
-    made = (
+    pair = _make("spotweave (self-signed)", now - _BACKDATED, now + dt.timedelta(days=days), hosts)
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    write_private(key, pair.key.encode(), replace=True)
+    write_private(certificate, pair.certificate.encode(), replace=True)
+    return load_tls(certificate, key, now_s)
+
+
+def node_pair() -> Pair:
+    """Make what a node agent shows to its scheduler, which trusts this certificate and no other."""
+    return _make("spotweave node", *_ALWAYS)
+
+
+def node_certificate(pem: str) -> str:
+    """A node's certificate as it is kept: one, in PEM.
+
+    Raises:
+        SecurityError: if it is not one that a node agent makes.
+    """
+    try:
+        (one,) = x509.load_pem_x509_certificates(pem.encode())
+        key = one.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SecurityError("certificate: expected one X.509 certificate in PEM") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != _CURVE.name:
+        raise SecurityError(f"certificate: expected one of a {_CURVE.name} key")
+    return _pem(one)
+
+
+def _make(
+    name: str, begins: dt.datetime, ends: dt.datetime, authority_for: Sequence[str] | None = None
+) -> Pair:
+    private = ec.generate_private_key(_CURVE)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(private.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + dt.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(private, hashes.SHA256())
     )
-    key, certificate = folder / "tls.key", folder / "tls.crt"
+    if authority_for is None:
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    else:
+        names = x509.SubjectAlternativeName([_alternative(host) for host in authority_for])
+        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     pem = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    write_private(key, pem, replace=True)
-    write_private(certificate, made.public_bytes(serialization.Encoding.PEM), replace=True)
-    return load_tls(certificate, key, now_s)
+    return Pair(_pem(builder.sign(private, hashes.SHA256())), pem.decode("ascii"))
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
 def _utc(moment: dt.datetime) -> str:

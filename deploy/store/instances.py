@@ -48,6 +48,7 @@ class Instance:
         notice_s: when the provider will end it.
         rebalance: whether the provider recommends to leave it.
         stops: when it was stopped, by time.
+        certificate: of its node agent, PEM, "" before it is known. The first one that is told of stays.
     """
 
     instance_id: str
@@ -68,6 +69,7 @@ class Instance:
     notice_s: float | None = None
     rebalance: bool = False
     stops: tuple[Stop, ...] = ()
+    certificate: str = field(default="", repr=False)
 
 
 class Instances:
@@ -119,6 +121,7 @@ class Instances:
                 address="",
                 port=0,
                 node_token=self._key.seal(node_token, _context(instance_id)),
+                certificate="",
                 max_price_usd_hour=max_price_usd_hour,
                 requested_s=now_s,
                 by_provider=False,
@@ -275,6 +278,7 @@ class Instances:
             "notice_s": known.notice_s if report.notice_s is None else report.notice_s,
             "rebalance": report.rebalance or known.rebalance,
             "stops": _stops(known, report, now_s),
+            "certificate": known.certificate or report.certificate,
         }
         now_known = replace(known, **values)
         if now_known == known:
@@ -285,6 +289,13 @@ class Instances:
         if ended is not None and _billed_from(known) != _billed_from(now_known):
             charging.write_charges(self._database.writing, known.instance_id)
         return now_known
+
+    def joined(self, instance_id: str, certificate: str) -> bool:
+        """Its node agent has shown its certificate. False if it is known by another. Raises NotFoundError."""
+        known = self.get(instance_id)
+        if not known.certificate:
+            self._write(instance_id, {"certificate": certificate})
+        return known.certificate in ("", certificate)
 
     def ready(self, instance_id: str, now_s: float) -> bool:
         """Its node agent has answered. False if that was known, or it is ending. Raises NotFoundError."""

@@ -124,6 +124,7 @@ instances = Table(
     Column("address", Text, nullable=False),
     Column("port", Integer, nullable=False),
     Column("node_token", LargeBinary, nullable=False),
+    Column("certificate", Text, nullable=False),
     Column("max_price_usd_hour", Double),
     Column("requested_s", Double, nullable=False),
     Column("launched_s", Double),

@@ -1,8 +1,10 @@
-"""What nodes say of their end reaches the store, once, and nodes that do not answer hold nobody up."""
+"""What nodes say of their end reaches the store, once; who does not answer is silent and holds no one up."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,8 @@ from deploy.model.instances import InstanceState
 from deploy.providers.simulated import VirtualClock
 from deploy.store.instances import Instance
 from deploy.store.store import Store
-from tests.deploy.store.cases import add_job, report, request
+from tests.deploy.node.agents import wait_until
+from tests.deploy.store.cases import ON_DEMAND, add_job, report, request
 from tests.deploy.store.conftest import NOW
 
 
@@ -24,6 +27,7 @@ from tests.deploy.store.conftest import NOW
 class Says:
     notice_s: float | None = None
     rebalance: bool = False
+    draining: bool = False
 
 
 @pytest.fixture
@@ -69,7 +73,8 @@ def test_a_notice_is_kept_and_told_once(store: Store) -> None:
             "i3": (None, False),
         }
         assert heard.listen() == 0
-        assert sorted(asked) == ["i1", "i2", "i2", "i3", "i3"]
+        # All of them, all the time: also whose end is known.
+        assert sorted(asked) == ["i1", "i1", "i2", "i2", "i3", "i3"]
     assert noticed(store) == ["i1"]
 
 
@@ -109,3 +114,197 @@ def test_a_node_that_hangs_and_one_that_breaks_do_not_end_it(
     made.close()
     assert store.instances.get("i1").notice_s == NOW + 180
     assert noticed(store) == ["i1"]
+
+
+class Ears:
+    """A hearing whose rounds and time a test plays; what it asks answers, breaks or hangs."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self.silent: set[str] = set()
+        self.broken: set[str] = set()
+        self.hanging: set[str] = set()
+        self.says = Says()
+        self.asked: list[str] = []
+        self.hang_s = 60.0
+        self.freed = threading.Event()
+        self.clock = clock
+        self.hearing = Hearing(store, clock, self._ask)
+
+    def _ask(self, instance: Instance) -> Says | None:
+        name = instance.instance_id
+        self.asked.append(name)
+        if name in self.broken:
+            raise SystemExit(3)
+        if name in self.hanging:
+            self.freed.wait(self.hang_s)
+            return None
+        return None if name in self.silent else self.says
+
+    def round(self, seconds: float = 10.0) -> None:
+        self.clock.sleep(seconds)
+        self.hearing.listen()
+
+    def silence(self, name: str, later_s: float = 0.0) -> float:
+        return self.hearing.silent_s(name, self.clock.now() + later_s)
+
+
+@pytest.fixture
+def ears(store: Store) -> Iterator[Ears]:
+    made = Ears(store, VirtualClock(NOW))
+    yield made
+    made.freed.set()
+    made.hearing.close()
+
+
+def test_silence_is_counted_from_the_last_answer_to_the_last_question_without_one(
+    store: Store, ears: Ears
+) -> None:
+    run(store, "i1", "i2")
+    ears.round()
+    ears.silent = {"i1"}
+    # One lost answer, and two, are no silence yet.
+    for _ in range(2):
+        ears.round()
+        assert ears.silence("i1") == 0.0
+    ears.round()
+    assert ears.silence("i1") == 30.0
+    # A scheduler that asks no more makes no one silent by that.
+    assert ears.silence("i1", later_s=10_000.0) == 30.0
+    assert ears.silence("i1", later_s=-12.0) == 18.0
+    assert ears.silence("i2") == 0.0
+    assert ears.silence("none") == 0.0
+    ears.round()
+    assert ears.silence("i1") == 40.0
+    ears.silent = set()
+    ears.round()
+    assert ears.silence("i1") == 0.0
+
+
+def test_after_a_restart_a_node_has_its_time_again(store: Store, ears: Ears) -> None:
+    run(store, "i1", "i2")
+    ears.silent = {"i1"}
+    ears.round(10_000.0)
+    for _ in range(3):
+        ears.round()
+    assert ears.silence("i1") == 30.0
+
+
+def test_a_clock_that_is_set_back_does_not_end_all_silence(store: Store, ears: Ears) -> None:
+    run(store, "i1", "i2")
+    ears.silent = {"i1"}
+    ears.round()
+    ears.clock._now_s -= 3600.0
+    for _ in range(4):
+        ears.round()
+    assert ears.silence("i1") == 30.0
+
+
+def test_on_demand_instances_and_those_with_a_notice_are_heard_too(store: Store, ears: Ears) -> None:
+    request(store, "firm", ON_DEMAND)
+    report(store, "firm", state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
+    with store.transaction():
+        store.instances.ready("firm", NOW)
+    run(store, "noticed", "other")
+    with store.transaction():
+        store.instances.noticed("noticed", NOW + 1000)
+    ears.silent = {"firm", "noticed"}
+    for _ in range(4):
+        ears.round()
+    assert ears.silence("firm") == ears.silence("noticed") == 30.0
+
+
+def test_where_all_nodes_are_silent_it_is_us_for_a_while(store: Store, ears: Ears) -> None:
+    run(store, "i1", "i2", "i3")
+    ears.round()
+    ears.silent = {"i1", "i2", "i3"}
+    for _ in range(59):
+        ears.round()
+        assert ears.silence("i1") == 0.0
+    ears.round()
+    assert ears.silence("i1") == 600.0
+    # One that answers shows that it is not us.
+    ears.silent = {"i1", "i2"}
+    ears.round()
+    assert ears.silence("i1") == 610.0
+    assert ears.silence("i3") == 0.0
+
+
+def test_an_instance_that_ended_is_forgotten(store: Store, ears: Ears) -> None:
+    run(store, "i1", "i2")
+    ears.silent = {"i1"}
+    for _ in range(4):
+        ears.round()
+    assert ears.silence("i1") > 0
+    with store.transaction():
+        store.instances.ended("i1", NOW)
+    ears.round()
+    assert ears.silence("i1") == 0.0
+    assert "i1" not in ears.hearing._heard
+
+
+def test_whatever_breaks_at_one_node_the_others_are_heard(
+    store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, "i1", "i2", "i3")
+    ears.broken = {"i1"}
+    # What i2 says cannot be kept.
+    keep = store.instances.noticed
+
+    def noticed(name: str, notice_s: float | None, *, rebalance: bool = False) -> bool:
+        if name == "i2":
+            raise OverflowError("poison")
+        return keep(name, notice_s, rebalance=rebalance)
+
+    monkeypatch.setattr(store.instances, "noticed", noticed)
+    ears.says = Says(NOW + 500)
+    for _ in range(4):
+        ears.round()
+    assert store.instances.get("i3").notice_s == NOW + 500
+    assert ears.silence("i1") == 30.0
+    assert ears.silence("i2") == ears.silence("i3") == 0.0
+
+
+@pytest.mark.slow
+def test_three_hundred_that_hang_of_a_thousand_hold_no_one_up(
+    store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in earnest, a question is given up after as long as a round is, and rounds follow each other.
+    monkeypatch.setattr(hearing, "_ROUND_S", 0.3)
+    ears.hang_s = 0.3
+    names = [f"i{number:04d}" for number in range(1000)]
+    with store.transaction():
+        for name in names:
+            request(store, name)
+            report(store, name, state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
+            store.instances.ready(name, NOW)
+    ears.hanging = {name for name in names if name[-1] in "037"}
+    began_s = time.monotonic()
+    rounds = 25
+    for _ in range(rounds):
+        ears.round()
+        assert len(ears.hearing._asked) <= hearing._MOST
+    # One after the other, those that hang would have taken 90 s each time.
+    assert time.monotonic() - began_s < 60.0
+    times = Counter(ears.asked)
+    healthy = set(names) - ears.hanging
+    assert min(times[name] for name in healthy) >= rounds * hearing._MOST // 1000 // 2
+    assert not any(ears.silence(name) for name in healthy)
+    assert all(ears.silence(name) > 0 for name in ears.hanging)
+
+
+def test_a_new_node_that_hangs_is_not_waited_for(store: Store, ears: Ears) -> None:
+    request(store, "i1")
+    request(store, "i2")
+    new, other = store.instances.get("i1"), store.instances.get("i2")
+    ears.hanging = {"i1"}
+    assert not ears.hearing.answers(new)
+    assert not ears.hearing.answers(new)
+    assert ears.asked == ["i1"]
+    # Another is heard all the same, at a later call.
+    wait_until(lambda: ears.hearing.answers(other))
+    ears.hanging = set()
+    ears.freed.set()
+    wait_until(lambda: ears.hearing.answers(new))
+    ears.says = Says(draining=True)
+    for _ in range(5):
+        assert not ears.hearing.answers(new)

@@ -19,6 +19,7 @@ from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
 from deploy.scheduler.placing import place
 from deploy.security.joining import join_token
+from deploy.security.tls import node_pair
 from deploy.server.connections import ConnectionLimits
 from deploy.server.quotas import Quotas
 from deploy.server.run import Service as Listening
@@ -67,10 +68,12 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
         assert len(service.offers()) == 2 + 4
         token = join_token(instance.node_token, instance.client_token)
         with asking(service) as client:
-            asked = {"client_token": instance.client_token, "join_token": token}
+            shown = node_pair().certificate
+            asked = {"client_token": instance.client_token, "join_token": token, "certificate": shown}
             assert client.post("/v1/join", json=asked).json() == {"node_token": instance.node_token}
             wrong = {**asked, "join_token": "x" * 43}
             assert client.post("/v1/join", json=wrong).status_code == httpx.codes.FORBIDDEN
+            assert service.store.instances.get(instance.instance_id).certificate == shown
 
 
 def test_its_file_says_what_submitters_and_clients_may_take(make: Make) -> None:

@@ -16,6 +16,8 @@ from deploy.security.joining import join_token
 JOIN_FILE = "/etc/spotweave/join.json"
 _UNIT_FILE = "/etc/systemd/system/spotweave-node.service"
 _USER = "spotweave"
+_MOST_TASKS = 16384
+"""Threads of everything on a node: a Java process has hundreds."""
 _MOST_BYTES = 16384
 """EC2's limit."""
 _UNIT = """[Unit]
@@ -28,8 +30,11 @@ User={user}
 ExecStart={python} -m deploy.node --join {join_file}
 Restart=on-failure
 RestartSec=5
-# What runs on the node outlives its agent.
+# What runs on the node outlives its agent, and does not take it along when memory is short.
 KillMode=process
+OOMPolicy=continue
+# A job that forks for ever ends here, not with the machine.
+TasksMax={tasks}
 
 [Install]
 WantedBy=multi-user.target
@@ -52,7 +57,7 @@ def user_data(request: LaunchRequest, config: AwsConfig, ca_pem: str | None) -> 
         "workdir": node.workdir,
         "imds_poll_s": node.imds_poll_s,
     }
-    unit = _UNIT.format(user=_USER, python=node.python, join_file=JOIN_FILE)
+    unit = _UNIT.format(user=_USER, python=node.python, join_file=JOIN_FILE, tasks=_MOST_TASKS)
     content = {
         "users": ["default", {"name": _USER, "system": True, "shell": "/usr/sbin/nologin"}],
         "write_files": [

@@ -65,6 +65,8 @@ class Machine:
                 "address": record.address,
                 "workdir": str(self._state.workdir(self._name)),
                 "token": record.node_token,
+                "certificate": record.certificate,
+                "key": record.key,
                 "imds_url": metadata.url,
                 "imds_poll_s": record.imds_poll_s,
             }

@@ -33,6 +33,7 @@ from deploy.providers.local.records import (
     StateFolder,
     instance_id,
 )
+from deploy.security.tls import node_pair
 
 _BIRTH_S = 30.0
 _OVERDUE_S = 5.0
@@ -228,6 +229,7 @@ class LocalProvider:
         cores = sorted(os.sched_getaffinity(0))
         load = {core: sum(core in record.cpus for record in others) for core in cores}
         cpus = sorted(cores, key=lambda core: (load[core], core))[: offer.vcpus]
+        pair = node_pair()
         return Record(
             instance_id=name,
             client_token=request.client_token,
@@ -236,6 +238,8 @@ class LocalProvider:
             job_id=request.job_id,
             task=request.task,
             node_token=request.node_token,
+            certificate=pair.certificate,
+            key=pair.key,
             address=address,
             requested_s=now,
             launch_s=offer.launch_s,
@@ -375,5 +379,6 @@ class LocalProvider:
             by_provider=record.by_provider,
             notice_s=fate.kill_s if fate.notice_s is not None and now >= fate.notice_s else None,
             rebalance=fate.rebalance_s is not None and now >= fate.rebalance_s,
+            certificate=record.certificate,
             tags={"deployment": record.deployment, "job_id": record.job_id, "task": record.task},
         )

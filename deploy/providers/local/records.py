@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deploy.node import procfs
 from deploy.node.config import STATE_FOLDER, STATUS_FILE, write_private
@@ -19,6 +20,7 @@ from deploy.node.processes import NODE_VARIABLE
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
 """In the environment of everything that runs on an instance: the state folder it belongs to."""
+_MOST_STATUS = 4096
 
 
 class _Saved(BaseModel):
@@ -56,6 +58,8 @@ class Record(_Saved):
         cpus: cores it may use.
         imds_poll_s: for its node agent.
         fate: when it is interrupted.
+        certificate: of its node agent, PEM; "": it has none, and is not spoken to.
+        key: of the certificate, PEM.
         ending_s: someone began to end it; set before anything is killed.
         by_provider: whether that is an interruption.
         ended_s: nothing of it is left since then.
@@ -74,6 +78,8 @@ class Record(_Saved):
     cpus: tuple[int, ...]
     imds_poll_s: float
     fate: Fate
+    certificate: str = ""
+    key: str = ""
     ending_s: float | None = None
     by_provider: bool = False
     ended_s: float | None = None
@@ -99,7 +105,7 @@ class Init(_Saved):
 class AgentStatus(BaseModel):
     """What a node agent says of itself."""
 
-    port: int
+    port: Annotated[int, Field(ge=0, le=65535)]
     pid: int
 
 
@@ -189,10 +195,15 @@ class StateFolder:
     def agent_port(self, name: str, init: Init) -> int:
         """Of its node agent; 0 before it listens."""
         try:
-            status = AgentStatus.model_validate_json(
-                (self.workdir(name) / STATE_FOLDER / STATUS_FILE).read_bytes()
+            # What runs on the node may have put anything in its place, also what nothing can be read from.
+            handle = os.open(
+                self.workdir(name) / STATE_FOLDER / STATUS_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             )
-        except FileNotFoundError:
+            try:
+                status = AgentStatus.model_validate_json(os.read(handle, _MOST_STATUS))
+            finally:
+                os.close(handle)
+        except (OSError, ValidationError):
             return 0
         return status.port if status.pid == init.pid else 0
 

@@ -217,7 +217,7 @@ class FlowerJob:
             return ""
         node = assignment.nodes[0]
         folder = f"flower/{self.job_id}.{name}"
-        with NodeClient(node.address, node.port, node.token) as agent:
+        with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
             try:
                 status = agent.status()
                 known = {process.process_id for process in status.processes}
@@ -266,7 +266,7 @@ def process_status(assignment: Assignment, process_id: str) -> ProcessStatus | N
         NodeUnreachable: if that cannot be asked now.
     """
     node = assignment.nodes[0]
-    with NodeClient(node.address, node.port, node.token) as agent:
+    with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
         try:
             return agent.process(process_id)
         except NodeRefused as error:

@@ -97,9 +97,9 @@ def _user_error(job: FlowerJob, assignment: Assignment, error: str) -> str:
 
 def _last_words(job: FlowerJob, assignment: Assignment) -> str:
     node = assignment.nodes[0]
-    with NodeClient(node.address, node.port, node.token) as agent:
+    with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
         try:
-            log = b"".join(agent.whole_log(job.process_id(assignment))).decode(errors="replace")
+            log = agent.last_log(job.process_id(assignment)).decode(errors="replace")
         except NodeError:
             return ""
     return last_exception(log)

@@ -127,7 +127,7 @@ class FlowerRunner:
             client.drained = True
             job.save()
             node = assignment.nodes[0]
-            with NodeClient(node.address, node.port, node.token) as agent:
+            with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
                 try:
                     agent.signal(job.process_id(assignment), "TERM")
                 except NodeError as error:
@@ -223,7 +223,7 @@ class FlowerRunner:
 
     def _stop_process(self, assignment: Assignment, process_id: str) -> None:
         node = assignment.nodes[0]
-        with NodeClient(node.address, node.port, node.token) as agent:
+        with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
             try:
                 status = agent.stop_process(process_id, _STOP_WAIT_S)
             except NodeRefused as error:

@@ -195,4 +195,4 @@ class Workers:
 
 
 def _client(node: Node) -> NodeClient:
-    return NodeClient(node.address, node.port, node.token)
+    return NodeClient(node.address, node.port, node.token, node.certificate)

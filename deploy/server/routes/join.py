@@ -1,4 +1,4 @@
-"""Where the node of a rented instance gets its token; mount it by `create_app(more_routes=...)`."""
+"""Where the node of a rented instance shows its certificate and gets its token."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from deploy.model.clock import Clock
 from deploy.security.joining import may_join
+from deploy.security.keys import SecurityError
+from deploy.security.tls import node_certificate
 from deploy.server import bodies
 from deploy.server.errors import Refusal
 from deploy.server.views import ERRORS
@@ -26,12 +28,14 @@ class JoinRequest(BaseModel):
     Attributes:
         client_token: of its launch.
         join_token: see `deploy.security.joining`.
+        certificate: that its agent will show, PEM.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     client_token: Annotated[str, Field(min_length=1, max_length=200)]
     join_token: Annotated[str, Field(min_length=1, max_length=200, repr=False)]
+    certificate: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class JoinResponse(BaseModel):
@@ -56,10 +60,14 @@ def router(store: Store, clock: Clock) -> APIRouter:
             answered=instance.ready_s is not None,
         )
         if instance is None or not allowed:
-            raise Refusal(
-                HTTPStatus.FORBIDDEN,
-                "this join token is not valid, or not any more: a node joins once, soon after its launch",
-            )
+            raise _refusal()
+        try:
+            certificate = node_certificate(request.certificate)
+        except SecurityError as error:
+            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+        with store.transaction():
+            if not store.instances.joined(instance.instance_id, certificate):
+                raise _refusal()
         return JoinResponse(node_token=instance.node_token).model_dump_json().encode()
 
     @routes.post(
@@ -75,6 +83,13 @@ def router(store: Store, clock: Clock) -> APIRouter:
         return Response(await run_in_threadpool(answer, body), media_type="application/json")
 
     return routes
+
+
+def _refusal() -> Refusal:
+    return Refusal(
+        HTTPStatus.FORBIDDEN,
+        "this join token is not valid, or not any more: a node joins once, soon after its launch",
+    )
 
 
 _SCHEMA = JoinRequest.model_json_schema()

@@ -21,6 +21,8 @@ import yaml
 
 from deploy.model.instances import LaunchRequest
 from deploy.node import procfs
+from deploy.node.api import NodeStatus
+from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.node.imds import Metadata
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.userdata import user_data
@@ -31,11 +33,15 @@ TOKEN = "node-token-0123456789abcdef"
 ROOT = Path(__file__).parents[3]
 
 
+shown: list[str] = []
+"""Certificates of the nodes that joined."""
+
+
 class Join(BaseHTTPRequestHandler):
     """The scheduler's side of joining."""
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        shown.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["certificate"])
         content = json.dumps({"node_token": TOKEN}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
@@ -163,30 +169,29 @@ def launch(running: Running, scheduler_url: str, **changes: Any) -> str:
     return str(answer["Instances"][0]["InstanceId"])
 
 
-def heartbeat(address: str) -> dict[str, Any] | None:
-    request = urllib.request.Request(
-        f"http://{address}:7070/v1/node", headers={"Authorization": f"Bearer {TOKEN}"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
-    except OSError:
+def heartbeat(address: str) -> NodeStatus | None:
+    if not shown:
         return None
+    with NodeClient(address, 7070, TOKEN, shown[-1]) as client:
+        try:
+            return client.status()
+        except NodeUnreachable:
+            return None
 
 
 def test_a_node_agent_starts_is_warned_and_is_gone(running: Running, scheduler_url: str) -> None:
+    shown.clear()
     name = launch(running, scheduler_url)
     seen = running.ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"][0]
     address = seen["PrivateIpAddress"]
     status = until(lambda: heartbeat(address))
-    assert (status["instance_id"], status["address"], status["notice_s"]) == (name, address, None)
-    assert status["workdir"].startswith(str(running.folder))
+    assert (status.instance_id, status.address, status.notice_s) == (name, address, None)
+    assert status.workdir.startswith(str(running.folder))
     began_s = time.time()
     running.post("interrupt", {"instance_id": name, "notice_s": 6.0})
-    warned = until(lambda: (status := heartbeat(address)) and status["notice_s"] and status)
-    assert began_s + 4 <= warned["notice_s"] <= time.time() + 6
-    assert warned["draining"]
+    warned = until(lambda: (status := heartbeat(address)) and status.notice_s and status)
+    assert began_s + 4 <= warned.notice_s <= time.time() + 6
+    assert warned.draining
     until(lambda: not running.left())
     seen = running.ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"][0]
     assert seen["StateReason"]["Code"] == "Server.SpotInstanceTermination"

@@ -20,6 +20,7 @@ from deploy.model.tasks import Node
 from deploy.node import procfs
 from deploy.node.client import NodeClient
 from deploy.node.processes import NODE_VARIABLE
+from deploy.security.tls import node_pair
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
@@ -62,6 +63,7 @@ class AgentProcess:
         self.instance_id = f"test-{secrets.token_hex(6)}"
         self.address = address or loopback_address()
         self.token = secrets.token_urlsafe(32)
+        self.pair = node_pair()
         self.workdir = folder / self.instance_id
         self.config = folder / f"{self.instance_id}.json"
         self.config.touch(mode=0o600)
@@ -73,6 +75,8 @@ class AgentProcess:
                     "port": 0,
                     "workdir": str(self.workdir),
                     "token": self.token,
+                    "certificate": self.pair.certificate,
+                    "key": self.pair.key,
                     "imds_url": imds_url,
                     "imds_poll_s": imds_poll_s,
                 }
@@ -108,7 +112,7 @@ class AgentProcess:
         wait_until(lambda: status.exists() or self.popen.poll() is not None)
         assert self.popen.poll() is None, "the agent did not start"
         self.port = json.loads(status.read_text())["port"]
-        self.client = NodeClient(self.address, self.port, self.token)
+        self.client = NodeClient(self.address, self.port, self.token, self.pair.certificate)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """End the agent alone; its processes stay."""
@@ -118,7 +122,15 @@ class AgentProcess:
 
     def node(self, vcpus: int = 1, memory_gib: float = 1.0) -> Node:
         """As runners get it."""
-        return Node(self.instance_id, self.address, self.port, self.token, vcpus, memory_gib)
+        return Node(
+            self.instance_id,
+            self.address,
+            self.port,
+            self.token,
+            vcpus,
+            memory_gib,
+            certificate=self.pair.certificate,
+        )
 
     def destroy(self) -> None:
         """End the whole instance, as its provider would: SIGKILL of everything."""

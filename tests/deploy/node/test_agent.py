@@ -7,11 +7,12 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -205,7 +206,7 @@ def test_an_agent_killed_between_start_and_note_finds_the_process(agent: AgentPr
     content = json.loads(state.read_text())
     content["processes"][0].update(pid=0, start_ticks=0)
     unborn = json.loads(json.dumps(content["processes"][0]))
-    unborn["spec"]["process_id"] = "q"
+    unborn["process_id"] = "q"
     content["processes"].append(unborn)
     state.write_text(json.dumps(content))
     agent.start()
@@ -241,9 +242,11 @@ def test_only_one_agent_per_working_folder(agent: AgentProcess) -> None:
 def test_logs_are_read_in_pieces(agent: AgentProcess) -> None:
     agent.client.start_process(shell("p", "head -c 2500000 /dev/zero | tr '\\0' x; echo end"))
     assert ended(agent.client, "p") == 0
-    pieces = list(agent.client.whole_log("p"))
+    pieces = [agent.client.log("p", offset) for offset in (0, 1 << 20, 2 << 20)]
     assert [len(piece) for piece in pieces] == [1 << 20, 1 << 20, 2500004 - (2 << 20)]
     assert pieces[-1].endswith(b"xend\n")
+    assert agent.client.last_log("p", 6) == b"xxend\n"[-6:]
+    assert len(agent.client.last_log("p", 10**9)) == 1 << 20
     assert agent.client.log("p", offset=10**9) == b""
 
 
@@ -285,11 +288,27 @@ def test_no_path_leads_out_of_the_working_folder(agent: AgentProcess, tmp_path: 
     assert (tmp_path / "out").read_text() == "mine"
 
 
+def trusting(agent: AgentProcess) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=agent.pair.certificate)
+    context.check_hostname = False
+    return context
+
+
+@contextmanager
+def talking(agent: AgentProcess) -> Iterator[ssl.SSLSocket]:
+    """A connection after its handshake."""
+    with (
+        socket.create_connection((agent.address, agent.port), timeout=30) as plain,
+        trusting(agent).wrap_socket(plain) as secure,
+    ):
+        yield secure
+
+
 def raw(
     agent: AgentProcess, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str]]:
     """A request that NodeClient would not make."""
-    connection = http.client.HTTPConnection(agent.address, agent.port, timeout=30)
+    connection = http.client.HTTPSConnection(agent.address, agent.port, timeout=30, context=trusting(agent))
     try:
         given = {"Authorization": f"Bearer {agent.token}"} | {
             k.replace("_", "-"): v for k, v in headers.items()
@@ -344,7 +363,9 @@ def test_what_makes_no_sense_is_refused(
     agent: AgentProcess, method: str, path: str, body: bytes | None, code: int
 ) -> None:
     if method == "PATCH":
-        connection = http.client.HTTPConnection(agent.address, agent.port, timeout=30)
+        connection = http.client.HTTPSConnection(
+            agent.address, agent.port, timeout=30, context=trusting(agent)
+        )
         connection.request(method, path)
         assert connection.getresponse().status == code
         connection.close()
@@ -357,31 +378,42 @@ def test_what_makes_no_sense_is_refused(
 
 def test_sizes_are_bounded_before_anything_is_read(agent: AgentProcess) -> None:
     for header, code in (("99999999999999", b"413"), ("-1", b"411"), ("x", b"411")):
-        with socket.create_connection((agent.address, agent.port), timeout=30) as connection:
+        with talking(agent) as connection:
             connection.sendall(
                 f"PUT /v1/files/f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {agent.token}\r\n"
                 f"Content-Length: {header}\r\n\r\n".encode()
             )
-            connection.shutdown(socket.SHUT_WR)
             assert connection.recv(100).split(b" ")[1] == code
     # A body that ends early leaves nothing.
-    with socket.create_connection((agent.address, agent.port), timeout=30) as connection:
+    with talking(agent) as connection:
         connection.sendall(
             f"PUT /v1/files/f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {agent.token}\r\n"
             "Content-Length: 100\r\n\r\nhalf".encode()
         )
-        connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(100) == b""
-    assert [path.name for path in agent.workdir.iterdir()] == [".agent"]
+        with suppress(OSError):
+            connection.unwrap()
+    wait_until(lambda: [path.name for path in agent.workdir.iterdir()] == [".agent"])
 
 
 def test_nobody_there_is_told_apart_from_no(agent: AgentProcess) -> None:
-    with NodeClient(agent.address, agent.port, "x" * 20) as stranger, pytest.raises(NodeRefused) as caught:
+    place, shown = (agent.address, agent.port), agent.pair.certificate
+    with NodeClient(*place, "x" * 20, shown) as stranger, pytest.raises(NodeRefused) as caught:
         stranger.status()
     assert caught.value.code == 401
     agent.kill()
-    with NodeClient(agent.address, agent.port, agent.token) as client, pytest.raises(NodeUnreachable):
+    with NodeClient(*place, agent.token, shown) as client, pytest.raises(NodeUnreachable):
         client.status()
+
+
+def test_an_agent_that_hangs_is_given_up(agent: AgentProcess) -> None:
+    client = NodeClient(agent.address, agent.port, agent.token, agent.pair.certificate, within_s=1.0)
+    assert client.status().instance_id == agent.instance_id
+    # Its kernel goes on to take connections.
+    agent.popen.send_signal(signal.SIGSTOP)
+    with pytest.raises(NodeUnreachable):
+        client.status()
+    agent.popen.send_signal(signal.SIGCONT)
+    wait_until(lambda: agent.client.status())
 
 
 def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> None:
@@ -482,6 +514,8 @@ def test_a_bad_configuration_is_named_without_its_secrets(
         "address": "127.0.0.1",
         "workdir": "/tmp/w",
         "token": "secret-" * 5,
+        "certificate": "c",
+        "key": "k",
     } | change
     path = tmp_path / "config.json"
     path.write_text(json.dumps(content))

@@ -15,6 +15,7 @@ import pytest
 from deploy.node.config import ConfigError
 from deploy.node.join import IMDS_VARIABLE, JoinConfig, JoinError, join, load_join
 from deploy.security.joining import join_token, may_join
+from deploy.security.tls import node_certificate
 
 NODE_TOKEN = "n" * 32
 
@@ -85,10 +86,26 @@ def test_a_node_joins_after_a_failure_and_knows_its_token_after_a_restart(
         assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
         assert made.token == NODE_TOKEN
         assert len(server.asked) == 2
+        # The same certificate each time: its scheduler keeps the first.
+        assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
+        assert node_certificate(made.certificate) == made.certificate
         assert join(config, 30.0) == made
         assert len(server.asked) == 2
-    kept = tmp_path / "work" / ".agent" / "config.json"
-    assert kept.stat().st_mode & 0o777 == 0o600
+    for name in ("config.json", "pair.json"):
+        kept = tmp_path / "work" / ".agent" / name
+        assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_agent_that_dies_in_its_join_shows_the_same_certificate_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with services([403]) as server:
+        monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        config = config_for(server, tmp_path, join_token(NODE_TOKEN, "launch-1"))
+        with pytest.raises(JoinError):
+            join(config, 30.0)
+        made = join(config, 30.0)
+        assert [asked["certificate"] for asked in server.asked] == [made.certificate] * 2
 
 
 def test_a_refused_node_says_so_and_does_not_ask_again(
@@ -99,7 +116,7 @@ def test_a_refused_node_says_so_and_does_not_ask_again(
         with pytest.raises(JoinError, match="refused this node"):
             join(config_for(server, tmp_path, "x" * 43), 30.0)
         assert len(server.asked) == 1
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "work" / ".agent" / "config.json").exists()
 
 
 def test_a_silent_scheduler_is_named_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ class LocalWorld:
         name = (provider or self.local()).launch(asked).instance_id
         self.settle()
         report = self.report(name)
-        return name, NodeClient(report.address, report.node_port, asked.node_token)
+        return name, NodeClient(report.address, report.node_port, asked.node_token, report.certificate)
 
     def report(self, name: str) -> InstanceReport:
         return by_id(self.local().describe(DEPLOYMENT))[name]
@@ -280,6 +280,24 @@ def _command(pid: int) -> str:
 
 def _tagged(process: procfs.Process) -> bool:
     return "SPOTWEAVE_NODE_ID" in procfs.environment(process.pid)
+
+
+def test_what_a_job_makes_of_its_agents_status_is_its_own_trouble(world: LocalWorld) -> None:
+    name, client = world.running(request(OPEN))
+    other = world.local().launch(request(OPEN)).instance_id
+    status = world.state.workdir(name) / ".agent" / "status.json"
+    init = world.state.init(name)
+    assert init is not None
+    for poison in ("{", "[]", json.dumps({"port": 10**9, "pid": init.pid}), "x" * 100_000, None):
+        status.unlink()
+        if poison is None:
+            os.mkfifo(status)
+        else:
+            status.write_text(poison)
+        reports = by_id(world.local().describe(DEPLOYMENT))
+        assert reports[name].node_port == 0
+        assert reports[other].state.live
+    client.close()
 
 
 def test_an_init_that_is_killed_takes_its_instance_with_it(world: LocalWorld) -> None:

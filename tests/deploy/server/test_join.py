@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
+
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 from fastapi import FastAPI
 
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import TaskKey
 from deploy.security.joining import VALID_S, join_token
+from deploy.security.tls import node_pair
 from deploy.server import errors
 from deploy.server.routes import join
 from deploy.store.store import Store
@@ -41,8 +49,14 @@ def api(store: Store, clock: HandClock) -> Api:
     return Api(app)
 
 
-def body(token: str | None = None, client_token: str = "launch-1") -> dict[str, str]:
-    return {"client_token": client_token, "join_token": token or join_token(NODE_TOKEN, "launch-1")}
+CERTIFICATE = node_pair().certificate
+
+
+def body(
+    token: str | None = None, client_token: str = "launch-1", certificate: str = CERTIFICATE
+) -> dict[str, str]:
+    token = token or join_token(NODE_TOKEN, "launch-1")
+    return {"client_token": client_token, "join_token": token, "certificate": certificate}
 
 
 def test_a_node_gets_its_token_until_it_has_answered(api: Api, store: Store) -> None:
@@ -80,3 +94,29 @@ def test_a_node_that_comes_too_late_is_refused(api: Api, clock: HandClock) -> No
 def test_a_malformed_or_huge_body_is_refused(api: Api) -> None:
     assert api.post("/v1/join", json={"client_token": "launch-1"}).status_code == 422
     assert api.post("/v1/join", json=body("x" * 5000)).status_code == 413
+
+
+def test_the_first_certificate_stays_and_another_is_refused(api: Api, store: Store) -> None:
+    assert api.post("/v1/join", json=body("x" * 43)).status_code == 403
+    assert store.instances.get("i-1").certificate == ""
+    assert api.post("/v1/join", json=body()).status_code == 200
+    assert store.instances.get("i-1").certificate == CERTIFICATE
+    other = api.post("/v1/join", json=body(certificate=node_pair().certificate))
+    assert other.status_code == 403
+    assert NODE_TOKEN not in other.text
+    assert api.post("/v1/join", json=body()).status_code == 200
+    assert store.instances.get("i-1").certificate == CERTIFICATE
+
+
+def test_what_is_no_certificate_of_a_node_is_refused(api: Api, store: Store, tmp_path: Path) -> None:
+    rsa = tmp_path / "rsa.pem"
+    key = generate_private_key(65537, 2048)
+    name = x509.Name([])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2100, 1, 1))
+    rsa.write_bytes(made.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    for wrong in ("x", "é", CERTIFICATE[:-40], CERTIFICATE * 2, rsa.read_text()):
+        refused = api.post("/v1/join", json=body(certificate=wrong))
+        assert refused.status_code == 422
+        assert NODE_TOKEN not in refused.text
+    assert store.instances.get("i-1").certificate == ""

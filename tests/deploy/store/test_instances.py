@@ -149,3 +149,20 @@ def test_the_live_instances_of_one_provider(store: Store) -> None:
     assert list(store.instances.live("gcp")) == [elsewhere]
     assert list(store.instances.live(SPOT.provider)) == [here]
     assert list(store.instances.live()) == [elsewhere, here]
+
+
+def test_the_first_certificate_of_a_node_stays(store: Store) -> None:
+    add_job(store)
+    request(store, "i1")
+    request(store, "i2")
+    with store.transaction():
+        assert store.instances.joined("i1", "shown when it joined")
+        assert store.instances.joined("i1", "shown when it joined")
+        assert not store.instances.joined("i1", "shown by another")
+    report(store, "i1")
+    report(store, "i2", certificate="its provider's")
+    report(store, "i2", certificate="another")
+    report(store, "i2")
+    assert store.instances.get("i1").certificate == "shown when it joined"
+    assert store.instances.get("i2").certificate == "its provider's"
+    assert "shown" not in repr(store.instances.get("i1"))

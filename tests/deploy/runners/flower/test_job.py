@@ -149,8 +149,8 @@ class PlayedNode:
     def stop_process(self, process_id: str, wait_s: float) -> ProcessStatus:
         return self._end(process_id, 0)
 
-    def whole_log(self, process_id: str) -> list[bytes]:
-        return [b"Traceback (most recent call last):\n  x\nImportError: no module\n"]
+    def last_log(self, process_id: str) -> bytes:
+        return b"Traceback (most recent call last):\n  x\nImportError: no module\n"
 
 
 class Stage:

@@ -1,0 +1,250 @@
+"""The scheduler's side: one certificate, and nodes that are hostile, slow or not nodes at all."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
+from deploy.security.tls import Pair, node_pair
+
+TOKEN = "t" * 32
+Play = Callable[[ssl.SSLSocket], None]
+
+
+class Hostile:
+    """Something that listens where a node should, with a certificate, and does as it likes."""
+
+    def __init__(self, folder: Path, play: Play) -> None:
+        self.pair = node_pair()
+        self.heard = b""
+        self._context = _context(folder, self.pair)
+        self._play = play
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def client(self, certificate: str | None = None, within_s: float = 1.0) -> NodeClient:
+        shown = self.pair.certificate if certificate is None else certificate
+        return NodeClient("127.0.0.1", self.port, TOKEN, shown, within_s=within_s)
+
+    def close(self) -> None:
+        self._closed = True
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._closed:
+            with suppress(OSError):
+                plain, _ = self._listener.accept()
+                plain.settimeout(30)
+                with self._context.wrap_socket(plain, server_side=True) as secure:
+                    self.heard += secure.recv(65536)
+                    self._play(secure)
+
+
+def _context(folder: Path, pair: Pair) -> ssl.SSLContext:
+    path = folder / "pair.pem"
+    path.write_text(pair.key + pair.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+@contextmanager
+def hostile(folder: Path, play: Play) -> Iterator[Hostile]:
+    made = Hostile(folder, play)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def answer(body: bytes, code: int = 200) -> Play:
+    head = f"HTTP/1.1 {code} x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    return lambda secure: secure.sendall(head + body)
+
+
+def a_status(**changes: object) -> bytes:
+    now_s = time.time()
+    content = {"instance_id": "i-1", "address": "127.0.0.1", "workdir": "/w", "now_s": now_s, **changes}
+    return json.dumps(content).encode()
+
+
+def drip(head: bytes, byte: bytes) -> Play:
+    def play(secure: ssl.SSLSocket) -> None:
+        secure.sendall(head)
+        while True:
+            secure.sendall(byte)
+            time.sleep(0.05)
+
+    return play
+
+
+def test_only_the_pinned_certificate_hears_the_token(tmp_path: Path) -> None:
+    with hostile(tmp_path, answer(a_status())) as node:
+        for shown in (node_pair().certificate, "", "no certificate"):
+            with pytest.raises(NodeUnreachable):
+                node.client(shown).status()
+        assert node.heard == b""
+        assert node.client().status().instance_id == "i-1"
+        assert f"Authorization: Bearer {TOKEN}".encode() in node.heard
+
+
+def test_a_certificate_that_the_pinned_one_signed_is_another_one(tmp_path: Path) -> None:
+    import datetime as dt
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    pinned = node_pair()
+    issuer = x509.load_pem_x509_certificate(pinned.certificate.encode())
+    signer = serialization.load_pem_private_key(pinned.key.encode(), password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    private = ec.generate_private_key(ec.SECP256R1())
+    child = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(issuer.subject)
+        .public_key(private.public_key())
+        .serial_number(1)
+        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+        .sign(signer, hashes.SHA256())
+    )
+    key = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    with hostile(tmp_path, answer(a_status())) as node:
+        made = Pair(child.public_bytes(serialization.Encoding.PEM).decode(), key)
+        node._context = _context(tmp_path, made)
+        with pytest.raises(NodeUnreachable):
+            node.client(pinned.certificate).status()
+        assert node.heard == b""
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        drip(b"", b"H"),
+        drip(b"HTTP/1.1 200 x\r\n", b"X-A: b\r\n"),
+        drip(b"HTTP/1.1 200 x\r\nX-A: ", b"b"),
+        drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        drip(b"HTTP/1.1 200 x\r\nContent-Length: 1000000\r\n\r\n", b" "),
+        lambda secure: time.sleep(5),
+    ],
+)
+def test_a_byte_now_and_then_gives_no_more_time(tmp_path: Path, play: Play) -> None:
+    with hostile(tmp_path, play) as node:
+        began_s = time.monotonic()
+        with pytest.raises(NodeUnreachable):
+            node.client(within_s=0.5).status()
+        assert time.monotonic() - began_s < 4.0
+
+
+def test_who_never_ends_the_handshake_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = NodeClient(
+            "127.0.0.1", silent.getsockname()[1], TOKEN, node_pair().certificate, within_s=0.5
+        )
+        with pytest.raises(NodeUnreachable):
+            client.status()
+
+
+def test_a_node_that_does_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.node.client._FILE_WITHIN_S", 0.5)
+    monkeypatch.setattr("deploy.node.client._FILE_BYTES_S", 1e12)
+    with hostile(tmp_path, lambda secure: time.sleep(30)) as node:
+        client = node.client()
+        began_s = time.monotonic()
+        with pytest.raises(NodeUnreachable):
+            client.put_file("f", b"x" * 50_000_000)
+        assert time.monotonic() - began_s < 20.0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 x\r\nContent-Length: 1048577\r\n\r\n",
+        b"HTTP/1.1 200 x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"HTTP/1.1 200 x\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 x\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 x\r\n\r\n",
+        b"HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 x\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"no HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 x\r\nContent-Length: 10\r\n\r\n{}",
+        b"HTTP/1.1 200 x\r\nContent-Length: 2\r\n\r\n[]",
+        b"",
+    ],
+)
+def test_answers_are_bounded_and_whole(tmp_path: Path, head: bytes) -> None:
+    def play(secure: ssl.SSLSocket) -> None:
+        secure.sendall(head)
+
+    with hostile(tmp_path, play) as node:
+        for ask in (node.client().status, lambda: node.client().process("p")):
+            with pytest.raises(NodeUnreachable) as caught:
+                ask()
+            assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_as_large_as_the_caller_takes(tmp_path: Path) -> None:
+    with hostile(tmp_path, answer(b"x" * 1000)) as node:
+        assert len(node.client().get_file("f", most_bytes=1000)) == 1000
+        with pytest.raises(NodeUnreachable, match="at most 999 bytes"):
+            node.client().get_file("f", most_bytes=999)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"now_s": float("nan")},
+        {"now_s": 1e300},
+        {"now_s": -1.0},
+        {"notice_s": float("inf")},
+        {"notice_s": 1.0},
+        {"notice_s": time.time() + 30 * 86_400.0},
+        {"workdir": "/w\nx"},
+        {"workdir": "/" + "w" * 5000},
+        {"instance_id": "i/../1"},
+        {"processes": [{"process_id": "a b", "pid": 1, "state": "running", "started_s": 0.0}]},
+        {"processes": [{"process_id": "a", "pid": 10**30, "state": "running", "started_s": 0.0}]},
+        {
+            "processes": [
+                {"process_id": "a", "pid": 1, "state": "exited", "started_s": 0.0, "exit_code": 10**30}
+            ]
+        },
+        {
+            "processes": [
+                {"process_id": f"p{n}", "pid": 1, "state": "running", "started_s": 0} for n in range(1001)
+            ]
+        },
+    ],
+)
+def test_a_heartbeat_that_cannot_be_is_none(tmp_path: Path, changes: dict[str, object]) -> None:
+    with hostile(tmp_path, answer(a_status(**changes))) as node, pytest.raises(NodeUnreachable) as caught:
+        node.client().status()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refusal_is_one_short_line(tmp_path: Path) -> None:
+    said = json.dumps({"error": "no\nno\x1b[31m" + "x" * 10_000}).encode()
+    with hostile(tmp_path, answer(said, 409)) as node, pytest.raises(NodeRefused) as caught:
+        node.client().process("p")
+    assert caught.value.code == 409
+    assert str(caught.value).startswith("no no [31mx")
+    assert len(str(caught.value)) == 300
+    with hostile(tmp_path, answer(b"\xff" * 10, 500)) as node, pytest.raises(NodeRefused, match="HTTP 500"):
+        node.client().process("p")

@@ -1,0 +1,196 @@
+"""Processes that hide, print or fork for ever, or spoil what the agent keeps: it ends and bounds them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from deploy.node import logs, procfs
+from deploy.node.api import MOST_PROCESSES, ProcessSpec
+from deploy.node.client import NodeRefused
+from deploy.node.logs import Logs
+from tests.deploy.node.agents import AgentProcess, wait_until
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    with AgentProcess(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """In the command of whatever a test lets escape."""
+    made = f"4242.{secrets.randbelow(10**9)}"
+    try:
+        yield made
+    finally:
+        procfs.kill_all(lambda seen: [one for one in seen if one.alive and made in command(one.pid)])
+
+
+def command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
+def alive(mark: str) -> list[int]:
+    return [one.pid for one in procfs.scan() if one.alive and mark in command(one.pid)]
+
+
+def shell(process_id: str, script: str, grace_s: float = 30.0) -> ProcessSpec:
+    return ProcessSpec(process_id=process_id, argv=("sh", "-c", script), stop_grace_s=grace_s)
+
+
+HIDDEN = "(env -i setsid sleep {mark} &) ; (env -i setsid sh -c 'sleep {mark} & sleep {mark}' &) ; "
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_hides_from_its_name_is_killed_with_its_process(
+    agent: AgentProcess, mark: str, restarted: bool
+) -> None:
+    # Given processes that left their session, their parent and their environment,
+    hide = HIDDEN.format(mark=mark)
+    agent.client.start_process(shell("p", f"trap '' TERM; {hide} while :; do sleep 0.05; done", grace_s=0.3))
+    agent.client.start_process(shell("q", "sleep 1000"))
+    wait_until(lambda: len(alive(mark)) >= 4)
+    if restarted:
+        agent.kill()
+        agent.start()
+    # When the one that started them is stopped, and does not listen,
+    agent.client.stop_process("p")
+    # Then all are gone, and others are not.
+    wait_until(lambda: agent.client.process("p").state != "running")
+    wait_until(lambda: not alive(mark))
+    assert agent.client.process("q").state == "running"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
+def test_what_hides_is_killed_when_its_process_ends(agent: AgentProcess, mark: str, end: str) -> None:
+    agent.client.start_process(shell("q", "sleep 1000"))
+    agent.client.start_process(shell("p", HIDDEN.format(mark=mark) + f"sleep 0.5; {end}"))
+    wait_until(lambda: agent.client.process("p").state == "exited")
+    assert not alive(mark)
+    assert agent.client.process("q").state == "running"
+
+
+RUNNER = """
+import os, sys
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+
+
+@pytest.mark.real
+def test_what_forks_and_exits_for_ever_is_caught(agent: AgentProcess, mark: str) -> None:
+    script = f"{sys.executable} -S -c '{RUNNER}' {mark} & trap '' TERM; while :; do sleep 0.05; done"
+    agent.client.start_process(shell("p", script, grace_s=0.1))
+    wait_until(lambda: alive(mark))
+    agent.client.stop_process("p")
+    wait_until(lambda: agent.client.process("p").state != "running")
+    wait_until(lambda: not alive(mark) and not alive(mark))
+    assert agent.client.status().instance_id == agent.instance_id
+
+
+@pytest.mark.real
+def test_a_command_that_cannot_start_does_not_blind_the_agent_for_ends(agent: AgentProcess) -> None:
+    agent.client.start_process(shell("sleeper", "sleep 1000"))
+    for number in range(30):
+        with pytest.raises(NodeRefused):
+            agent.client.start_process(ProcessSpec(process_id=f"p{number}", argv=("no-such-command",)))
+    agent.client.start_process(shell("short", "exit 6"))
+    wait_until(lambda: agent.client.process("short").exit_code == 6)
+
+
+@pytest.mark.real
+def test_an_agent_whose_notes_are_gone_still_sees_and_ends(agent: AgentProcess) -> None:
+    # A job on the node may remove them, or fill the disk: it runs as the same user.
+    agent.client.start_process(shell("stubborn", "trap '' TERM; while :; do sleep 0.05; done", grace_s=0.2))
+    agent.client.start_process(shell("bad", f"sleep 0.3; rm -rf {agent.workdir}/.agent; exit 5"))
+    wait_until(lambda: agent.client.process("bad").exit_code == 5)
+    agent.client.stop_process("stubborn")
+    wait_until(lambda: agent.client.process("stubborn").exit_code == -signal.SIGKILL)
+    with pytest.raises(NodeRefused) as caught:
+        agent.client.start_process(shell("new", "exit 0"))
+    assert caught.value.code == 500
+    assert agent.client.drain(1.0).draining
+
+
+@pytest.mark.real
+def test_what_prints_for_ever_does_not_fill_the_disk(agent: AgentProcess) -> None:
+    # 160 MB, and as much again by whoever opens the file without appending to it.
+    script = "yes | head -c 160000000; yes | head -c 160000000 > /dev/stdout; echo last; sleep 1000"
+    agent.client.start_process(shell("p", script))
+    wait_until(lambda: agent.client.last_log("p").endswith(b"last\n"))
+    place = agent.workdir / ".agent" / "logs" / "p.log"
+    wait_until(lambda: place.stat().st_blocks * 512 <= logs.MOST_LOG_BYTES)
+    assert agent.client.process("p").state == "running"
+
+
+def test_a_log_is_shortened_to_its_end_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_LOG_BYTES", 100_000)
+    monkeypatch.setattr(logs, "_TAIL_BYTES", 1000)
+    kept = Logs(tmp_path / "logs")
+    import os
+
+    handle = kept.open("p")
+    try:
+        os.write(handle, b"a" * 90_000)
+        assert not kept.shorten("p")
+        os.write(handle, b"b" * 90_000)
+        assert kept.shorten("p")
+        os.write(handle, b"after\n")
+        note, _, rest = kept.path("p").read_bytes().partition(b"\n")
+        assert note == b"[the node agent dropped 179000 bytes of output here]"
+        assert rest == b"b" * 1000 + b"after\n"
+        assert not kept.shorten("p")
+    finally:
+        os.close(handle)
+    assert not kept.shorten("none")
+
+
+@pytest.mark.real
+def test_the_number_of_processes_is_bounded_and_no_secret_is_kept(agent: AgentProcess) -> None:
+    spec = ProcessSpec(process_id="p", argv=("sh", "-c", "exit 0", "argument"), env={"SECRET": "hush-hush"})
+    agent.client.start_process(spec)
+    wait_until(lambda: agent.client.process("p").exit_code == 0)
+    agent.kill()
+    state = agent.workdir / ".agent" / "processes.json"
+    content = json.loads(state.read_text())
+    assert "hush-hush" not in state.read_text()
+    assert "argument" not in state.read_text()
+    (ended,) = content["processes"]
+    content["processes"] = [{**ended, "process_id": f"p{number}"} for number in range(MOST_PROCESSES - 1)]
+    state.write_text(json.dumps(content))
+    agent.start()
+    agent.client.start_process(shell("last", "exit 0"))
+    with pytest.raises(NodeRefused) as caught:
+        agent.client.start_process(shell("more", "exit 0"))
+    assert caught.value.code == 429
+    assert agent.client.start_process(shell("last", "exit 1")).process_id == "last"
+    assert len(agent.client.status().processes) == MOST_PROCESSES
+
+
+@pytest.mark.real
+def test_the_heartbeat_goes_on_while_the_agent_kills(agent: AgentProcess, mark: str) -> None:
+    bomb = f"for n in $(seq 300); do (env -i setsid sleep {mark} &); done; echo up; sleep 0.3; exit 0"
+    agent.client.start_process(shell("p", bomb))
+    slowest_s = 0.0
+    while agent.client.process("p").state == "running":
+        began_s = time.monotonic()
+        agent.client.status()
+        slowest_s = max(slowest_s, time.monotonic() - began_s)
+    assert slowest_s < 5.0
+    assert not alive(mark)
