@@ -4,11 +4,11 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0007"
-down_revision = "0005"
+down_revision = "0006"
 
 
 def upgrade() -> None:
-    """From version 0005."""
+    """From version 0006."""
     op.add_column(
         "instances", sa.Column("certificate", sa.Text(), nullable=False, server_default=sa.text("''"))
     )

@@ -4,11 +4,11 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0008"
-down_revision = "0005"
+down_revision = "0007"
 
 
 def upgrade() -> None:
-    """From version 0005."""
+    """From version 0007."""
     op.create_table(
         "folders",
         sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), primary_key=True),
