@@ -60,6 +60,8 @@ class Scheduler:
         self.chooser = Chooser(store, policies, self.settings, purse)
         self.actions = Actions(store, providers, by_kind, self.settings, self.chooser.cool_down)
         self.metrics = metrics
+        if metrics is not None:
+            metrics.watch(policies.market, policies.rounds, policies.watched_market, policies.watched_rounds)
         self.passes = 0
         self._prune_s = 0.0
 
