@@ -151,8 +151,8 @@ class Service:
     def run(self) -> None:
         """Passes until `stopping` is set. A pass that fails is logged; the next one goes on.
 
-        It ends also when the lead is lost: a database server that restarts lets it go, and then another
-        process may act.
+        It ends also when the lead is lost: somebody who removes its lock, or a database server that restarts,
+        lets it go, and then another process may act. While it is not known, no pass is made.
         """
         for runner in self.runners:
             try:
@@ -163,10 +163,10 @@ class Service:
         hearing.start()
         try:
             while not self.stopping.is_set():
-                if not self._lead.held():
-                    log.error("the lead of the deployment is lost")
-                    return
                 try:
+                    if not self._lead.held():
+                        log.error("the lead of the deployment is lost")
+                        return
                     self.scheduler.step()
                     self._last_pass_s = self.clock.now()
                 except Exception:
