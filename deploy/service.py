@@ -164,7 +164,7 @@ class Service:
         try:
             while not self.stopping.is_set():
                 try:
-                    if not self._lead.held():
+                    if not self.leads():
                         log.error("the lead of the deployment is lost")
                         return
                     self.scheduler.step()
@@ -175,6 +175,10 @@ class Service:
                 self.stopping.wait(self.scheduler.settings.period_s)
         finally:
             hearing.close()
+
+    def leads(self) -> bool:
+        """Whether this process still is the one that acts. Raises StoreError if that is not known now."""
+        return self._lead.held()
 
     def idle(self) -> bool:
         """Whether there is nothing that a next `run` would have to look after."""
