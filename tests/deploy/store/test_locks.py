@@ -7,9 +7,11 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from deploy.store.database import Database
 from deploy.store.errors import StoreError
@@ -109,6 +111,53 @@ def test_a_folder_that_is_not_there_is_one_line(path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot lock .*No such file or directory") as refused:
         FileLock(path / "below").acquire(wait=False)
     assert "\n" not in str(refused.value)
+
+
+class Session:
+    """A connection to a PostgreSQL server, as far as locks know it."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.closed = False
+
+    def scalar(self, statement: object, _values: object = None) -> object:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def invalidate(self) -> None:
+        """Its lock must not go back into the pool."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def session_lock(session: Session) -> SessionLock:
+    return SessionLock(cast(Connection, session), 7)
+
+
+def test_a_session_holds_its_lock_as_long_as_it_is_the_same() -> None:
+    gone = OperationalError("SELECT", {}, Exception("the server closed the connection"))
+    for answers, held in (
+        ((True, 41, 41), [True]),
+        ((True, 41, 41, gone), [True, False]),
+        ((True, 41, gone, 41), [False, False]),
+        ((True, 41, 42, 41), [False, False]),
+    ):
+        lock = session_lock(Session(*answers))
+        assert lock.acquire()
+        assert [lock.held() for _ in held] == held
+        lock.release()
+        assert not lock.held()
+
+
+def test_a_session_does_not_keep_what_another_one_has() -> None:
+    session = Session(False)
+    lock = session_lock(session)
+    assert not lock.acquire()
+    assert not lock.held()
+    assert session.closed
 
 
 @pytest.mark.slow
