@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,16 +54,71 @@ def policy_file(checkpoint: str, root: Path | None = None) -> Path:
     )
 
 
+def digest_file(policy: Path) -> Path:
+    """Where the SHA-256 of a policy's file is kept, as `sha256sum` writes it."""
+    return policy.with_name(f"{policy.name}.sha256")
+
+
+def load_policy_state(path: Path) -> dict[str, Any]:
+    """Read what `save_policy` wrote: the file that its digest was made of, with weights that are numbers.
+
+    Raises:
+        CheckpointError: if the file is missing, is not a policy's state, is not the one its digest was made
+            of, has no digest, or holds a weight that is not finite.
+    """
+    _require_file(path)
+    recorded = digest_file(path)
+    try:
+        content = path.read_bytes()
+        digests = recorded.read_text("utf-8", "replace").split() if recorded.is_file() else None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+    if digests is not None and hashlib.sha256(content).hexdigest() not in digests:
+        raise CheckpointError(
+            f"{path} is damaged or was replaced: its SHA-256 is not the one in {recorded.name}; restore the "
+            "file, or train again"
+        )
+    state = _parsed(path, io.BytesIO(content))
+    if "network" in state:
+        if digests is None:
+            raise CheckpointError(
+                f"{path} has no digest: if you trust the file, run: cd {path.parent} && "
+                f"sha256sum {path.name} > {recorded.name}"
+            )
+        _require_finite(path, state)
+    return state
+
+
 def load_state(path: Path) -> dict[str, Any]:
     """Read what `save_state` wrote; nothing in the file is executed.
 
     Raises:
         CheckpointError: if the file is missing or is not such a state.
     """
+    _require_file(path)
+    return _parsed(path, path)
+
+
+def _require_file(path: Path) -> None:
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}: give the path of a policy.pt file")
+
+
+def _require_finite(path: Path, state: dict[str, Any]) -> None:
+    """A network of NaN would decide all the same, and nothing would tell."""
+    named: dict[str, torch.Tensor] = {**state["network"]}
+    named |= {name: torch.tensor(state.get(name, [])) for name in ("scales", "weights")}
+    for name, tensor in named.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(
+                f"{path} holds weights that are not finite numbers ({name}): its training diverged; train "
+                "again, or use another checkpoint"
+            )
+
+
+def _parsed(path: Path, source: Path | io.BytesIO) -> dict[str, Any]:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is not its own
         raise CheckpointError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
     if not isinstance(state, dict) or "format" not in state:
@@ -80,7 +137,7 @@ def stored_policy(
     weights: Sequence[float] | None = None,
     device: str = "cpu",
 ) -> StoredPolicy:
-    """The greedy policy of a state that `load_state` gave, ready for a world.
+    """The greedy policy of a state that `load_policy_state` gave, ready for a world.
 
     Args:
         path: where it is from, for messages.

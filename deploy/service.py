@@ -155,8 +155,8 @@ class Service:
     def run(self) -> None:
         """Passes until `stopping` is set. A pass that fails is logged; the next one goes on.
 
-        It ends also when the lead is lost: a database server that restarts lets it go, and then another
-        process may act.
+        It ends also when the lead is lost: somebody who removes its lock, or a database server that restarts,
+        lets it go, and then another process may act. While it is not known, no pass is made.
         """
         for runner in self.runners:
             try:
@@ -168,10 +168,10 @@ class Service:
         self.hearing.start()
         try:
             while not self.stopping.is_set():
-                if not self._lead.held():
-                    log.error("the lead of the deployment is lost")
-                    return
                 try:
+                    if not self.leads():
+                        log.error("the lead of the deployment is lost")
+                        return
                     self.scheduler.step()
                     self._last_pass_s = self.clock.now()
                 except Exception:
@@ -181,6 +181,10 @@ class Service:
         finally:
             self.hearing.close()
             pruning.close()
+
+    def leads(self) -> bool:
+        """Whether this process still is the one that acts. Raises StoreError if that is not known now."""
+        return self._lead.held()
 
     def idle(self) -> bool:
         """Whether there is nothing that a next `run` would have to look after."""

@@ -69,15 +69,16 @@ class Serving:
         return self._listener.alive() and self._loop.is_alive()
 
     def stop(self) -> None:
-        """End both. What runs goes on; if nothing does, what jobs share ends too."""
+        """End both. What runs goes on; if nothing does, what jobs share ends too, unless another leads."""
         self.service.stopping.set()
         self._listener.stop()
         try:
             if self._loop.ident is not None:
                 self._loop.join()
-                if self.service.idle():
-                    self.service.shutdown()
-                self._note("service.ended")
+                if self.service.leads():
+                    if self.service.idle():
+                        self.service.shutdown()
+                    self._note("service.ended")
         finally:
             self.service.close()
 

@@ -11,7 +11,7 @@ import pytest
 
 from agents.named import named_rule
 from agents.rules import make_rule
-from agents.stored import released_names
+from agents.stored import digest_file, released_names
 from training.checkpoint import load_policy
 from training.config import typed
 from training.episodes import run_suite
@@ -26,7 +26,9 @@ RELEASED = released_names(CHECKPOINTS)
 @pytest.mark.parametrize("name", RELEASED)
 def test_the_card_belongs_to_the_file(name: str) -> None:
     policy, card = CHECKPOINTS / name / "policy.pt", CHECKPOINTS / name / "README.md"
-    assert hashlib.sha256(policy.read_bytes()).hexdigest() in card.read_text(encoding="utf-8")
+    digest = hashlib.sha256(policy.read_bytes()).hexdigest()
+    assert digest in card.read_text(encoding="utf-8")
+    assert digest_file(policy).read_text(encoding="utf-8") == f"{digest}  policy.pt\n"
     assert policy.stat().st_size < 8_000_000
 
 

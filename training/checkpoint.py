@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +12,18 @@ from typing import Any
 
 import torch
 
-from agents.stored import FORMAT, StoredPolicy, load_state, require_fit, stored_policy
+from agents.stored import (
+    FORMAT,
+    StoredPolicy,
+    digest_file,
+    load_policy_state,
+    require_fit,
+    stored_policy,
+)
 from envs.simulation.world import WorldSpec
 from training.adapters.flat_policy import FlatPolicy, load_flat_policy
 from training.adapters.settings import LIBRARY_KINDS
-from training.files import write_atomically
+from training.files import write_atomically, write_bytes, write_text
 
 TrainedPolicy = StoredPolicy | FlatPolicy
 """What a checkpoint may hold."""
@@ -29,7 +38,7 @@ def save_policy(
     weights: Sequence[float],
     training: dict[str, Any],
 ) -> None:
-    """Write a policy atomically.
+    """Write a policy atomically, and its digest beside it.
 
     Args:
         path: the file.
@@ -54,11 +63,29 @@ def save_policy(
         "training": training,
         "network": {name: tensor.cpu() for name, tensor in policy.network.state_dict().items()},
     }
-    save_state(path, state)
+    save_policy_state(path, state)
+
+
+def save_policy_state(path: Path, state: dict[str, Any]) -> None:
+    """Write a policy's state atomically, and its digest beside it. Raises WriteError."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_policy(path, buffer.getvalue())
+
+
+def write_policy(path: Path, content: bytes) -> None:
+    """Write a policy's file atomically, and its digest beside it. Raises WriteError."""
+    digests = digest_file(path)
+    line = f"{hashlib.sha256(content).hexdigest()}  {path.name}\n"
+    # Two files cannot be replaced in one step: whenever this ends, the file that is there has its digest.
+    before = digests.read_text("utf-8") if digests.is_file() and path.is_file() else ""
+    write_text(digests, line + before)
+    write_bytes(path, content)
+    write_text(digests, line)
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain values atomically. Raises WriteError."""
+    """Write the state of a training atomically: tensors and plain values. Raises WriteError."""
 
     def write(temporary: Path) -> None:
         try:
@@ -81,11 +108,12 @@ def load_policy(
         device: where it computes.
 
     Raises:
-        CheckpointError: if it was trained for another environment or number of clusters.
+        CheckpointError: if it cannot be read (see `load_policy_state`), or was trained for another
+            environment or number of clusters.
         ValueError: if the weights are too few, too many or not finite.
     """
     path = Path(path)
-    state = load_state(path / "policy.pt" if path.is_dir() else path)
+    state = load_policy_state(path / "policy.pt" if path.is_dir() else path)
     require_fit(path, state, spec)
     if state["agent"]["kind"] in LIBRARY_KINDS:
         return load_flat_policy(state, spec, weights, device)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.stored import RELEASED, load_state
+from agents.stored import RELEASED, load_policy_state
+from training.checkpoint import write_policy
 from training.config import UsageError
-from training.files import prepare_directory, write_bytes, write_text
+from training.files import prepare_directory, write_text
 from training.tables import number
 
 MAX_BYTES = 8_000_000
@@ -31,6 +32,7 @@ def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
 
     Raises:
         UsageError: if the run is not finished, its policy is too large, or the name is not a plain path.
+        CheckpointError: if its policy cannot be read (see `load_policy_state`).
         WriteError: if a file cannot be written.
     """
     root = RELEASED if root is None else root
@@ -46,9 +48,9 @@ def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
             f"{run / 'policy.pt'} has {len(content) / 1e6:.1f} MB, a release must stay below "
             f"{MAX_BYTES / 1e6:.0f} MB: release a smaller network"
         )
-    state = load_state(run / "policy.pt")
+    state = load_policy_state(run / "policy.pt")
     folder = prepare_directory(root / name)
-    write_bytes(folder / "policy.pt", content)
+    write_policy(folder / "policy.pt", content)
     write_text(folder / "README.md", card(name, state, content, table))
     return folder
 

@@ -278,6 +278,7 @@ class Chooser:
         """What another policy would have made of the same task."""
         decision = watched.decide(view.snapshot([one.need]), [one.need], view.offers)
         assert decision is not None
+        self._writing.answer(watched.policy.name, decision, now_s)
         choice = self._outcome(one, decision.offer_id, view, now_s).offer_id
         usd = self._appraising.expected_usd(one.need, view)
         # A task that runs stays with "none", which is appraised as its own place.

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.evolved import EvolvedPolicy
 from agents.policy import Policy
 from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from deploy.model.instances import Offer
+from deploy.scheduler.answers import (
+    MARKET_GUIDE,
+    ROUND_GUIDE,
+    Invalid,
+    InvalidAnswerError,
+    guided,
+    raised,
+    require_finite,
+    valid_answer,
+)
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
-from envs.simulation.snapshot import FloatArray, Observation, PairField, Snapshot, encode
+from envs.simulation.snapshot import FloatArray, MaskArray, Observation, PairField, Snapshot, encode
 
 APPRAISED = "expected_usd"
+Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
+"""(C + 1,) of each value component of one task, and the scores; None for what gives no scores."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +68,26 @@ class Decision:
         need: the task that is decided.
         offer_id: where to; None for none for now.
         candidates: all, best first, those that are not valid last.
+        invalid: the policy's answer, where another rule decided because it was not valid.
     """
 
     need: Need
     offer_id: str | None
     candidates: tuple[Candidate, ...]
+    invalid: Invalid | None = None
 
 
 class Decider:
-    """Asks a policy and explains its choice.
+    """Asks a policy and explains its choice. An answer that is not valid is replaced by that of its guide.
 
     Args:
         policy: any policy that was trained for, or knows, market worlds.
         window: needs shown at once (J).
         components: names of the policy's value components.
         weights: their weights in this deployment; None: those it was trained with.
+
+    Attributes:
+        invalid: answers that were not followed, by what was wrong with them.
     """
 
     def __init__(
@@ -81,6 +100,7 @@ class Decider:
         self.policy = policy
         self.window = window
         self.components = tuple(components)
+        self.invalid: Counter[str] = Counter()
         self._appraiser = Appraiser("expected_cost")
         # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
         encode(snapshot_of((), (), {}, Occupancy()), window)
@@ -102,21 +122,29 @@ class Decider:
         if not needs:
             return None
         observation = encode(snapshot, self.window)
-        action = self.policy.act(observation)
-        n_offers = len(offers)
-        row, place = divmod(action, n_offers + 1)
-        candidates = self._candidates(observation, row, needs[row], offers)
+        n_offers, invalid = len(offers), None
+        try:
+            action = valid_answer(self.policy, observation)
+            row, place = divmod(action, n_offers + 1)
+            table = self._values(observation, row)
+        except InvalidAnswerError as error:
+            guide = ROUND_GUIDE if needs[0].kind == "federated" else MARKET_GUIDE
+            invalid = Invalid(error.fault, str(error), guide)
+            self.invalid[error.fault] += 1
+            row, place = divmod(guided(guide, observation), n_offers + 1)
+            table = self._appraised(observation, row)
+        candidates = self._candidates(observation, row, needs[row], offers, table)
         chosen = None if place == n_offers else offers[place].offer_id
         # What the policy takes comes first, whatever a table of values says: shortlists and margins count.
         ranked = sorted(candidates, key=lambda item: (item.offer_id != chosen, *_rank(item)))
-        return Decision(needs[row], chosen, tuple(ranked))
+        return Decision(needs[row], chosen, tuple(ranked), invalid)
 
     def _candidates(
-        self, observation: Observation, row: int, need: Need, offers: Sequence[Offer]
+        self, observation: Observation, row: int, need: Need, offers: Sequence[Offer], table: Table
     ) -> list[Candidate]:
         n_offers = len(offers)
-        mask = observation["action_mask"].reshape(self.window, n_offers + 1)[row]
-        values, scores = self._values(observation, row)
+        mask = self._mask_of(observation, row)
+        values, scores = table
         found = []
         for k in range(n_offers + 1):
             offer = offers[k] if k < n_offers else None
@@ -136,32 +164,48 @@ class Decider:
             )
         return found
 
-    def _values(
-        self, observation: Observation, row: int
-    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]:
-        """(C + 1,) of each component, and the score; for other policies the expected cost alone."""
-        batched = self._alone(observation, row)
-        if isinstance(self.policy, ValuePolicy):
-            values = self.policy.component_values(batched)[0, 0]
+    def _values(self, observation: Observation, row: int) -> Table:
+        """Of each component, and the score; for other policies the expected cost alone.
+
+        Raises:
+            InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
+        """
+        if isinstance(self.policy, EvolvedPolicy):
+            require_finite(self.policy.network.vector)
+        if not isinstance(self.policy, ValuePolicy):
+            return self._appraised(observation, row)
+        try:
+            values = self.policy.component_values(self._alone(observation, row))[0, 0]
             score = (values @ self.policy.weights).cpu().numpy().astype(np.float64)
-            table = values.cpu().numpy().astype(np.float64)
-            n_values = table.shape[1]  # 1 where the network learned the scalarised value itself
-            named = len(self.components) == n_values
-            names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
-            return {name: table[:, k] for k, name in enumerate(names)}, score
-        usd = self._appraiser(batched, 1)[0, 0].astype(np.float64)
+        except Exception as error:
+            raise raised(error) from error
+        table = values.cpu().numpy().astype(np.float64)
+        among = self._mask_of(observation, row) != 0
+        require_finite(table[among], score[among])
+        n_values = table.shape[1]  # 1 where the network learned the scalarised value itself
+        named = len(self.components) == n_values
+        names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
+        return {name: table[:, k] for k, name in enumerate(names)}, score
+
+    def _appraised(self, observation: Observation, row: int) -> Table:
+        """The expected cost, without a score."""
+        usd = self._appraiser(self._alone(observation, row), 1)[0, 0].astype(np.float64)
         return {APPRAISED: usd}, None
 
     def _alone(self, observation: Observation, row: int) -> Observation:
         """A batch of one with only this row of the window: values of a task do not depend on other rows."""
-        mask = observation["action_mask"].reshape(self.window, -1)[row]
         return {
             "clusters": observation["clusters"][None],
             "occupation": observation["occupation"][None],
             "jobs": observation["jobs"][None, row : row + 1],
             "pairs": observation["pairs"][None, row : row + 1],
-            "action_mask": mask[None],
+            "action_mask": self._mask_of(observation, row)[None],
         }
+
+    def _mask_of(self, observation: Observation, row: int) -> MaskArray:
+        """(C + 1,) of one row of the window."""
+        mask: MaskArray = observation["action_mask"].reshape(self.window, -1)[row]
+        return mask
 
 
 def _rank(item: Candidate) -> tuple[bool, float]:

@@ -70,6 +70,8 @@ class Scheduler:
         self.chooser = Chooser(store, policies, self.settings, purse, cooldowns, self.quarantine)
         self.actions = Actions(store, providers, by_kind, self.settings, setbacks)
         self.metrics = metrics
+        if metrics is not None:
+            metrics.watch(policies.market, policies.rounds, policies.watched_market, policies.watched_rounds)
         self.passes = 0
         self._prune_s = 0.0
 

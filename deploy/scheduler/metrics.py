@@ -8,7 +8,8 @@ money is brought up to date every half a minute.
 | spotweave_scheduler_pass_seconds | | one pass of the loop |
 | spotweave_scheduler_passes_failed_total | | passes that an error ended |
 | spotweave_scheduler_decisions_total | policy, choice | decisions written down; choice: offer, none |
-| spotweave_scheduler_overruled_total | by | by: net (a deadline), move (not worth the switch) |
+| spotweave_scheduler_overruled_total | by | by: net (a deadline), move (not worth it), guide (not valid) |
+| spotweave_scheduler_invalid_answers_total | policy, fault | fault: error, index, masked, values |
 | spotweave_scheduler_watched_total | policy, agreed | the same of a policy that is watched; agreed: yes, no |
 | spotweave_scheduler_watched_difference_usd | policy | sum of estimated differences; < 0: it is cheaper |
 | spotweave_scheduler_tasks_waiting | | tasks without a place |
@@ -39,6 +40,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.billing import usd
 from deploy.model.jobs import JobState, SparkStreaming
+from deploy.scheduler.decider import Decider
 from deploy.store.errors import NotFoundError
 from deploy.store.events import Event
 from deploy.store.intents import IntentKind
@@ -70,6 +72,9 @@ class SchedulerMetrics:
         self.failed = counter("passes_failed_total", "Passes that an error ended.")
         self.decisions = counter("decisions_total", "Decisions written down.", "policy", "choice")
         self.overruled = counter("overruled_total", "Choices that were overruled.", "by")
+        self.invalid = counter(
+            "invalid_answers_total", "Answers of policies that must not be followed.", "policy", "fault"
+        )
         self.watched = counter("watched_total", "Choices of a policy that is watched.", "policy", "agreed")
         self.difference = gauge(
             "watched_difference_usd", "Sum of a watched policy's estimated differences.", "policy"
@@ -90,6 +95,7 @@ class SchedulerMetrics:
         self.on_demand = gauge("on_demand_usd", "What the same instances would have cost on demand.")
         self.intents = gauge("intents_pending", "What is still to be done.", "kind")
         self.oldest_s = gauge("intent_oldest_seconds", "Age of the oldest intent that is not done.")
+        self._deciders: list[tuple[Decider, dict[str, int]]] = []
         self._after: int | None = None
         self._money_s = 0.0
         self._on: Mapping[str, Callable[[Store, Event], None]] = {
@@ -106,6 +112,10 @@ class SchedulerMetrics:
             "instance.vanished": lambda store, event: self.interruptions.labels("no").inc(),
             **{f"job.{state}": self._job_ended for state in JobState if not state.live},
         }
+
+    def watch(self, *deciders: Decider | None) -> None:
+        """Count these deciders' invalid answers from now on."""
+        self._deciders = [(one, dict(one.invalid)) for one in deciders if one is not None]
 
     @contextmanager
     def pass_of(self, store: Store) -> Iterator[None]:
@@ -131,6 +141,10 @@ class SchedulerMetrics:
             live: instances by market.
             now_s: epoch seconds.
         """
+        for decider, counted in self._deciders:
+            for fault, times in decider.invalid.items():
+                self.invalid.labels(decider.policy.name, fault).inc(times - counted.get(fault, 0))
+                counted[fault] = times
         self.waiting.set(waiting)
         for market in ("owned", "on_demand", "spot"):
             self.instances.labels(market).set(live.get(market, 0))
@@ -157,7 +171,8 @@ class SchedulerMetrics:
         self.decisions.labels(event.data["policy"], "none" if offer is None else "offer").inc()
         if overruled:
             # What the net overrules goes somewhere; what is not worth a switch stays.
-            self.overruled.labels("move" if offer is None else "net").inc()
+            by = "guide" if "invalid" in event.data else "move" if offer is None else "net"
+            self.overruled.labels(by).inc()
         watched = event.data.get("watched")
         if watched is not None:
             agreed = "yes" if watched["offer"] == offer else "no"

@@ -9,7 +9,7 @@ from agents.evolved import EvolvedPolicy
 from agents.named import RULE_NAMES, named_rule
 from agents.policy import Policy
 from agents.rounds.rules import ROUND_RULES
-from agents.stored import load_state, policy_file, stored_policy
+from agents.stored import load_policy_state, policy_file, stored_policy
 from envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
@@ -68,7 +68,7 @@ def _load(
             raise ValueError(f"policy {name!r} is a rule, which has no value components: leave weights out")
         return Loaded(named_rule(name), (), f"rule {name}")
     path = policy_file(name)
-    policy = stored_policy(path, load_state(path), _spec(world, components, n_offers), weights)
+    policy = stored_policy(path, load_policy_state(path), _spec(world, components, n_offers), weights)
     named = () if isinstance(policy, EvolvedPolicy) else components
     return Loaded(policy, named, str(path))
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import structlog
+
 from deploy.model.jobs import TaskKey
 from deploy.scheduler import decider as choices
 from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.store import Store
 from deploy.store.values import Json
 
+INVALID_S = 3600.0
+"""A policy's invalid answers of one kind are told of once in this time; `times` counts them."""
 OTHER_CANDIDATES = 12
 """So many candidates beside the chosen one are written down with each decision."""
 _MOST_EVENTS = 10_000
+log = structlog.get_logger("scheduler")
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Writing:
         """Of tasks that wait or stay: what was said since they did (place, choice, watched
         choice, overruled)."""
         self._hopeless: set[TaskKey] = set()
+        self._invalid: dict[tuple[str, str], tuple[float, int]] = {}
+        """By policy and fault: when its next event is due, and how many answers were not told of."""
 
     def decision(
         self,
@@ -66,6 +73,9 @@ class Writing:
             was written down since it does.
         """
         need, key = decision.need, decision.need.key
+        self.answer(policy, decision, now_s)
+        if decision.invalid is not None:
+            overruled = overruled or decision.invalid.words
         beside = None if watched is None else watched.choice
         releases = chosen is None and need.here is not None and not need.running
         if not releases and chosen in (None, need.here):
@@ -91,6 +101,8 @@ class Writing:
             )
         )
         data: dict[str, Json] = {"offer": chosen, "policy": policy, "overruled": overruled}
+        if decision.invalid is not None:
+            data["invalid"] = decision.invalid.fault
         if watched is not None:
             data["watched"] = {
                 "policy": watched.policy,
@@ -99,6 +111,27 @@ class Writing:
             }
         self._store.events.add("task.decided", now_s, data, key=key, decision_id=record.decision_id)
         return record.decision_id
+
+    def answer(self, policy: str, decision: choices.Decision, now_s: float) -> None:
+        """Tell of a policy's answer that was not followed, if it was not. Needs a transaction."""
+        invalid = decision.invalid
+        if invalid is None:
+            return
+        due_s, before = self._invalid.get((policy, invalid.fault), (-math.inf, 0))
+        if now_s < due_s:
+            self._invalid[policy, invalid.fault] = due_s, before + 1
+            return
+        self._invalid[policy, invalid.fault] = now_s + INVALID_S, 0
+        data: dict[str, Json] = {
+            "policy": policy,
+            "fault": invalid.fault,
+            "answered": invalid.answered,
+            "guide": invalid.guide,
+            "offer": decision.offer_id,
+            "times": before + 1,
+        }
+        log.error("a policy's answer is not valid", **data)
+        self._store.events.add("policy.invalid", now_s, data, key=decision.need.key)
 
     def hopeless(self, key: TaskKey, reason: str, now_s: float) -> None:
         """Say once that a deadline can be met nowhere any more."""

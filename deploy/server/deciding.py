@@ -172,6 +172,7 @@ class Deciders:
             offer_id=goes_to,
             policy_choice=decision.offer_id,
             net=verdict[1],
+            invalid="" if decision.invalid is None else decision.invalid.words,
             candidates=_candidates(decision),
             window=Window.model_construct(
                 size=window,

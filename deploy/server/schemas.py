@@ -295,6 +295,8 @@ class DecisionAnswer(BaseModel):
     """What the policy chose; another than `offer_id` where the safety net caught it."""
     net: str
     """Why the safety net overruled the policy; "" where it did not."""
+    invalid: str
+    """Why the policy's answer was not followed and its guide chose; "" where it was valid."""
     candidates: list[CandidateAnswer]
     """Best first, the policy's choice before all."""
     window: Window

@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,6 +64,8 @@ class Database:
         """The URL without its password, for messages."""
         self.path = Path(str(parsed.database)) if parsed.drivername == "sqlite" else None
         self.engine = _sqlite_engine(parsed, durable) if self.path else _postgresql_engine(parsed)
+        self.fence: Callable[[Connection], None] | None = None
+        """Called first in every transaction: raises where this process must not write any more."""
         self._local = threading.local()
         self._writer = threading.Lock()
 
@@ -82,7 +84,8 @@ class Database:
             wait_s: for the turn among the threads of this process.
 
         Raises:
-            StoreUnavailableError: if the database cannot be reached, is locked for `BUSY_S`, or is full.
+            StoreUnavailableError: if the database cannot be reached, is locked for `BUSY_S`, or is full; as
+                LeaseLostError if this process led the database and another one does now.
             StoreDamagedError: if it is corrupt.
         """
         outer: Connection | None = getattr(self._local, "writing", None)
@@ -103,6 +106,8 @@ class Database:
                     with connection.begin():
                         if self.path is None:
                             connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _WRITER_LOCK})
+                        if self.fence is not None:
+                            self.fence(connection)
                         self._local.writing = connection
                         try:
                             yield connection
@@ -157,7 +162,7 @@ class Database:
         return connection
 
     def lead(self) -> Lock | None:
-        """Become the only scheduler of this database; None if there is one already."""
+        """Take the lock of this database's only scheduler; None if there is one already."""
         if self.path is not None:
             lock = FileLock(self.path.with_name(self.path.name + ".leader"))
             return lock if lock.acquire(wait=False) else None

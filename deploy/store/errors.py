@@ -16,6 +16,10 @@ class StoreUnavailableError(StoreError):
     """
 
 
+class LeaseLostError(StoreUnavailableError):
+    """Another process leads the deployment by now; nothing was written."""
+
+
 class StoreDamagedError(StoreError):
     """The database is corrupt, of another program, or newer than this one: nothing was changed."""
 

@@ -11,9 +11,15 @@ from sqlalchemy.exc import DBAPIError
 
 from deploy.store.errors import StoreError
 
+_SESSION = text("SELECT pg_backend_pid()")
+
 
 class FileLock:
-    """An exclusive lock on a file of its own; the kernel lets it go when the process dies."""
+    """An exclusive lock on a file of its own; the kernel lets it go when the process dies.
+
+    It is a lock on the file that has the name: whoever removes or replaces the file ends it, as the next one
+    would lock another file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,26 +31,37 @@ class FileLock:
         Raises:
             StoreError: if the file cannot be made.
         """
-        try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(
-                f"cannot lock {self._path}: {error.strerror}. The store needs a directory it may write to"
-            ) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+        while True:
+            try:
+                handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise StoreError(
+                    f"cannot lock {self._path}: {error.strerror}. The store needs a directory it may write to"
+                ) from error
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(handle)
+                return False
+            except BaseException:
+                os.close(handle)
+                raise
+            if self._has_the_name(handle):
+                self._handle = handle
+                return True
+            # Removed or replaced since it was opened: others lock the file that is there now.
             os.close(handle)
-            return False
-        except BaseException:
-            os.close(handle)
-            raise
-        self._handle = handle
-        return True
 
     def held(self) -> bool:
-        """Whether it is held."""
-        return self._handle is not None
+        """Whether it is held: this process locked the file, and the file still has its name."""
+        return self._handle is not None and self._has_the_name(self._handle)
+
+    def _has_the_name(self, handle: int) -> bool:
+        try:
+            there, ours = os.stat(self._path), os.fstat(handle)
+        except OSError:
+            return False
+        return os.path.samestat(there, ours)
 
     def release(self) -> None:
         """Let it go. The file stays: removing it would let two processes lock two files of one name."""
@@ -59,23 +76,31 @@ class SessionLock:
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
         self._number = number
+        self._session: int | None = None
+        """Its server process, while it holds the lock."""
 
     def acquire(self) -> bool:
         """Take it; False if another session holds it. Then the connection is closed."""
         taken = self._connection.scalar(text("SELECT pg_try_advisory_lock(:n)"), {"n": self._number})
         if not taken:
             self._connection.close()
-        return bool(taken)
+            return False
+        self._session = self._connection.scalar(_SESSION)
+        return True
 
     def held(self) -> bool:
         """Whether the session still lives; if not, someone else may hold the lock by now."""
         try:
-            return bool(self._connection.scalar(text("SELECT 1")) == 1)
+            # After an error the connection is made again by itself: another session, without the lock.
+            if self._session is None or self._connection.scalar(_SESSION) != self._session:
+                self._session = None
         except DBAPIError:
-            return False
+            self._session = None
+        return self._session is not None
 
     def release(self) -> None:
         """Let it go."""
+        self._session = None
         # The connection must not go back into the pool, where it would hold the lock.
         self._connection.invalidate()
         self._connection.close()

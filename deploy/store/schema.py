@@ -53,6 +53,15 @@ deployment = Table(
     Column("created_s", Double, nullable=False),
 )
 
+lease = Table(
+    "lease",
+    metadata,
+    Column("row", Integer, primary_key=True, autoincrement=False),
+    Column("holder", Text, nullable=False),
+    Column("taken_s", Double, nullable=False),
+    Column("renewed_s", Double, nullable=False),
+)
+
 jobs = Table(
     "jobs",
     metadata,

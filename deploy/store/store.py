@@ -13,7 +13,7 @@ from deploy.security.keys import DeploymentKey
 from deploy.store import migrate
 from deploy.store.backup import backup
 from deploy.store.costs import Costs
-from deploy.store.database import Database, Lock
+from deploy.store.database import Database
 from deploy.store.decisions import Decisions
 from deploy.store.egress import Egress
 from deploy.store.errors import StoreDamagedError, StoreError
@@ -23,6 +23,7 @@ from deploy.store.gantt import Gantt
 from deploy.store.instances import Instances
 from deploy.store.intents import Intents
 from deploy.store.jobs import Jobs
+from deploy.store.lease import Lease
 from deploy.store.locks import FileLock
 from deploy.store.prices import Prices
 from deploy.store.retention import Retention, prune
@@ -146,7 +147,7 @@ class Store:
         with self._database.snapshot():
             yield
 
-    def lead(self) -> Lock:
+    def lead(self) -> Lease:
         """Become the one scheduler that acts for this deployment, until released or until this process ends.
 
         Raises:
@@ -158,7 +159,11 @@ class Store:
                 f"another scheduler works with the database {self._database.where}: stop it first, or give "
                 "this one a database of its own"
             )
-        return lock
+        try:
+            return Lease(self._database, lock)
+        except BaseException:
+            lock.release()
+            raise
 
     def check(self) -> None:
         """Whether the database answers. Raises StoreError (for /readyz)."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +15,12 @@ import pytest
 import torch
 
 from agents.factory import make_network
-from agents.stored import CheckpointError, load_state
+from agents.stored import CheckpointError, digest_file, load_policy_state
 from agents.value_policy import ValuePolicy
 from envs.simulation.world import WorldSpec
 from tests.agents.inputs import as_input, random_batch
 from tests.training.toy import ToyWorld
-from training.checkpoint import load_policy, save_policy, save_state
+from training.checkpoint import load_policy, save_policy, save_policy_state, save_state, write_policy
 from training.settings import AgentSettings
 
 SPEC = ToyWorld(1).spec
@@ -67,7 +71,7 @@ def test_a_loaded_policy_chooses_the_same(saved: tuple[Path, ValuePolicy]) -> No
 
 
 def test_the_card_and_plain_settings_are_in_the_file(saved: tuple[Path, ValuePolicy]) -> None:
-    state = load_state(saved[0])
+    state = load_policy_state(saved[0])
     assert state["training"] == {"command": "python …", "seed": 3}
     assert state["world"]["components"] == ["own", "mutual"]
     assert state["weights"] == list(WEIGHTS)
@@ -138,7 +142,7 @@ class TestFilesThatAreNoCheckpoints:
     @pytest.mark.parametrize("keep", [0, 10, 1000, -1])
     def test_cut_short(self, saved: tuple[Path, ValuePolicy], keep: int) -> None:
         path = saved[0]
-        path.write_bytes(path.read_bytes()[:keep])
+        write_policy(path, path.read_bytes()[:keep])
         with pytest.raises(CheckpointError, match="is not a readable checkpoint") as caught:
             load_policy(path, SPEC)
         assert_one_line(caught)
@@ -175,9 +179,82 @@ class TestFilesThatAreNoCheckpoints:
             load_policy(tmp_path / "state.pt", SPEC)
 
     def test_weights_of_another_network(self, saved: tuple[Path, ValuePolicy]) -> None:
-        state = load_state(saved[0])
+        state = load_policy_state(saved[0])
         state["agent"]["shared_size"] = 32
-        save_state(saved[0], state)
+        save_policy_state(saved[0], state)
         with pytest.raises(CheckpointError, match="weights that its own settings do not fit") as caught:
             load_policy(saved[0], SPEC)
         assert_one_line(caught)
+
+
+class TestFilesThatAreNotTheOneThatWasWritten:
+    def test_any_flipped_byte(self, saved: tuple[Path, ValuePolicy]) -> None:
+        """Also one within the weights, with which the file is still one that can be read."""
+        path, content = saved[0], saved[0].read_bytes()
+        for place in range(0, len(content), max(1, len(content) // 50)):
+            flipped = bytearray(content)
+            flipped[place] ^= 0x10
+            path.write_bytes(flipped)
+            with pytest.raises(CheckpointError, match="is damaged or was replaced: its SHA-256") as caught:
+                load_policy(path, SPEC)
+            assert_one_line(caught)
+        path.write_bytes(content)
+        load_policy(path, SPEC)
+
+    def test_without_a_digest(self, saved: tuple[Path, ValuePolicy]) -> None:
+        path = saved[0]
+        digest_file(path).unlink()
+        with pytest.raises(CheckpointError, match="has no digest: if you trust the file, run: cd ") as caught:
+            load_policy(path, SPEC)
+        assert_one_line(caught)
+        subprocess.run(str(caught.value).split("run: ")[1], shell=True, check=True)
+        load_policy(path, SPEC)
+
+    @pytest.mark.parametrize("wrong", ["", "no digest\n", "\xff\xfe"])
+    def test_a_digest_that_is_none(self, saved: tuple[Path, ValuePolicy], wrong: str) -> None:
+        digest_file(saved[0]).write_text(wrong, encoding="latin-1")
+        with pytest.raises(CheckpointError, match="is damaged or was replaced"):
+            load_policy(saved[0], SPEC)
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    @pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc", "spotweave"], indirect=True)
+    def test_weights_that_are_not_finite(self, saved: tuple[Path, ValuePolicy], value: float) -> None:
+        state = load_policy_state(saved[0])
+        name = list(state["network"])[-1]
+        state["network"][name].view(-1)[0] = value
+        save_policy_state(saved[0], state)
+        with pytest.raises(CheckpointError, match=rf"not finite numbers \({name}\)") as caught:
+            load_policy(saved[0], SPEC)
+        assert_one_line(caught)
+
+    def test_a_value_weight_that_is_not_finite(self, saved: tuple[Path, ValuePolicy]) -> None:
+        state = load_policy_state(saved[0])
+        state["weights"][0] = float("nan")
+        save_policy_state(saved[0], state)
+        with pytest.raises(CheckpointError, match=r"not finite numbers \(weights\)"):
+            load_policy(saved[0], SPEC)
+
+    @pytest.mark.parametrize("moved", [0, 1, 2, 3])
+    def test_a_writer_that_is_killed_anywhere_leaves_a_policy_with_its_digest(
+        self, saved: tuple[Path, ValuePolicy], monkeypatch: pytest.MonkeyPatch, moved: int
+    ) -> None:
+        """Killed before it has moved so many files to their places, of three."""
+        path, before = saved[0], saved[0].read_bytes()
+        replace, left = os.replace, iter(range(moved))
+
+        def killed(source: Path, target: Path) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            replace(source, target)
+
+        state = load_policy_state(path)
+        state["training"] = {"command": "another"}
+        monkeypatch.setattr(os, "replace", killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            save_policy_state(path, state)
+        monkeypatch.undo()
+        load_policy(path, SPEC)
+        assert (path.read_bytes() == before) == (moved < 2)
+        save_policy_state(path, state)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert digest_file(path).read_text() == f"{digest}  policy.pt\n"

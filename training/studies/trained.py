@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from agents.policy import Policy
-from agents.stored import load_state, policy_file
+from agents.stored import load_policy_state, policy_file
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError
@@ -73,7 +73,7 @@ class Trained:
 
     def facts(self) -> dict[str, object]:
         """What identifies it, and how it did on validation (under the weights of its training)."""
-        training = load_state(self.path)["training"]
+        training = load_policy_state(self.path)["training"]
         facts = {
             "path": str(self.path),
             "sha256": file_hash(self.path),

@@ -10,9 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agents.stored import load_policy_state
 from deploy.server.run import bind
 from deploy.service import open_store
 from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, eventually, refusal, served, spotweave
+from training.checkpoint import save_policy_state, write_policy
 
 JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a}]}\nresources: {vcpus: 1}\n"
 
@@ -136,6 +138,28 @@ def test_a_checkpoint_for_other_clusters_is_refused(tmp_path: Path) -> None:
     (found,) = sorted((ROOT / "checkpoints" / "liu2022").rglob("*.pt"))[:1]
     line = serve(deployment(tmp_path, policy={"market": str(found)}))
     assert f"{found} was trained for +env=multicluster, not for +env=multicloud" in line
+
+
+def test_a_checkpoint_that_is_damaged_or_diverged_is_refused(tmp_path: Path) -> None:
+    content = bytearray((ROOT / "checkpoints" / "multicloud" / "policy.pt").read_bytes())
+    policy = tmp_path / "policy.pt"
+    write_policy(policy, bytes(content))
+    config = deployment(tmp_path, policy={"market": str(policy)})
+    # In the middle of the file are weights: one bit of one makes another policy of it.
+    content[len(content) // 2] ^= 1
+    policy.write_bytes(content)
+    assert f"{policy} is damaged or was replaced: its SHA-256 is not the one in policy.pt.sha256" in serve(
+        config
+    )
+    checked = spotweave("check", "--config", config)
+    assert checked.exit_code == 2
+    assert f"error    policies: {policy} is damaged or was replaced" in checked.stdout
+    content[len(content) // 2] ^= 1
+    policy.write_bytes(content)
+    state = load_policy_state(policy)
+    next(iter(state["network"].values())).view(-1)[0] = float("nan")
+    save_policy_state(policy, state)
+    assert f"{policy} holds weights that are not finite numbers" in serve(config)
 
 
 def test_a_port_in_use_a_missing_file_and_unknown_log_options(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from deploy.model.jobs import JobState
+from deploy.model.instances import InstanceReport, LaunchRequest
+from deploy.model.jobs import JobState, TaskKey
+from deploy.scheduler.placing import place
+from deploy.scheduler.purse import Purse
 from deploy.scheduler.settings import SchedulerSettings
+from tests.deploy.scheduler.cases import need
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
 
@@ -60,3 +65,42 @@ def test_without_one_nothing_ends(tmp_path: Path) -> None:
     job = here.submit(batch(work_s=7200.0))
     here.until_all_end()
     assert here.state(job) is JobState.SUCCEEDED
+
+
+def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
+    """Launches are written down in one pass and done at its end: until then no bill knows of them."""
+    # 60 s at 0.3 USD/h are half a cent: it pays one instance and not two.
+    here = world(tmp_path, 0.009)
+    key = TaskKey(here.submit(batch("one")), "main")
+    now_s = here.clock.now()
+    with here.store.transaction():
+        place(here.store, key, 1, here.cloud.offers[0].offer, now_s, None)
+    purse = Purse(here.store, here.settings)
+    purse.count(now_s)
+    assert purse.left_usd == pytest.approx(0.009 - 0.005)
+    job = here.store.jobs.get(key.job_id)
+    purse.know([replace(job, spec=job.spec.model_copy(update={"budget_usd": 0.02}))])
+    assert purse.left_of(key.job_id) == pytest.approx(0.02 - 0.005)
+    another = need("two")
+    assert not purse.pays(here.cloud.offers[0].offer, another)
+
+
+def test_what_a_restart_finds_asked_for_leaves_no_room_for_more(tmp_path: Path) -> None:
+    """A scheduler is killed between asking for an instance and its launch; its follower knows the promise."""
+    here = world(tmp_path, 0.009)
+    here.submit(batch("one", work_s=10.0))
+    launch = here.provider.launch
+
+    def killed(request: LaunchRequest) -> InstanceReport:
+        raise KeyboardInterrupt
+
+    here.provider.launch = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        here.scheduler.step()
+    here.provider.launch = launch  # type: ignore[method-assign]
+    here.restart()
+    here.submit(batch("two", work_s=10.0))
+    here.scheduler.step()
+    assert len(here.cloud.live()) == 1
+    here.go(600.0)
+    assert 0.0 < spent(here) <= 0.009

@@ -109,7 +109,7 @@ class TestPlayer:
             seed = int(path.read_text())
             return {"training": {"seed": seed, "episodes": 10, "validation": {"s": -abs(seed - 1.0)}}}
 
-        monkeypatch.setattr(trained, "load_state", load_state)
+        monkeypatch.setattr(trained, "load_policy_state", load_state)
         monkeypatch.setattr(trained, "load_policy", lambda *_: make_rule("maf"))
         found = []
         for seed in range(3):

@@ -28,7 +28,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(WORLDS, "fake", recording)
     monkeypatch.setattr(measuring, "scenario_env", lambda scenario: {"name": "fake"})
     monkeypatch.setattr(trained, "load_policy", load_policy)
-    monkeypatch.setattr(trained, "load_state", load_state)
+    monkeypatch.setattr(trained, "load_policy_state", load_state)
     monkeypatch.chdir(tmp_path)
     for seed in range(2):
         run = tmp_path / "runs" / f"seed{seed}"
