@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0009"
+down_revision = "0008"
 
 
 def upgrade() -> None:
-    """From version 0005."""
+    """From version 0008."""
     op.create_table(
         "lease",
         sa.Column("row", sa.Integer(), primary_key=True, autoincrement=False),
