@@ -99,13 +99,12 @@ def translated(error: Exception, doing: str) -> ProviderError:
         doing: what was asked for, e.g. "aws us-east-1: launch of g4dn.xlarge".
     """
     if isinstance(error, sdk.ClientError):
-        return by_code(code_of(error), _message(error), doing, denied_permission(error))
+        return _by_code(code_of(error), _message(error), doing, denied_permission(error))
     kind, text = _local(error)
     return kind(f"{doing}: {text}")
 
 
-def by_code(code: str, message: str, doing: str, permission: str = "") -> ProviderError:
-    """The same for a code and a message alone, as fleets report them."""
+def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderError:
     if code in CAPACITY:
         return CapacityError(f"{doing}: {code}: {message}")
     if code in QUOTA:

@@ -20,7 +20,7 @@ from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.aws.rights import POLICIES, actions
 from deploy.providers.base import ProviderError
-from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
 # EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
@@ -37,15 +37,12 @@ def _work(aws: FakeAws, tmp_path: Path) -> None:
     provider = AwsProvider(make_config(tmp_path, events_queue=QUEUE), aws.session())
     provider.offers()
     spot = provider.launch(request(SPOT))
-    provider.launch_any(request(SPOT), [SPOT, f"aws/{REGION}b/{OTHER}/spot"])
     owned = provider.launch(request(f"aws/{REGION}a/{TYPE}/on_demand"))
     aws.interrupt(spot.instance_id, time.time())
     sqs = boto3.client("sqs", region_name=REGION)
     sqs.send_message(QueueUrl=sqs.create_queue(QueueName=QUEUE)["QueueUrl"], MessageBody="no event")
     provider.describe(DEPLOYMENT)
     provider.describe(DEPLOYMENT)
-    provider.stop([owned.instance_id])
-    provider.resume([owned.instance_id])
     provider.terminate([owned.instance_id, "i-00000000000000000"])
     provider.close()
     boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
