@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,10 @@ from deploy.providers.local.provider import LocalProvider
 if TYPE_CHECKING:
     from deploy.providers.aws.check import Finding
     from deploy.providers.aws.clients import Clients
+    from deploy.store.instances import Instance
+
+_NAMED = 5
+"""Instances that a refusal names."""
 
 
 def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, Provider]:
@@ -89,6 +93,37 @@ def count_offers(config: DeploymentConfig) -> dict[str, int]:
     except (LocalConfigError, AwsConfigError) as error:
         raise ConfigError(str(error)) from error
     return counted
+
+
+def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) -> None:
+    """Refuse a configuration that would leave instances alone: nobody would look after them, or end them.
+
+    Args:
+        config: of the deployment.
+        instances: that exist, or may, as the store has them.
+
+    Raises:
+        ConfigError: one line that names them, and where they are.
+    """
+    aws = config.aws_provider()
+    kept: dict[str, Collection[str] | None] = {}
+    if config.local is not None:
+        # What it has started is in its state folder, whatever its regions are called now.
+        kept["local"] = None
+    if aws is not None:
+        kept["aws"] = aws.regions
+    left: dict[str, list[str]] = {}
+    for one in instances:
+        provider, region = one.offer.provider, one.offer.region
+        regions = kept.get(provider, ())
+        if regions is not None and region not in regions:
+            left.setdefault(f"{provider} {region}", []).append(one.provider_id or one.instance_id)
+    for where, names in left.items():
+        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else "")
+        raise ConfigError(
+            f"{where}: {shown} may run there, and the configuration does not have it any more: put it back "
+            "until they have ended (spotweave cancel, spotweave clouds sweep)"
+        )
 
 
 def findings(config: DeploymentConfig, session: Any = None) -> Iterator[Finding]:

@@ -11,10 +11,10 @@ import typer
 from deploy.cli.asking import print_json
 from deploy.cli.errors import EXIT_USER, say
 from deploy.cli.tables import ago, show
-from deploy.clouds import count_offers, findings, line, open_providers
+from deploy.clouds import count_offers, findings, line, open_providers, require_all_rented
 from deploy.config import DeploymentConfig, load_deployment
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.base import Provider, ProviderError
+from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.scheduler.placing import kept_for_moves
 from deploy.service import open_store
 from deploy.store.database import Database
@@ -59,6 +59,7 @@ def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
                 f"{path} is being served, and its scheduler ends what no job needs: see spotweave instances"
             ) from error
         try:
+            require_all_rented(config, store.instances.live())
             providers = open_providers(config)
             try:
                 _sweep(store, providers, yes=yes, as_json=as_json)
@@ -119,6 +120,8 @@ def _sweep(store: Store, providers: Mapping[str, Provider], *, yes: bool, as_jso
 def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str]]:
     """What runs at a provider under the deployment's tag without a job that needs it, and why that is so.
 
+    Regions that do not answer are a line on stderr.
+
     Args:
         store: of the deployment.
         provider: to ask.
@@ -129,7 +132,12 @@ def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str
     needed = {name for task in store.tasks.placed() for name in task.instances} | kept_for_moves(store)
     known = {one.client_token: one for one in store.instances.live()}
     found = []
-    for report in provider.describe(store.deployment_id):
+    try:
+        reports = provider.describe(store.deployment_id)
+    except PartialError as error:
+        say(f"warning: {error}: what runs there is not known")
+        reports = error.reports
+    for report in reports:
         if report.state in (InstanceState.STOPPING, InstanceState.TERMINATED):
             continue
         one = known.get(report.client_token)
