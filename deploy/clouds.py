@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import select
+
 from deploy.config import ConfigError, DeploymentConfig
 from deploy.model.transfers import Transfers
 from deploy.objects.base import Objects
@@ -14,10 +16,14 @@ from deploy.objects.folder import FolderObjects
 from deploy.objects.location import Bucket, parse
 from deploy.providers.aws.config import AwsConfig, AwsConfigError
 from deploy.providers.aws.names import places
+from deploy.providers.aws.policies import Scope
 from deploy.providers.aws.transfers import transfers
 from deploy.providers.base import Provider, ProviderError
 from deploy.providers.local.config import LocalConfigError
 from deploy.providers.local.provider import LocalProvider
+from deploy.store import migrate
+from deploy.store.database import Database
+from deploy.store.schema import deployment
 
 if TYPE_CHECKING:
     from deploy.providers.aws.check import Finding
@@ -126,6 +132,58 @@ def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) 
         )
 
 
+def deployment_of(config: DeploymentConfig) -> str:
+    """The id that tags all that a deployment rents; "" before it has a database. Raises StoreError."""
+    database = Database(config.store_url)
+    try:
+        if database.path is not None and not database.path.exists():
+            return ""
+        with database.read() as connection:
+            if migrate.current_version(connection) is None:
+                return ""
+            return str(connection.scalar(select(deployment.c.deployment_id)) or "")
+    finally:
+        database.close()
+
+
+def policy_scope(config: DeploymentConfig, account: str | None, session: Any = None) -> Scope:
+    """What a deployment's IAM policies are for. Its database must be there.
+
+    Args:
+        config: of the deployment.
+        account: of AWS; None: that of the credentials, which AWS is asked for.
+        session: of boto3; None: a new one.
+
+    Raises:
+        ConfigError: one line, if it does not rent from AWS, or AWS cannot be asked.
+    """
+    aws = _aws(config)
+    if aws is None:
+        raise ConfigError("this deployment rents nothing from AWS: there is nothing to allow")
+    from boto3 import Session
+
+    partition = (session or Session()).get_partition_for_region(next(iter(aws.regions)))
+    if account is None:
+        try:
+            from deploy.providers.aws.errors import asking
+
+            with asking("the account's number"):
+                sts = _clients(config, session).get("sts", next(iter(aws.regions)))
+                account = str(sts.get_caller_identity()["Account"])
+        except ProviderError as error:
+            raise ConfigError(f"{error} (or give it: --account)") from error
+    flower, spark = (
+        _bucket(place) for place in (config.runners.checkpoints.flower, config.runners.checkpoints.spark)
+    )
+    both = tuple(dict.fromkeys(one for one in (flower, spark) if one is not None))
+    return Scope(aws, partition, account, deployment_of(config), both, (spark,) if spark is not None else ())
+
+
+def _bucket(place: str | None) -> Bucket | None:
+    found = parse(place) if place is not None and place.startswith("s3") else None
+    return found if isinstance(found, Bucket) else None
+
+
 def findings(config: DeploymentConfig, session: Any = None) -> Iterator[Finding]:
     """What is right and what is missing at the clouds that a deployment rents from. Nothing is changed.
 
@@ -141,7 +199,7 @@ def findings(config: DeploymentConfig, session: Any = None) -> Iterator[Finding]
         from deploy.providers.aws.check import check
 
         try:
-            yield from check(aws, session)
+            yield from check(aws, session, deployment=deployment_of(config) or "not-made-yet")
         except AwsConfigError as error:
             raise ConfigError(str(error)) from error
     place = config.runners.checkpoints.flower

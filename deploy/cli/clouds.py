@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,14 @@ import typer
 from deploy.cli.asking import print_json
 from deploy.cli.errors import EXIT_USER, say
 from deploy.cli.tables import ago, show
-from deploy.clouds import count_offers, findings, line, open_providers, require_all_rented
+from deploy.clouds import (
+    count_offers,
+    findings,
+    line,
+    open_providers,
+    policy_scope,
+    require_all_rented,
+)
 from deploy.config import DeploymentConfig, load_deployment
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.base import PartialError, Provider, ProviderError
@@ -21,6 +30,7 @@ from deploy.store.database import Database
 from deploy.store.errors import StoreError
 from deploy.store.store import Store
 
+_ROLES = ("scheduler", "operator", "node")
 _MARKS = {"right": "ok     ", "missing": "MISSING", "unknown": "unknown"}
 
 
@@ -40,6 +50,32 @@ def check(path: Path) -> None:
         print(f"{_MARKS[one.verdict]}  {line(one)}", flush=True)
     if lacking:
         raise typer.Exit(EXIT_USER)
+
+
+def policy(path: Path, role: str, account: str | None) -> None:
+    """Print the IAM policy of a role for this deployment, as JSON. Its database is made if there is none.
+
+    Raises:
+        ValueError: one line, if there is no such role, or the deployment's file cannot be used.
+    """
+    from deploy.providers.aws import policies
+
+    if role not in _ROLES:
+        raise ValueError(f"a policy for the role {role!r}: expected {', '.join(_ROLES)}")
+    if account is not None and not re.fullmatch(r"\d{12}", account):
+        raise ValueError(f"account {account!r}: expected 12 digits, see aws sts get-caller-identity")
+    config = load_deployment(path)
+    # The id of a deployment comes with its database.
+    open_store(config, time.time()).close()
+    scope = policy_scope(config, account)
+    if role == "operator":
+        made = policies.operator()
+    else:
+        made = (policies.scheduler if role == "scheduler" else policies.node)(scope)
+    print(json.dumps(made, indent=2))
+    size, most = policies.length(made), policies.LONGEST
+    if size > most:
+        say(f"warning: IAM takes {most} characters within a role, this has {size}: attach it in parts")
 
 
 def sweep(path: Path, *, yes: bool, as_json: bool) -> None:

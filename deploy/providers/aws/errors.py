@@ -57,6 +57,8 @@ CREDENTIALS = frozenset(
     }
 )
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+REMEDY = "attach what spotweave clouds policy prints, or add it"
+"""For a permission that is missing."""
 _SIGNATURE = frozenset(
     {"SignatureDoesNotMatch", "RequestExpired", "RequestTimeTooSkewed", "InvalidSignatureException"}
 )
@@ -112,9 +114,7 @@ def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderEr
     if code in THROTTLED:
         return ThrottledError(f"{doing}: {code}: too many requests; they are tried again more slowly")
     if code in DENIED:
-        return RefusedError(
-            f"{doing}: this identity may not {permission}: attach deploy/aws/scheduler.json, or add it"
-        )
+        return RefusedError(f"{doing}: this identity may not {permission}: {REMEDY}")
     if code in _SIGNATURE and (code != "SignatureDoesNotMatch" or _SKEWED.search(message)):
         return RefusedError(f"{doing}: the clock of this machine is wrong ({code}): synchronise it (NTP)")
     if code == "SignatureDoesNotMatch":
