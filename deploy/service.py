@@ -12,7 +12,14 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from deploy.clouds import count_offers, missing, open_checkpoints, open_providers, transfers_of
+from deploy.clouds import (
+    count_offers,
+    missing,
+    open_checkpoints,
+    open_providers,
+    require_all_rented,
+    transfers_of,
+)
 from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
 from deploy.hearing import Hearing
 from deploy.model.clock import SystemClock
@@ -89,6 +96,7 @@ class Service:
             opened.callback(self.store.close)
             self._lead = self.store.lead()
             opened.callback(self._lead.release)
+            require_all_rented(config, self.store.instances.live())
             self._refuse_in_vain()
             self.providers = open_providers(config)
             for provider in self.providers.values():

@@ -11,7 +11,7 @@ import typer
 from sqlalchemy import inspect
 
 from deploy.cli.errors import EXIT_USER
-from deploy.clouds import count_offers
+from deploy.clouds import count_offers, require_all_rented
 from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
@@ -21,6 +21,7 @@ from deploy.server.run import FILES_KEPT, files_allowed
 from deploy.service import load_policies
 from deploy.store import migrate
 from deploy.store.database import Database
+from deploy.store.store import Store
 
 
 def run(path: Path) -> None:
@@ -37,6 +38,7 @@ def run(path: Path) -> None:
         ("offers", _offers, True),
         ("policies", _policies, True),
         ("store", _store, True),
+        ("instances", _instances, True),
         ("http", _http, True),
         ("connections", _connections, False),
         ("Spark", _spark, False),
@@ -94,6 +96,22 @@ def _store(config: DeploymentConfig) -> str:
     return f"{database.where}, " + (
         f"version {version}" if version == newest else f"version {version}, which serve upgrades to {newest}"
     )
+
+
+def _instances(config: DeploymentConfig) -> str:
+    database = Database(config.store_url)
+    try:
+        if database.path is not None and not database.path.exists():
+            return "none"
+        with database.read() as connection:
+            if migrate.current_version(connection) != migrate.newest_version():
+                return "not looked at before the store is upgraded"
+    finally:
+        database.close()
+    with Store.open(config.store_url, time.time(), key_file=config.key_file) as store:
+        live = store.instances.live()
+    require_all_rented(config, live)
+    return f"{len(live)} may run, all where this deployment rents" if live else "none"
 
 
 def _http(config: DeploymentConfig) -> str:

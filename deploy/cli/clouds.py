@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,16 +13,24 @@ import typer
 from deploy.cli.asking import print_json
 from deploy.cli.errors import EXIT_USER, say
 from deploy.cli.tables import ago, show
-from deploy.clouds import count_offers, findings, line, open_providers
+from deploy.clouds import (
+    count_offers,
+    findings,
+    line,
+    open_providers,
+    policy_scope,
+    require_all_rented,
+)
 from deploy.config import DeploymentConfig, load_deployment
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.base import Provider, ProviderError
+from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.scheduler.placing import kept_for_moves
 from deploy.service import open_store
 from deploy.store.database import Database
 from deploy.store.errors import StoreError
 from deploy.store.store import Store
 
+_ROLES = ("scheduler", "operator", "node")
 _MARKS = {"right": "ok     ", "missing": "MISSING", "unknown": "unknown"}
 
 
@@ -42,6 +52,32 @@ def check(path: Path) -> None:
         raise typer.Exit(EXIT_USER)
 
 
+def policy(path: Path, role: str, account: str | None) -> None:
+    """Print the IAM policy of a role for this deployment, as JSON. Its database is made if there is none.
+
+    Raises:
+        ValueError: one line, if there is no such role, or the deployment's file cannot be used.
+    """
+    from deploy.providers.aws import policies
+
+    if role not in _ROLES:
+        raise ValueError(f"a policy for the role {role!r}: expected {', '.join(_ROLES)}")
+    if account is not None and not re.fullmatch(r"\d{12}", account):
+        raise ValueError(f"account {account!r}: expected 12 digits, see aws sts get-caller-identity")
+    config = load_deployment(path)
+    # The id of a deployment comes with its database.
+    open_store(config, time.time()).close()
+    scope = policy_scope(config, account)
+    if role == "operator":
+        made = policies.operator()
+    else:
+        made = (policies.scheduler if role == "scheduler" else policies.node)(scope)
+    print(json.dumps(made, indent=2))
+    size, most = policies.length(made), policies.LONGEST
+    if size > most:
+        say(f"warning: IAM takes {most} characters within a role, this has {size}: attach it in parts")
+
+
 def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
     """List what runs and no job needs; end it if `yes`.
 
@@ -59,6 +95,7 @@ def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
                 f"{path} is being served, and its scheduler ends what no job needs: see spotweave instances"
             ) from error
         try:
+            require_all_rented(config, store.instances.live())
             providers = open_providers(config)
             try:
                 _sweep(store, providers, yes=yes, as_json=as_json)
@@ -119,6 +156,8 @@ def _sweep(store: Store, providers: Mapping[str, Provider], *, yes: bool, as_jso
 def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str]]:
     """What runs at a provider under the deployment's tag without a job that needs it, and why that is so.
 
+    Regions that do not answer are a line on stderr.
+
     Args:
         store: of the deployment.
         provider: to ask.
@@ -129,7 +168,12 @@ def unneeded(store: Store, provider: Provider) -> list[tuple[InstanceReport, str
     needed = {name for task in store.tasks.placed() for name in task.instances} | kept_for_moves(store)
     known = {one.client_token: one for one in store.instances.live()}
     found = []
-    for report in provider.describe(store.deployment_id):
+    try:
+        reports = provider.describe(store.deployment_id)
+    except PartialError as error:
+        say(f"warning: {error}: what runs there is not known")
+        reports = error.reports
+    for report in reports:
         if report.state in (InstanceState.STOPPING, InstanceState.TERMINATED):
             continue
         one = known.get(report.client_token)

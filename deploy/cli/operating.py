@@ -22,8 +22,11 @@ def mount(app: typer.Typer, panel: str) -> None:
     tokens.command("list")(told(list_tokens))
     tokens.command("revoke")(told(revoke_token))
     app.add_typer(tokens, name="token", rich_help_panel=panel)
-    clouds = typer.Typer(no_args_is_help=True, help="The accounts a deployment rents from: check, sweep.")
+    clouds = typer.Typer(
+        no_args_is_help=True, help="The accounts a deployment rents from: check, policy, sweep."
+    )
     clouds.command("check")(told(check_clouds))
+    clouds.command("policy")(told(print_policy))
     clouds.command("sweep")(told(sweep_clouds))
     app.add_typer(clouds, name="clouds", rich_help_panel=panel)
     app.command("emulate-aws", rich_help_panel=panel)(told(emulate_aws))
@@ -114,6 +117,19 @@ def check_clouds(config: Config) -> None:
     from deploy.cli import clouds
 
     clouds.check(config)
+
+
+def print_policy(
+    config: Config,
+    role: Annotated[str, typer.Option(help="scheduler, operator or node")] = "scheduler",
+    account: Annotated[
+        str | None, typer.Option(help="of AWS, 12 digits; else that of the credentials here")
+    ] = None,
+) -> None:
+    """Print what AWS's IAM must allow a role, for this deployment's regions, types, images and tags alone."""
+    from deploy.cli import clouds
+
+    clouds.policy(config, role, account)
 
 
 def sweep_clouds(

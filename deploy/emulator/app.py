@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SKEW_S = 300.0
 Answer = tuple[int, str, bytes]
+Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 class App:
@@ -48,18 +49,18 @@ class App:
             return _send(start_response, (status, "application/json", content))
         call = read_call(environ)
         try:
-            self._admit(call)
+            spell = self._admit(call)
             own = self._emulator.actions.get((call.service, call.action))
             if own is not None:
-                answer = self._own(call, own)
-                self._emulator.faults.after(call.service, call.action)
+                answer = self._own(call, _emptied(own) if spell == "empty" else own)
+                self._emulator.faults.after(call.service, call.action, spell)
                 return _send(start_response, answer)
         except AwsError as error:
             return _send(start_response, _refusal(call, error))
-        return self._pass_on(call, environ, start_response)
+        return self._pass_on(call, environ, start_response, spell)
 
-    def _admit(self, call: Call) -> None:
-        """Everything that AWS looks at before it does anything. Raises AwsError."""
+    def _admit(self, call: Call) -> str:
+        """Everything that AWS looks at before it does anything; see `Faults.before`. Raises AwsError."""
         emulator = self._emulator
         config = emulator.config
         with emulator.world.lock:
@@ -73,7 +74,7 @@ class App:
             permission = f"{call.service}:{call.action}"
             if not allowed(config.denied, permission):
                 raise _denied(call, permission)
-            faults.before(call.service, call.action)
+            return faults.before(call.service, call.action, call.region, emulator.world.clock.now())
 
     @staticmethod
     def _check_time(call: Call, skew_s: float) -> None:
@@ -98,7 +99,7 @@ class App:
             403,
         )
 
-    def _own(self, call: Call, act: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Answer:
+    def _own(self, call: Call, act: Action) -> Answer:
         if call.service == "ec2":
             params = wire.parse(call.action, MultiDict(parse_qsl(call.body.decode(), keep_blank_values=True)))
         elif call.service == "iam":
@@ -114,7 +115,7 @@ class App:
         return 200, "application/x-amz-json-1.1", json.dumps(result).encode()
 
     def _pass_on(
-        self, call: Call, environ: WSGIEnvironment, start_response: StartResponse
+        self, call: Call, environ: WSGIEnvironment, start_response: StartResponse, spell: str
     ) -> Iterable[bytes]:
         if call.action == "ReceiveMessage" and self._emulator.config.clock == "virtual":
             # A real wait would stop virtual time.
@@ -124,8 +125,17 @@ class App:
         if call.buffered:
             environ["wsgi.input"] = io.BytesIO(call.body)
         result: Iterable[bytes] = self._moto(environ, start_response)
-        self._emulator.faults.after(call.service, call.action)
+        self._emulator.faults.after(call.service, call.action, spell)
         return result
+
+
+def _emptied(act: Action) -> Action:
+    """It finds nothing."""
+
+    def emptied(region: str, params: dict[str, Any]) -> dict[str, Any]:
+        return {name: [] for name, value in act(region, params).items() if isinstance(value, list)}
+
+    return emptied
 
 
 def _send(start_response: StartResponse, answer: Answer) -> Iterable[bytes]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -11,7 +13,34 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from deploy.emulator.errors import AwsError
 
+_THEIR_FAULT = ("InternalError", "RequestLimitExceeded", "ServiceUnavailable", "Unavailable")
 _Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
+
+
+class Spell(BaseModel):
+    """A span of time in which some calls get the same wrong answer each time.
+
+    Attributes:
+        start_s: epoch seconds of the emulator's clock.
+        end_s: the first moment at which all is well again.
+        actions: which calls, such as `ec2:*`.
+        regions: where; none: everywhere.
+        answer: `empty`: what is described is nothing; `lost`: the call has its effect and its answer never
+            comes; else the code of an error, known to us or not, without effect.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start_s: FiniteFloat = 0.0
+    end_s: float = math.inf
+    actions: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
+    regions: tuple[str, ...] = ()
+    answer: Annotated[str, Field(pattern=r"^[A-Za-z.]+$")]
+
+    def concerns(self, service: str, action: str, region: str, now_s: float) -> bool:
+        """Whether a call falls into it."""
+        here = not self.regions or region in self.regions
+        return here and self.start_s <= now_s < self.end_s and _matches(self.actions, service, action)
 
 
 class FaultConfig(BaseModel):
@@ -28,6 +57,7 @@ class FaultConfig(BaseModel):
         describe_delay_s: an instance is not described for so long after its launch.
         clock_skew_s: the service's clock is so far ahead of the caller's.
         actions: the actions that `error` and `lost` concern, such as `ec2:*`.
+        spells: what goes wrong for a while, every time; `most` does not end them.
         most: after so many errors, lost answers and failed launches all is well; None: no end.
     """
 
@@ -43,6 +73,7 @@ class FaultConfig(BaseModel):
     describe_delay_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     clock_skew_s: FiniteFloat = 0.0
     actions: tuple[str, ...] = ("*",)
+    spells: tuple[Spell, ...] = ()
     most: Annotated[int, Field(ge=0)] | None = None
 
 
@@ -92,18 +123,30 @@ class Faults:
             raise AwsError(code, "Request limit exceeded.", 503 if service in ("ec2", "s3") else 400)
         self._buckets[service] = (level - 1.0, now_s)
 
-    def before(self, service: str, action: str) -> None:
-        """Fail without effect. Raises AwsError."""
-        if self._concerns(service, action) and self.strikes("error", self.config.error):
+    def before(self, service: str, action: str, region: str, now_s: float) -> str:
+        """Fail without effect. Returns the spell that its answer is under; "" for none. Raises AwsError."""
+        for spell in self.config.spells:
+            if not spell.concerns(service, action, region, now_s):
+                continue
+            self.counts[spell.answer] += 1
+            if spell.answer in ("empty", "lost"):
+                return spell.answer
+            raise AwsError(
+                spell.answer, "It is so for a while.", 503 if spell.answer in _THEIR_FAULT else 400
+            )
+        if _matches(self.config.actions, service, action) and self.strikes("error", self.config.error):
             if self._random.random() < 0.5:
                 raise AwsError("InternalError", "An internal error has occurred", 500)
             code = {"ec2": "Unavailable", "s3": "ServiceUnavailable"}.get(service, "ServiceUnavailable")
             raise AwsError(code, "The server is overloaded and can't handle the request.", 503)
+        return ""
 
-    def after(self, service: str, action: str) -> None:
+    def after(self, service: str, action: str, spell: str) -> None:
         """Lose the answer. Raises LostAnswerError."""
-        if self._concerns(service, action) and self.strikes("lost", self.config.lost):
+        struck = _matches(self.config.actions, service, action) and self.strikes("lost", self.config.lost)
+        if struck or spell == "lost":
             raise LostAnswerError
 
-    def _concerns(self, service: str, action: str) -> bool:
-        return any(fnmatchcase(f"{service}:{action}", pattern) for pattern in self.config.actions)
+
+def _matches(patterns: Sequence[str], service: str, action: str) -> bool:
+    return any(fnmatchcase(f"{service}:{action}", pattern) for pattern in patterns)

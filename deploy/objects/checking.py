@@ -11,14 +11,13 @@ from deploy.objects.location import Bucket
 from deploy.objects.s3 import REGION, S3Objects
 from deploy.providers.aws.check import Finding
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import asking, code_of
+from deploy.providers.aws.errors import REMEDY, asking, code_of
 from deploy.providers.aws.rights import simulated
 from deploy.providers.base import ProviderError
 
 ACTIONS = ("s3:PutObject", "s3:GetObject", "s3:DeleteObject")
 """On objects; whether they may be listed is seen by doing it."""
 _WHAT = "checkpoints"
-_POLICY = "attach deploy/aws/scheduler.json, which is for buckets whose name begins with spotweave-"
 
 
 def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
@@ -34,7 +33,7 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
                 f"{place.uri}: there is no such bucket: create it (docs/aws.md), or set runners.checkpoints"
             )
         elif code == "AccessDenied":
-            text = f"{place.uri}: this identity may not s3:ListBucket: {_POLICY}"
+            text = f"{place.uri}: this identity may not s3:ListBucket: {REMEDY}"
         yield Finding(_WHAT, "missing", text)
         return
     try:
@@ -47,6 +46,6 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
         yield Finding(_WHAT, "unknown", f"{place.uri} is there; rights cannot be simulated: {error}")
         return
     for action in denied:
-        yield Finding(_WHAT, "missing", f"{place.uri}: this identity may not {action}: {_POLICY}")
+        yield Finding(_WHAT, "missing", f"{place.uri}: this identity may not {action}: {REMEDY}")
     if not denied:
         yield Finding(_WHAT, "right", f"{place.uri}: may be listed, written, read and deleted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
@@ -28,6 +28,20 @@ class RefusedError(ProviderError):
     """The request itself is wrong (credentials, permission, unknown offer or image): trying again is vain."""
 
 
+class PartialError(ProviderError):
+    """Some regions did not answer. What is not among `reports` may be there all the same, in one of those.
+
+    Attributes:
+        reports: of the regions that answered.
+        silent: the others, and why.
+    """
+
+    def __init__(self, reports: Sequence[InstanceReport], silent: Mapping[str, ProviderError]) -> None:
+        names = ", ".join(silent)
+        super().__init__(f"no answer from {names}: {next(iter(silent.values()))}")
+        self.reports, self.silent = reports, silent
+
+
 class Provider(Protocol):
     """Rents instances. All methods are safe to repeat and may be called from several threads."""
 
@@ -37,6 +51,8 @@ class Provider(Protocol):
 
     def offers(self) -> Sequence[Offer]:
         """Everything that can be rented, with its price and availability now.
+
+        What is in a region that does not answer is not available, and its reason says so.
 
         Raises:
             ProviderError: if the provider cannot be asked now.
@@ -54,6 +70,7 @@ class Provider(Protocol):
         """Every instance with this deployment's tag, terminated ones for at least an hour.
 
         Raises:
+            PartialError: if some regions cannot be asked now: it has the reports of the others.
             ProviderError: if the provider cannot be asked now.
         """
 
@@ -61,7 +78,7 @@ class Provider(Protocol):
         """End instances; those that have ended already, or never were, are no error.
 
         Raises:
-            ProviderError: if the provider cannot be asked now.
+            ProviderError: if not all could be ended now, or it is not known; all that could be, were.
         """
 
     def close(self) -> None:

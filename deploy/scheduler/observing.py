@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -11,7 +10,7 @@ import structlog
 from deploy.model.instances import InstanceReport, InstanceState, Offer
 from deploy.model.jobs import Flower, TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.providers.base import Provider, ProviderError
+from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
 from deploy.scheduler.giving_up import attempt_id
 from deploy.scheduler.hearsay import bounded
@@ -27,6 +26,8 @@ from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
 Probe = Callable[[Instance], bool]
+_Stranger = tuple[InstanceReport, Instance | None]
+"""What runs, and what the store has of it: an instance that has ended, or nothing."""
 
 
 class Observer:
@@ -55,8 +56,8 @@ class Observer:
         self._quarantine = quarantine
         self._missing_s: dict[str, dict[str, float]] = {}
         """By provider: since when instances are missing from what it reports, epoch seconds."""
-        self._orphans: dict[str, Counter[str]] = {}
-        """By provider: how often in a row it reported an instance that we do not know."""
+        self._orphans: dict[str, set[str]] = {}
+        """By provider: what it reported in the latest look that should not be there."""
         self.offers: list[Offer] = []
         self.released: Mapping[TaskKey, TaskReport] = {}
         self.silent: set[str] = set()
@@ -83,33 +84,44 @@ class Observer:
     def _look_at_instances(self, now_s: float) -> None:
         for name, provider in self._providers.items():
             with _asking(name, "instances unknown"):
-                reports = provider.describe(self._store.deployment_id)
+                silent: Collection[str] = ()
+                try:
+                    reports = provider.describe(self._store.deployment_id)
+                except PartialError as error:
+                    log.warning("some instances unknown", provider=name, error=str(error))
+                    reports, silent = error.reports, error.silent.keys()
                 with self._store.transaction():
                     strangers, missing = self._compare(name, reports, now_s)
-                self._end_orphans(name, provider, strangers, now_s)
+                self._settle_strangers(name, provider, strangers, now_s)
+                # Of instances in regions that did not answer nothing is known now.
+                missing = [one for one in missing if one.offer.region not in silent]
                 self._end_vanished(name, provider, missing, now_s)
 
     def _compare(
         self, name: str, reports: Sequence[InstanceReport], now_s: float
-    ) -> tuple[set[str], list[Instance]]:
+    ) -> tuple[dict[str, _Stranger], list[Instance]]:
         """Bring a provider's instances up to date.
 
         Returns:
-            Its names of those that run and are not known; those that are known and not reported.
+            What runs and should not be there, by the provider's names; what is known and not reported.
         """
         known = {instance.client_token: instance for instance in self._store.instances.live(name)}
-        # The answer to a launch may be lost, and what it launched be given up before it is shown.
-        known |= self._store.instances.never_launched({one.client_token for one in reports} - known.keys())
+        # The answer to a launch may be lost, and what it launched be given up before it is shown; and what
+        # was not shown for long may run all the same, or have run on.
+        known |= self._store.instances.gone({one.client_token for one in reports} - known.keys())
         pending = self._store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.TERMINATE)
         seen: set[str] = set()
-        strangers: set[str] = set()
+        strangers: dict[str, _Stranger] = {}
         for report in reports:
             before = known.get(report.client_token)
-            if before is None:
-                if report.state not in (InstanceState.TERMINATED, InstanceState.STOPPING):
-                    strangers.add(report.instance_id)
+            over = before is None or (not before.state.live and before.launched_s is not None)
+            if before is not None:
+                seen.add(before.instance_id)
+            if over and report.state not in (InstanceState.TERMINATED, InstanceState.STOPPING):
+                strangers[report.instance_id] = (report, before)
                 continue
-            seen.add(before.instance_id)
+            if before is None:
+                continue
             after = self._store.instances.told(before, report, now_s)
             if before.state is InstanceState.TERMINATED and after.state.live:
                 self._event("instance.found", after, now_s, {})
@@ -117,7 +129,7 @@ class Observer:
                 self._event("instance.noticed", after, now_s, {"ends_s": after.notice_s})
             if after.state is InstanceState.STOPPED and before.state is not InstanceState.STOPPED:
                 self._event("instance.stopped", after, now_s, {"stopped_s": after.stops[-1].stopped_s})
-            if after.state is InstanceState.TERMINATED:
+            if after.state is InstanceState.TERMINATED and not over:
                 self._event("instance.ended", after, now_s, {"by_provider": after.by_provider})
         missing = [
             one
@@ -141,15 +153,27 @@ class Observer:
                 continue
             provider.terminate([str(one.provider_id)])
             with self._store.transaction():
-                self._store.instances.ended(one.instance_id, now_s, by_provider=True)
+                # Nobody says that it was interrupted: then its first hour may be free.
+                self._store.instances.ended(one.instance_id, now_s)
                 self._event("instance.vanished", one, now_s, {"missing_s": missing_s})
 
-    def _end_orphans(self, name: str, provider: Provider, strangers: set[str], now_s: float) -> None:
-        """End what has our tag and is not in the store, once it is seen twice in a row."""
-        before = self._orphans.get(name, Counter())
-        # What is being written now may simply not be seen yet.
-        self._orphans[name] = Counter({one: before[one] + 1 for one in strangers})
-        for provider_id in sorted(one for one in strangers if before[one]):
+    def _settle_strangers(
+        self, name: str, provider: Provider, strangers: Mapping[str, _Stranger], now_s: float
+    ) -> None:
+        """What runs and should not, once it is seen twice in a row, is taken up, or ended.
+
+        What the store has is taken up: it is billed for all of its time, and ended as what no job needs.
+        """
+        before = self._orphans.get(name, set())
+        # What is being written now may simply not be seen yet, and an answer may be an old one.
+        self._orphans[name] = set(strangers)
+        for provider_id in sorted(strangers.keys() & before):
+            report, known = strangers[provider_id]
+            if known is not None:
+                with self._store.transaction():
+                    after = self._store.instances.told(known, report, now_s, found=True)
+                    self._event("instance.found", after, now_s, {})
+                continue
             try:
                 provider.terminate([provider_id])
             except ProviderError as error:

@@ -113,7 +113,7 @@ def rented(connection: Connection, query: Select[Any]) -> list[Rented]:
 
 def write_charges(connection: Connection, instance_id: str) -> None:
     """Write down what an ended instance has cost on each day, over what was written before."""
-    connection.execute(delete(charges).where(charges.c.instance_id == instance_id))
+    forget_charges(connection, instance_id)
     rows = [
         {
             "instance_id": one.instance_id,
@@ -131,3 +131,8 @@ def write_charges(connection: Connection, instance_id: str) -> None:
     ]
     if rows:
         connection.execute(insert(charges), rows)
+
+
+def forget_charges(connection: Connection, instance_id: str) -> None:
+    """It has not ended after all: what it costs is computed from its prices again."""
+    connection.execute(delete(charges).where(charges.c.instance_id == instance_id))

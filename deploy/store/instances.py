@@ -148,15 +148,14 @@ class Instances:
             row = connection.execute(query).one_or_none()
         return None if row is None else self._instance(row)
 
-    def never_launched(self, client_tokens: Collection[str]) -> Mapping[str, Instance]:
-        """Those with these tokens that were given up and that no report told of, by their tokens."""
+    def gone(self, client_tokens: Collection[str]) -> Mapping[str, Instance]:
+        """Those with these tokens that have ended or were given up, as far as we know, by their tokens."""
         found = {}
         with self._database.read() as connection:
             for some in portions(client_tokens):
                 query = select(instances).where(
                     instances.c.client_token.in_(some),
                     instances.c.state == _GONE,
-                    instances.c.launched_s.is_(None),
                 )
                 for row in connection.execute(query).all():
                     found[row.client_token] = self._instance(row)
@@ -252,12 +251,19 @@ class Instances:
         """
         return self.told(self.get(instance_id), report, now_s)
 
-    def told(self, known: Instance, report: InstanceReport, now_s: float) -> Instance:
-        """As `report`, of an instance as it was read in this transaction; what is not new is not written."""
+    def told(self, known: Instance, report: InstanceReport, now_s: float, *, found: bool = False) -> Instance:
+        """As `report`, of an instance as it was read in this transaction; what is not new is not written.
+
+        Args:
+            known: the instance.
+            report: what its provider says.
+            now_s: epoch seconds.
+            found: it was believed to have ended and has not: it is billed as if that had never been believed.
+        """
         told = report.state
         if told is InstanceState.RUNNING and known.ready_s is None:
             told = InstanceState.LAUNCHING
-        given_up = known.state is InstanceState.TERMINATED and known.launched_s is None
+        given_up = known.state is InstanceState.TERMINATED and (found or known.launched_s is None)
         state = told if given_up else max(known.state, told, key=_ORDER.index)
         ended = None
         if state is InstanceState.TERMINATED:
@@ -274,7 +280,7 @@ class Instances:
             "port": report.node_port or known.port,
             "launched_s": launched_s,
             "ended_s": ended,
-            "by_provider": report.by_provider or known.by_provider,
+            "by_provider": report.by_provider or (known.by_provider and not given_up),
             "notice_s": known.notice_s if report.notice_s is None else report.notice_s,
             "rebalance": report.rebalance or known.rebalance,
             "stops": _stops(known, report, now_s),
@@ -284,8 +290,10 @@ class Instances:
         if now_known == known:
             return known
         self._write(known.instance_id, {**values, "state": state.value})
-        if known.launched_s != launched_s:
+        if known.launched_s != launched_s or (known.ended_s is not None and _later(ended, known.ended_s)):
             charging.open_segments(self._database.writing, known.instance_id, known.offer, launched_s)
+        if ended is None and known.ended_s is not None:
+            charging.forget_charges(self._database.writing, known.instance_id)
         if ended is not None and _billed_from(known) != _billed_from(now_known):
             charging.write_charges(self._database.writing, known.instance_id)
         return now_known
@@ -373,6 +381,11 @@ def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop,
     if report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING) or latest is None:
         return before
     return (*before, latest)
+
+
+def _later(ended_s: float | None, than_s: float) -> bool:
+    """Whether prices are needed from times at which the instance was believed to have ended."""
+    return ended_s is None or ended_s > than_s
 
 
 def _began(instance: Instance) -> bool:

@@ -26,6 +26,7 @@ from deploy.server.run import Service as Listening
 from deploy.service import Service, make_runners, open_store
 from deploy.serving import application
 from deploy.store.jobs import Job
+from tests.deploy.cli.commands import NO_JAVA, refusal, spotweave
 from tests.deploy.emulated import Make, emulating
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import batch
@@ -49,12 +50,13 @@ def asking(service: Service) -> Iterator[httpx.Client]:
         yield client
 
 
-def _asked_for(config: Path) -> Any:
+def _asked_for(config: Path, region: str = "us-east-1") -> Any:
     """An instance that the store holds for a job."""
     with open_store(load_deployment(config), time.time()) as store:
         with store.transaction():
             store.jobs.add(Job("job-1", batch(), JobState.PENDING, time.time(), "/", "me"))
-            place(store, TaskKey("job-1", "main"), 1, offer("x", provider="aws"), time.time(), None)
+            there = offer("x", provider="aws", region=region)
+            place(store, TaskKey("job-1", "main"), 1, there, time.time(), None)
         (one,) = store.instances.of_job("job-1")
     return one
 
@@ -99,6 +101,38 @@ def test_what_is_rented_is_looked_after_in_an_account_where_nothing_can_be_launc
     _asked_for(config)
     with closing(Service(load_deployment(config))) as service:
         assert service.store.instances.live()
+
+
+@pytest.mark.parametrize(
+    ("region", "changes", "where"),
+    [
+        ("us-west-2", {}, "aws us-west-2"),
+        ("us-east-1", {"aws": None, "local": str(OFFERS)}, "aws us-east-1"),
+    ],
+)
+def test_a_region_or_provider_with_instances_cannot_be_dropped(
+    make: Make, region: str, changes: dict[str, Any], where: str
+) -> None:
+    here = make()
+    instance = _asked_for(here.deployment(), region)
+    config = here.deployment(**changes)
+    with pytest.raises(ConfigError) as caught:
+        Service(load_deployment(config))
+    assert str(caught.value).startswith(f"{where}: {instance.instance_id} may run there")
+    checked = spotweave("check", "--config", config, env=NO_JAVA)
+    assert checked.exit_code == 2
+    assert f"error    instances: {where}: {instance.instance_id} may run there" in checked.stdout
+    assert f"error: {where}: " in refusal(spotweave("clouds", "sweep", "--config", config))
+    # With what is left out put back, and once nothing runs there any more, all is well.
+    if region == "us-east-1":
+        with closing(Service(load_deployment(here.deployment()))) as service:
+            assert service.store.instances.live()
+    with open_store(load_deployment(config), time.time()) as store, store.transaction():
+        store.instances.ended(instance.instance_id, time.time())
+    checked = spotweave("check", "--config", config, env=NO_JAVA)
+    assert "ok       instances: none" in checked.stdout
+    with closing(Service(load_deployment(config))) as service:
+        assert not service.store.instances.live()
 
 
 def test_a_dry_run_does_not_need_what_a_launch_does(make: Make) -> None:

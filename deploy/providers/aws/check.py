@@ -18,11 +18,13 @@ from deploy.providers.aws import names
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import DENIED, asking, code_of, denied_permission
+from deploy.providers.aws.errors import DENIED, REMEDY, asking, code_of, denied_permission
 from deploy.providers.aws.launch import market_options
 from deploy.providers.aws.notices import queue_url
+from deploy.providers.aws.policies import Scope, actions, scheduler
 from deploy.providers.aws.quotas import quota_code, vcpus_allowed
-from deploy.providers.aws.rights import simulable, simulated
+from deploy.providers.aws.rights import simulated
+from deploy.providers.aws.template import template_data
 from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
 
@@ -46,13 +48,19 @@ class Finding:
     text: str
 
 
-def check(config: AwsConfig, session: Any = None, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+def check(
+    config: AwsConfig,
+    session: Any = None,
+    now: Callable[[], float] = time.time,
+    deployment: str = "not-made-yet",
+) -> Iterator[Finding]:
     """Everything, one finding after the other; nothing more once AWS does not accept who we are.
 
     Args:
         config: what is to be rented.
         session: of boto3; None: a new one.
         now: epoch seconds.
+        deployment: its id, by whose tag its policy knows what it may launch and end.
 
     Raises:
         AwsConfigError: if the price list or the certificate cannot be used.
@@ -65,7 +73,7 @@ def check(config: AwsConfig, session: Any = None, now: Callable[[], float] = tim
     except ProviderError as error:
         yield Finding("credentials", "missing", str(error))
         return
-    checker = _Checker(clients, config, catalogue, ca_pem)
+    checker = _Checker(clients, config, catalogue, ca_pem, deployment)
     yield from checker.rights(identity)
     yield from checker.profile()
     for region in config.regions:
@@ -96,25 +104,33 @@ def _identity(clients: Clients, region: str, now: Callable[[], float]) -> Genera
 
 
 class _Checker:
-    def __init__(self, clients: Clients, config: AwsConfig, catalogue: Catalogue, ca_pem: str | None) -> None:
+    def __init__(
+        self, clients: Clients, config: AwsConfig, catalogue: Catalogue, ca_pem: str | None, deployment: str
+    ) -> None:
         self._clients = clients
         self._config = config
         self._catalogue = catalogue
         self._ca_pem = ca_pem
+        self._deployment = deployment
+        self._roots: dict[str, str] = {}
 
     def rights(self, identity: str) -> Iterator[Finding]:
         """What the identity's policies allow, by simulation."""
+        partition, account = identity.split(":")[1], identity.split(":")[4]
+        policy = scheduler(Scope(self._config, partition, account, self._deployment))
+        denied: list[str] = []
         try:
             iam = self._clients.get("iam", next(iter(self._config.regions)))
-            denied = simulated(iam, identity, simulable("scheduler"))
+            for part in policy["Statement"]:
+                # Conditions that the simulation is told nothing of are no denial.
+                denied += simulated(iam, identity, part["Action"], part["Resource"][0])
         except ProviderError as error:
             yield Finding("permissions", "unknown", f"cannot be simulated: {error}")
             return
-        for action in denied:
-            text = f"this identity may not {action}: attach deploy/aws/scheduler.json"
-            yield Finding("permissions", "missing", text)
+        for action in dict.fromkeys(denied):
+            yield Finding("permissions", "missing", f"this identity may not {action}: {REMEDY}")
         if not denied:
-            yield Finding("permissions", "right", f"{', '.join(simulable('scheduler'))}")
+            yield Finding("permissions", "right", ", ".join(actions(policy)))
 
     def profile(self) -> Iterator[Finding]:
         """The nodes' instance profile."""
@@ -150,6 +166,7 @@ class _Checker:
             yield Finding(what, "missing", f"{name} is not there, or not shared: set `image`")
             return
         image = found[0]
+        self._roots[region] = image.get("RootDeviceName", "")
         if image.get("State", "available") != "available":
             yield Finding(what, "missing", f"{name} is {image['State']}, expected available")
         wrong = [
@@ -297,25 +314,22 @@ class _Checker:
         """A launch of the first type, up to the point where it would begin."""
         part, what = self._config.regions[region], f"{region} launch"
         kind = next(iter(self._config.instance_types))
-        request = LaunchRequest("check", "", "check", "check", "main", "no-node-gets-this-token")
+        request = LaunchRequest("check", "", self._deployment, "check", "main", "no-node-gets-this-token")
+        # As a launch by template is, of which a dry run would make none.
+        data = template_data(self._config, region, self._deployment, self._roots.get(region) or "/dev/sda1")
+        tags = {"ResourceType": "instance", "Tags": names.tags_of(request, self._config)}
         arguments: dict[str, Any] = {
-            "ImageId": part.image,
+            **data,
             "InstanceType": kind,
             "MinCount": 1,
             "MaxCount": 1,
             "SubnetId": next(iter(part.subnets.values())),
-            "SecurityGroupIds": [part.security_group],
             "UserData": user_data(request, self._config, self._ca_pem),
-            "TagSpecifications": [{"ResourceType": "instance", "Tags": names.tags_of(request, self._config)}],
-            "MetadataOptions": {"HttpTokens": "required"},
+            "TagSpecifications": [tags, *data["TagSpecifications"]],
             "DryRun": True,
         }
         if "spot" in self._config.instance_types[kind].markets:
             arguments["InstanceMarketOptions"] = market_options(None)
-        if self._config.instance_profile is not None:
-            arguments["IamInstanceProfile"] = {"Name": self._config.instance_profile}
-        if self._config.key_name is not None:
-            arguments["KeyName"] = self._config.key_name
         try:
             with asking(what):
                 self._clients.get("ec2", region).run_instances(**arguments)

@@ -10,10 +10,20 @@ from botocore.config import Config
 
 from deploy.providers.aws.errors import asking
 
-_MAX_ATTEMPTS = 5
-"""The SDK backs off between them, with jitter, up to 20 s; what fails then is the loop's to try again."""
-_CONNECT_S = 5.0
-_READ_S = 30.0
+_CONNECT_S = 3.0
+_COMMON = Config(max_pool_connections=20, user_agent_extra="spotweave")
+_SMALL = _COMMON.merge(
+    Config(
+        retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_S, read_timeout=8.0
+    )
+)
+"""The SDK backs off between its attempts, with jitter; what fails then is the loop's to try again."""
+_LARGE = _COMMON.merge(
+    Config(
+        retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=_CONNECT_S, read_timeout=30.0
+    )
+)
+"""Weights go to S3, and none of the loop's passes waits for that."""
 
 
 class Clients:
@@ -34,13 +44,6 @@ class Clients:
         with asking("aws"):
             self._session = session if session is not None else boto3.Session(profile_name=profile)
         self._endpoint_url = endpoint_url
-        self._config = Config(
-            retries={"mode": "standard", "total_max_attempts": _MAX_ATTEMPTS},
-            connect_timeout=_CONNECT_S,
-            read_timeout=_READ_S,
-            max_pool_connections=20,
-            user_agent_extra="spotweave",
-        )
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
@@ -51,7 +54,10 @@ class Clients:
             key = (service, region)
             if key not in self._clients:
                 self._clients[key] = self._session.client(
-                    service, region_name=region, endpoint_url=self._endpoint_url, config=self._config
+                    service,
+                    region_name=region,
+                    endpoint_url=self._endpoint_url,
+                    config=_LARGE if service == "s3" else _SMALL,
                 )
             return self._clients[key]
 

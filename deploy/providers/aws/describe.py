@@ -128,6 +128,11 @@ def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[st
     return found
 
 
+def undated(one: Described) -> bool:
+    """Whether it is terminated, and EC2 does not say since when."""
+    return one.report.state is InstanceState.TERMINATED and one.report.ended_s is None
+
+
 def ended_at(one: Described, ended_s: float) -> Described:
     """The same with the time of its end; never before its launch."""
     return replace(one, report=replace(one.report, ended_s=max(one.report.launched_s, ended_s)))

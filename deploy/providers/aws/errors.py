@@ -57,6 +57,8 @@ CREDENTIALS = frozenset(
     }
 )
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+REMEDY = "attach what spotweave clouds policy prints, or add it"
+"""For a permission that is missing."""
 _SIGNATURE = frozenset(
     {"SignatureDoesNotMatch", "RequestExpired", "RequestTimeTooSkewed", "InvalidSignatureException"}
 )
@@ -99,13 +101,12 @@ def translated(error: Exception, doing: str) -> ProviderError:
         doing: what was asked for, e.g. "aws us-east-1: launch of g4dn.xlarge".
     """
     if isinstance(error, sdk.ClientError):
-        return by_code(code_of(error), _message(error), doing, denied_permission(error))
+        return _by_code(code_of(error), _message(error), doing, denied_permission(error))
     kind, text = _local(error)
     return kind(f"{doing}: {text}")
 
 
-def by_code(code: str, message: str, doing: str, permission: str = "") -> ProviderError:
-    """The same for a code and a message alone, as fleets report them."""
+def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderError:
     if code in CAPACITY:
         return CapacityError(f"{doing}: {code}: {message}")
     if code in QUOTA:
@@ -113,9 +114,7 @@ def by_code(code: str, message: str, doing: str, permission: str = "") -> Provid
     if code in THROTTLED:
         return ThrottledError(f"{doing}: {code}: too many requests; they are tried again more slowly")
     if code in DENIED:
-        return RefusedError(
-            f"{doing}: this identity may not {permission}: attach deploy/aws/scheduler.json, or add it"
-        )
+        return RefusedError(f"{doing}: this identity may not {permission}: {REMEDY}")
     if code in _SIGNATURE and (code != "SignatureDoesNotMatch" or _SKEWED.search(message)):
         return RefusedError(f"{doing}: the clock of this machine is wrong ({code}): synchronise it (NTP)")
     if code == "SignatureDoesNotMatch":

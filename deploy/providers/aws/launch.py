@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from deploy.model.instances import LaunchRequest
@@ -21,28 +20,6 @@ def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
     """The lower limit of the request and the configuration, as EC2 takes it; None for none."""
     limits = [limit for limit in (request.max_price_usd_hour, kind.max_price_usd_hour) if limit is not None]
     return f"{min(limits):.6f}" if limits else None
-
-
-def with_template(
-    templates: Templates, region: str, deployment: str, call: Callable[[str], dict[str, Any]], doing: str
-) -> dict[str, Any]:
-    """Call EC2 with the name of the launch template; make that again if somebody deleted it.
-
-    Raises:
-        ProviderError: as the call's error says.
-    """
-    for last in (False, True):
-        name = templates.ensure(region, deployment)
-        try:
-            with asking(doing):
-                return call(name)
-        except ProviderError as error:
-            cause = error.__cause__
-            gone = isinstance(cause, Exception) and code_of(cause).startswith("InvalidLaunchTemplate")
-            if last or not gone:
-                raise
-            templates.forget(region, deployment)
-    raise AssertionError("unreachable")
 
 
 def run(
@@ -74,14 +51,22 @@ def run(
         arguments["HibernationOptions"] = {"Configured": True}
     doing = f"aws {place.zone}: launch of {place.instance_type} ({place.market})"
 
-    def call(template: str) -> dict[str, Any]:
-        answer: dict[str, Any] = clients.get("ec2", place.region).run_instances(
-            LaunchTemplate={"LaunchTemplateName": template, "Version": "1"}, **arguments
-        )
-        return answer
-
-    answer = with_template(templates, place.region, request.deployment, call, doing)
-    return described(answer["Instances"][0], place.region, config)
+    for last in (False, True):
+        template = templates.ensure(place.region, request.deployment)
+        try:
+            with asking(doing):
+                answer = clients.get("ec2", place.region).run_instances(
+                    LaunchTemplate={"LaunchTemplateName": template, "Version": "1"}, **arguments
+                )
+            return described(answer["Instances"][0], place.region, config)
+        except ProviderError as error:
+            cause = error.__cause__
+            gone = isinstance(cause, Exception) and code_of(cause).startswith("InvalidLaunchTemplate")
+            if last or not gone:
+                raise
+            # Somebody deleted it: it is made again.
+            templates.forget(place.region, request.deployment)
+    raise AssertionError("unreachable")
 
 
 def market_options(price: str | None) -> dict[str, Any]:

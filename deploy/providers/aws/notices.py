@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,9 +18,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from deploy.model.instances import InstanceReport
 from deploy.providers.aws import names
+from deploy.providers.aws.calls import QUEUE_S, Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.errors import asking
-from deploy.providers.base import ProviderError
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -83,12 +84,16 @@ class Notices:
 
     Args:
         clients: of the account.
+        calls: how long a region may take.
         queues: name or URL by region; none: nothing is read.
         visible_within_s: a message about an instance that is unknown so long after it is somebody else's.
     """
 
-    def __init__(self, clients: Clients, queues: Mapping[str, str], visible_within_s: float) -> None:
+    def __init__(
+        self, clients: Clients, calls: Calls, queues: Mapping[str, str], visible_within_s: float
+    ) -> None:
         self._clients = clients
+        self._calls = calls
         self._queues = queues
         self._visible_within_s = visible_within_s
         self._urls: dict[str, str] = {}
@@ -104,12 +109,12 @@ class Notices:
         be read is a warning: nodes hear of their interruption also by themselves.
         """
         with self._lock:
-            for region in self._queues:
-                try:
-                    self._delete(region, now_s)
-                    self._receive(region, now_s)
-                except ProviderError as error:
-                    log.warning("announced interruptions unknown", region=region, error=str(error))
+            asks = {region: partial(self._turn, region, self._done(region, now_s)) for region in self._queues}
+            answers, silent = self._calls.each("events queue", QUEUE_S, asks)
+            for region, messages in answers.items():
+                self._held[region] = [self._heard(one, region, now_s) for one in messages]
+            for region, error in silent.items():
+                log.warning("announced interruptions unknown", region=region, error=str(error))
             self._told = {name: told for name, told in self._told.items() if now_s - told.heard_s < _KEPT_S}
             self._handed = {one.instance_id for one in reports}
             return [self._with(report) for report in reports]
@@ -120,32 +125,34 @@ class Notices:
             return report
         return replace(report, notice_s=told.notice_s, rebalance=told.rebalance)
 
-    def _delete(self, region: str, now_s: float) -> None:
-        """What was handed out, and what nobody here needs; the rest comes again."""
-        done = [
+    def _done(self, region: str, now_s: float) -> list[str]:
+        """Handles of what was handed out, and of what nobody here needs; the rest comes again."""
+        return [
             one.handle
             for one in self._held.pop(region, [])
             if one.instance_id is None
             or one.instance_id in self._handed
             or now_s - one.time_s > self._visible_within_s
         ]
-        for batch in names.batches(done, _BATCH):
-            with asking(f"aws {region}: events queue"):
-                self._client(region).delete_message_batch(
-                    QueueUrl=self._url(region),
-                    Entries=[{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(batch)],
-                )
 
-    def _receive(self, region: str, now_s: float) -> None:
-        for _ in range(_CALLS_MOST):
-            with asking(f"aws {region}: events queue"):
-                answer = self._client(region).receive_message(
-                    QueueUrl=self._url(region), MaxNumberOfMessages=_BATCH, VisibilityTimeout=_HIDDEN_S
+    def _turn(self, region: str, done: Sequence[str]) -> list[dict[str, Any]]:
+        """Delete what is done, and receive what is there. Raises ProviderError."""
+        messages: list[dict[str, Any]] = []
+        with asking(f"aws {region}: events queue"):
+            sqs = self._clients.get("sqs", region)
+            url = self._urls.get(region) or queue_url(sqs, self._queues[region])
+            self._urls[region] = url
+            for batch in names.batches(done, _BATCH):
+                entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(batch)]
+                sqs.delete_message_batch(QueueUrl=url, Entries=entries)
+            for _ in range(_CALLS_MOST):
+                answer = sqs.receive_message(
+                    QueueUrl=url, MaxNumberOfMessages=_BATCH, VisibilityTimeout=_HIDDEN_S
                 )
-            messages = answer.get("Messages", [])
-            self._held.setdefault(region, []).extend(self._heard(one, region, now_s) for one in messages)
-            if len(messages) < _BATCH:
-                return
+                messages += answer.get("Messages", [])
+                if len(answer.get("Messages", [])) < _BATCH:
+                    break
+        return messages
 
     def _heard(self, message: Mapping[str, Any], region: str, now_s: float) -> _Message:
         handle = str(message["ReceiptHandle"])
@@ -164,14 +171,6 @@ class Notices:
         hint = event.kind == REBALANCE or (before is not None and before.rebalance)
         self._told[name] = _Told(notice_s, hint, now_s)
         return _Message(handle, name, event.time_s)
-
-    def _url(self, region: str) -> str:
-        if region not in self._urls:
-            self._urls[region] = queue_url(self._client(region), self._queues[region])
-        return self._urls[region]
-
-    def _client(self, region: str) -> Any:
-        return self._clients.get("sqs", region)
 
 
 def queue_url(sqs: Any, queue: str) -> str:

@@ -14,6 +14,7 @@ from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.names import Place
 from deploy.providers.aws.notices import NOTICE_S
 from deploy.providers.aws.prices import PriceBook
+from deploy.providers.base import ProviderError
 
 FREE_FIRST_S = 3600.0
 """An instance that EC2 interrupts within its first hour costs nothing."""
@@ -51,18 +52,18 @@ class OfferBook:
         with self._lock:
             self._held.clear()
 
-    def all(self, now_s: float) -> list[Offer]:
-        """Every offer as it is now, in the order of the configuration."""
-        return [self._offer(place, now_s) for place in self._places.values()]
+    def all(self, now_s: float, silent: Mapping[str, ProviderError]) -> list[Offer]:
+        """Every offer as it is now, in the order of the configuration; not available in silent regions."""
+        return [self._offer(place, now_s, silent.get(place.region)) for place in self._places.values()]
 
-    def _offer(self, place: Place, now_s: float) -> Offer:
+    def _offer(self, place: Place, now_s: float, silent: ProviderError | None) -> Offer:
         kind = self._config.instance_types[place.instance_type]
         hardware = self._catalogue.hardware(place.instance_type)
         on_demand = self._catalogue.usd_hour(place.region, place.instance_type)
         history = self._availability.history(place.offer_id, now_s)
         spot = place.market == "spot"
         price = self._prices.latest(place.zone, place.instance_type) if spot else on_demand
-        reason = self._reason(place, price, now_s)
+        reason = self._reason(place, price, now_s) if silent is None else f"its region is silent: {silent}"
         return Offer(
             offer_id=place.offer_id,
             provider=names.PROVIDER,

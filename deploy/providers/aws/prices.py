@@ -7,7 +7,10 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
+from deploy.providers.aws.calls import LOOK_S, Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.errors import asking
 from deploy.providers.base import ProviderError
@@ -28,15 +31,22 @@ class PriceBook:
 
     Args:
         clients: to ask with.
+        calls: how long a region may take.
         zones: by region.
         types: instance types.
         every_s: a region is asked at most so often; many regions `AT_ONCE` with each refresh.
     """
 
     def __init__(
-        self, clients: Clients, zones: Mapping[str, Sequence[str]], types: Sequence[str], every_s: float
+        self,
+        clients: Clients,
+        calls: Calls,
+        zones: Mapping[str, Sequence[str]],
+        types: Sequence[str],
+        every_s: float,
     ) -> None:
         self._clients = clients
+        self._calls = calls
         self._zones = zones
         self._types = list(types)
         self._every_s = every_s
@@ -58,8 +68,17 @@ class PriceBook:
             due = [one for one in self._zones if now_s - self._asked_s.get(one, -math.inf) >= self._every_s]
             new = [one for one in due if one not in self._asked_s]
             longest_ago = sorted((one for one in due if one in self._asked_s), key=self._asked_s.__getitem__)
-            for region in new + longest_ago[:AT_ONCE]:
-                self._refresh(region, now_s)
+            asked = new + longest_ago[:AT_ONCE]
+            self._asked_s |= dict.fromkeys(asked, now_s)
+            # What was in force at the start comes too, so the latest moment seen is where to go on.
+            starts = {region: self._seen_s.get(region, now_s - KEPT_S) for region in asked}
+            asks = {region: partial(self._rows, region, starts[region]) for region in asked}
+            answers, failed = self._calls.each("spot prices", LOOK_S, asks)
+            for region, rows in answers.items():
+                self._failed.pop(region, None)
+                self._answered_s[region] = now_s
+                self._take(region, rows, starts[region], now_s)
+            self._failed |= failed
             if self._zones and len(self._failed) == len(self._zones):
                 raise next(iter(self._failed.values()))
 
@@ -92,26 +111,20 @@ class PriceBook:
         paid = sum(price * (end_s - time_s) for (time_s, price), end_s in zip(points, ends, strict=True))
         return paid / (now_s - points[0][0])
 
-    def _refresh(self, region: str, now_s: float) -> None:
-        self._asked_s[region] = now_s
-        # What was in force at the start comes too, so the latest moment seen is where to go on.
-        start_s = self._seen_s.get(region, now_s - KEPT_S)
-        try:
-            ec2 = self._clients.get("ec2", region)
-            with asking(f"aws {region}: spot prices"):
-                pages = ec2.get_paginator("describe_spot_price_history").paginate(
-                    InstanceTypes=self._types,
-                    ProductDescriptions=[_PRODUCT],
-                    Filters=[{"Name": "availability-zone", "Values": list(self._zones[region])}],
-                    StartTime=datetime.fromtimestamp(start_s, UTC),
-                    PaginationConfig={"PageSize": _PAGE},
-                )
-                rows = [row for page in pages for row in page["SpotPriceHistory"]]
-        except ProviderError as error:
-            self._failed[region] = error
-            return
-        self._failed.pop(region, None)
-        self._answered_s[region] = now_s
+    def _rows(self, region: str, start_s: float) -> list[dict[str, Any]]:
+        """What EC2 tells of a region from a moment on. Raises ProviderError."""
+        ec2 = self._clients.get("ec2", region)
+        with asking(f"aws {region}: spot prices"):
+            pages = ec2.get_paginator("describe_spot_price_history").paginate(
+                InstanceTypes=self._types,
+                ProductDescriptions=[_PRODUCT],
+                Filters=[{"Name": "availability-zone", "Values": list(self._zones[region])}],
+                StartTime=datetime.fromtimestamp(start_s, UTC),
+                PaginationConfig={"PageSize": _PAGE},
+            )
+            return [row for page in pages for row in page["SpotPriceHistory"]]
+
+    def _take(self, region: str, rows: Sequence[Mapping[str, Any]], start_s: float, now_s: float) -> None:
         for row in rows:
             time_s = row["Timestamp"].timestamp()
             self._keep((row["AvailabilityZone"], row["InstanceType"]), time_s, float(row["SpotPrice"]))

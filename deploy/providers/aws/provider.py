@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.providers.aws import describe, fleet, launch, names, stopping
+from deploy.providers.aws import describe, launch, names, stopping
 from deploy.providers.aws.availability import Availability
+from deploy.providers.aws.calls import CHANGE_S, LOOK_S, Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import Described
@@ -19,7 +21,7 @@ from deploy.providers.aws.notices import Notices
 from deploy.providers.aws.offers import OfferBook
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.aws.template import Templates
-from deploy.providers.base import CapacityError, QuotaError, RefusedError
+from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
 
 KEPT_S = 3600.0
 """Ended instances are reported for so long, even where EC2 forgets them sooner."""
@@ -56,8 +58,11 @@ class AwsProvider:
         self._ca_pem = config.ca_pem()
         catalogue = config.prices()
         self.clients = Clients(config.profile, config.endpoint_url, session)
+        self._calls = Calls()
         zones = {region: list(part.subnets) for region, part in config.regions.items()}
-        self.prices = PriceBook(self.clients, zones, list(config.instance_types), config.prices_every_s)
+        self.prices = PriceBook(
+            self.clients, self._calls, zones, list(config.instance_types), config.prices_every_s
+        )
         self.availability = Availability(
             None if config.state_folder is None else config.state_folder / "availability.json",
             config.cool_down_s,
@@ -65,113 +70,44 @@ class AwsProvider:
         )
         self._offers = OfferBook(config, catalogue, self._places, self.prices, self.availability)
         self._templates = Templates(self.clients, config)
-        self._notices = Notices(self.clients, config.queues, config.visible_within_s)
+        self._notices = Notices(self.clients, self._calls, config.queues, config.visible_within_s)
         self._known: dict[str, _Known] = {}
+        self._silent: Mapping[str, ProviderError] = {}
+        """Regions that did not answer in the latest `describe`: what runs there is not known."""
         self._lock = threading.RLock()
 
     def offers(self) -> Sequence[Offer]:
         """Everything configured, with the prices of now; see `Provider.offers`."""
         now_s = self._now()
         self.prices.refresh(now_s)
-        return self._offers.all(now_s)
+        return self._offers.all(now_s, self._silent)
 
     def launch(self, request: LaunchRequest) -> InstanceReport:
         """Rent one instance of one offer; see `Provider.launch`."""
         place = names.find(self._places, request.offer_id)
-        return self._rent(
-            request,
-            [place],
-            lambda: launch.run(self.clients, self.config, self._templates, request, place, self._ca_pem),
-        )
-
-    def launch_any(self, request: LaunchRequest, offer_ids: Sequence[str]) -> InstanceReport:
-        """Rent one instance of whichever of these offers EC2 thinks best (price, then depth of the pool).
-
-        Args:
-            request: its own offer is ignored.
-            offer_ids: of one region and one market.
-
-        Raises:
-            CapacityError: if none of them has room.
-            QuotaError, ThrottledError, RefusedError, ProviderError: as for `launch`.
-        """
-        places = [names.find(self._places, offer_id) for offer_id in offer_ids]
-        if not places:
-            raise RefusedError("aws: a fleet needs at least one offer to choose from")
-        return self._rent(
-            request,
-            places,
-            lambda: fleet.run(self.clients, self.config, self._templates, request, places, self._ca_pem),
-        )
-
-    def describe(self, deployment: str) -> Sequence[InstanceReport]:
-        """One call for each region and 1,000 instances, one for each queue; see `Provider.describe`."""
-        found: list[Described] = []
-        for region in self.config.regions:
-            found += describe.of_deployment(self.clients, self.config, region, deployment)
-        now_s = self._now()
-        found = self._dated(found, now_s)
-        with self._lock:
-            for one in found:
-                self._remember(one, now_s, seen=True)
-            reports = self._bridged(found, deployment, now_s)
-        return self._notices.added(reports, now_s)
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End instances; see `Provider.terminate`."""
-        for region, ids in self._by_region(instance_ids).items():
-            stopping.terminate(self.clients, region, ids, self._is_new)
-            with self._lock:
-                for name in ids:
-                    self._stopping(name)
-
-    def stop(self, instance_ids: Sequence[str], *, hibernate: bool = False) -> None:
-        """Stop on-demand instances: their disks stay, and cost. One-time spot instances cannot be stopped.
-
-        Raises:
-            RefusedError: for a spot instance, or a type that was not prepared for hibernation.
-            ProviderError: if EC2 cannot be asked now.
-        """
-        for region, ids in self._by_region(instance_ids).items():
-            stopping.stop(self.clients, region, ids, hibernate=hibernate)
-
-    def resume(self, instance_ids: Sequence[str]) -> None:
-        """Start stopped instances again.
-
-        Raises:
-            CapacityError: if their zone has no room for them now.
-            RefusedError, ProviderError: see there.
-        """
-        for region, ids in self._by_region(instance_ids).items():
-            stopping.resume(self.clients, region, ids)
-
-    def close(self) -> None:
-        """Let go of connections. Instances stay."""
-        self.clients.close()
-
-    # Renting.
-
-    def _rent(
-        self, request: LaunchRequest, places: Sequence[Place], call: Callable[[], Described]
-    ) -> InstanceReport:
         known = self._by_token(request)
         if known is not None:
-            self._same(known.report, places)
+            self._same(known.report, place)
             return known.report
-        self._admit(request.deployment, places)
+        if place.region in self._silent:
+            raise ProviderError(f"nothing is launched where nothing is seen: {self._silent[place.region]}")
+        self._admit(request.deployment, place)
         try:
-            one = call()
+            one = self._calls.one(
+                "launch",
+                CHANGE_S,
+                place.region,
+                lambda: launch.run(self.clients, self.config, self._templates, request, place, self._ca_pem),
+            )
         except CapacityError as error:
             # A limit of this one request says nothing of the offer.
             if "SpotMaxPriceTooLow" not in str(error):
-                for place in places:
-                    self.availability.down(place.offer_id, self._now(), str(error))
+                self.availability.down(place.offer_id, self._now(), str(error))
             raise
         except QuotaError as error:
-            for place in places:
-                self._offers.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
+            self._offers.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
             raise
-        self._same(one.report, places)
+        self._same(one.report, place)
         now_s = self._now()
         self.availability.up(one.report.offer_id, now_s)
         # What EC2 answers to a launch has all tags only once it is consistent; we know what we sent.
@@ -185,8 +121,74 @@ class AwsProvider:
             self._remember(one, now_s, seen=False)
         return report
 
-    def _same(self, report: InstanceReport, places: Sequence[Place]) -> None:
-        if report.offer_id not in [place.offer_id for place in places]:
+    def describe(self, deployment: str) -> Sequence[InstanceReport]:
+        """One call for each region and 1,000 instances, one for each queue; see `Provider.describe`."""
+        with self._lock:
+            dated = {
+                name: known.one.report.ended_s
+                for name, known in self._known.items()
+                if known.one.report.ended_s is not None
+            }
+        answers, silent = self._calls.each(
+            "instances",
+            LOOK_S,
+            {region: partial(self._look, region, deployment, dated.keys()) for region in self.config.regions},
+        )
+        self._silent = silent
+        if not answers:
+            raise next(iter(silent.values()))
+        now_s = self._now()
+        found = [
+            describe.ended_at(one, dated.get(one.report.instance_id) or ends.get(one.spot_request) or now_s)
+            if describe.undated(one)
+            else one
+            for seen, ends in answers.values()
+            for one in seen
+        ]
+        with self._lock:
+            for one in found:
+                self._remember(one, now_s, seen=True)
+            reports = self._bridged(found, deployment, now_s)
+        reports = self._notices.added(reports, now_s)
+        if silent:
+            raise PartialError(reports, silent)
+        return reports
+
+    def _look(
+        self, region: str, deployment: str, dated: Collection[str]
+    ) -> tuple[list[Described], Mapping[str, float]]:
+        """A region's instances, and when spot requests ended whose instance's end EC2 does not date."""
+        found = describe.of_deployment(self.clients, self.config, region, deployment)
+        requests = [
+            one.spot_request
+            for one in found
+            if describe.undated(one) and one.spot_request and one.report.instance_id not in dated
+        ]
+        return found, describe.spot_ends(self.clients, region, requests)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """End instances; see `Provider.terminate`."""
+        by_region, errors = self._by_region(instance_ids)
+        asks = {
+            region: partial(stopping.terminate, self.clients, region, ids, self._is_new)
+            for region, ids in by_region.items()
+        }
+        answers, failed = self._calls.each("end of instances", CHANGE_S, asks)
+        with self._lock:
+            for region in answers:
+                for name in by_region[region]:
+                    self._stopping(name)
+        for error in (failed | errors).values():
+            raise error
+
+    def close(self) -> None:
+        """Let go of connections. Instances stay."""
+        self.clients.close()
+
+    # Renting.
+
+    def _same(self, report: InstanceReport, place: Place) -> None:
+        if report.offer_id != place.offer_id:
             raise RefusedError(f"aws: this client token was used for {report.offer_id}")
 
     def _by_token(self, request: LaunchRequest) -> Described | None:
@@ -197,20 +199,17 @@ class AwsProvider:
                     return known.one
         return None
 
-    def _admit(self, deployment: str, places: Sequence[Place]) -> None:
+    def _admit(self, deployment: str, place: Place) -> None:
         """The configured quota; EC2 checks the account's own."""
         with self._lock:
-            running = [
-                known.one.report.offer_id
-                for known in self._known.values()
-                if known.one.deployment == deployment
+            running = sum(
+                known.one.deployment == deployment
+                and known.one.report.offer_id == place.offer_id
                 and known.one.report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
-            ]
-        for place in places:
-            quota = self.config.instance_types[place.instance_type].quota
-            if running.count(place.offer_id) < quota:
-                return
-        raise QuotaError(f"{places[0].offer_id}: as many instances run as `quota` allows")
+                for known in self._known.values()
+            )
+        if running >= self.config.instance_types[place.instance_type].quota:
+            raise QuotaError(f"{place.offer_id}: as many instances run as `quota` allows")
 
     # Memory.
 
@@ -230,7 +229,7 @@ class AwsProvider:
         """What EC2 says, and what it does not say yet or no more. Call it locked."""
         reports = {one.report.instance_id: one.report for one in found}
         for name, known in list(self._known.items()):
-            if known.one.deployment != deployment or name in reports:
+            if known.one.deployment != deployment or name in reports or known.one.region in self._silent:
                 continue
             report = known.one.report
             new = known.seen_s is None and now_s - known.first_s < self.config.visible_within_s
@@ -240,29 +239,6 @@ class AwsProvider:
             else:
                 del self._known[name]
         return list(reports.values())
-
-    def _dated(self, found: list[Described], now_s: float) -> list[Described]:
-        """With the time of each end: EC2's own, its spot request's, or when we first saw it."""
-        with self._lock:
-            before = {
-                name: known.one.report.ended_s
-                for name, known in self._known.items()
-                if known.one.report.ended_s is not None
-            }
-        open_requests: dict[str, list[str]] = {}
-        for one in found:
-            if _undated(one) and one.report.instance_id not in before and one.spot_request:
-                open_requests.setdefault(one.region, []).append(one.spot_request)
-        ends: dict[str, float] = {}
-        for region, requests in open_requests.items():
-            ends |= describe.spot_ends(self.clients, region, requests)
-        dated = []
-        for one in found:
-            if _undated(one):
-                name = one.report.instance_id
-                one = describe.ended_at(one, before.get(name) or ends.get(one.spot_request) or now_s)
-            dated.append(one)
-        return dated
 
     def _stopping(self, name: str) -> None:
         known = self._known.get(name)
@@ -277,21 +253,29 @@ class AwsProvider:
             known = self._known.get(name)
             return known is not None and self._now() - known.first_s < self.config.visible_within_s
 
-    def _by_region(self, instance_ids: Sequence[str]) -> dict[str, list[str]]:
-        """Ids that EC2 has, by region; ended ones and those that never were are left out."""
+    def _by_region(
+        self, instance_ids: Sequence[str]
+    ) -> tuple[dict[str, list[str]], dict[str, ProviderError]]:
+        """Ids that EC2 has, by region; ended ones and those that never were are left out.
+
+        Also the errors of the regions in which the others may be.
+        """
         with self._lock:
             known = {name: self._known[name].one for name in instance_ids if name in self._known}
         unknown = [name for name in dict.fromkeys(instance_ids) if name not in known]
-        for region in self.config.regions:
-            if unknown:
-                for one in describe.of_ids(self.clients, self.config, region, unknown):
-                    known[one.report.instance_id] = one
+        errors: dict[str, ProviderError] = {}
+        if unknown:
+            asks = {
+                region: partial(describe.of_ids, self.clients, self.config, region, unknown)
+                for region in self.config.regions
+            }
+            answers, errors = self._calls.each("instances by id", LOOK_S, asks)
+            seen = [one for found in answers.values() for one in found]
+            known |= {one.report.instance_id: one for one in seen}
+            if {one.report.instance_id for one in seen}.issuperset(unknown):
+                errors = {}
         found: dict[str, list[str]] = {}
         for name, one in known.items():
             if one.report.state.live:
                 found.setdefault(one.region, []).append(name)
-        return found
-
-
-def _undated(one: Described) -> bool:
-    return one.report.state is InstanceState.TERMINATED and one.report.ended_s is None
+        return found, errors

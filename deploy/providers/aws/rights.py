@@ -1,33 +1,14 @@
-"""What the scheduler's identity must be allowed, and whether it is."""
+"""Whether the scheduler's identity is allowed what it must be."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from deploy.providers.aws.errors import asking
 
-POLICIES = Path(__file__).resolve().parents[2] / "aws"
-"""Least-privilege policies: scheduler.json, operator.json, node.json."""
 _ASSUMED = re.compile(r"arn:(aws[a-z-]*):sts::(\d+):assumed-role/([^/]+)/.*")
-
-
-def actions(policy: str) -> tuple[str, ...]:
-    """What a policy of `deploy/aws/` allows, in its order."""
-    content = json.loads((POLICIES / f"{policy}.json").read_text(encoding="utf-8"))
-    allowed = [part["Action"] for part in content["Statement"] if part["Effect"] == "Allow"]
-    return tuple(dict.fromkeys(action for group in allowed for action in group))
-
-
-def simulable(policy: str) -> tuple[str, ...]:
-    """Those that it allows on every resource: others cannot be simulated without naming one."""
-    content = json.loads((POLICIES / f"{policy}.json").read_text(encoding="utf-8"))
-    return tuple(
-        action for part in content["Statement"] if part["Resource"] == "*" for action in part["Action"]
-    )
 
 
 def simulated(iam: Any, identity: str, actions: Sequence[str], resource: str = "*") -> list[str]:

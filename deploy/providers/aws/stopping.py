@@ -1,4 +1,4 @@
-"""Ending, stopping and resuming instances, in batches."""
+"""Ending instances, in batches."""
 
 from __future__ import annotations
 
@@ -45,15 +45,3 @@ def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callabl
                 if hidden:
                     raise ProviderError(f"{doing}: {hidden[0]} is not visible yet: try again") from error
                 left = [name for name in left if name not in unknown]
-
-
-def stop(clients: Clients, region: str, ids: Sequence[str], *, hibernate: bool) -> None:
-    """Stop or hibernate. Raises ProviderError and its kinds."""
-    with asking(f"aws {region}: stop of instances"):
-        clients.get("ec2", region).stop_instances(InstanceIds=list(ids), Hibernate=hibernate)
-
-
-def resume(clients: Clients, region: str, ids: Sequence[str]) -> None:
-    """Start again. Raises ProviderError and its kinds."""
-    with asking(f"aws {region}: start of instances"):
-        clients.get("ec2", region).start_instances(InstanceIds=list(ids))

@@ -74,11 +74,15 @@ class Templates:
             RefusedError: if the image is not there, or a permission is missing.
             ProviderError: if EC2 cannot be asked now.
         """
+        key = (region, deployment)
         with self._lock:
-            key = (region, deployment)
-            if key not in self._made:
-                self._made[key] = self._make(region, deployment)
-            return self._made[key]
+            made = self._made.get(key)
+        if made is None:
+            # Not locked: a region that hangs must not hold up the others. Making it twice is no harm.
+            made = self._make(region, deployment)
+            with self._lock:
+                self._made[key] = made
+        return made
 
     def forget(self, region: str, deployment: str) -> None:
         """Somebody deleted it: make it again the next time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.billing import CHARGES_PER_USD, Bill
-from deploy.emulator.config import EmulatorConfig
+from deploy.emulator.account import group_of, subnet_of
+from deploy.emulator.config import EmulatorConfig, region_of
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
 from deploy.emulator.records import Instance
 from deploy.emulator.transport import in_process
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
+from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.base import ProviderError
 from deploy.providers.simulated import SimulatedCloud, SimulatedRunner, VirtualClock, _Machine
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
@@ -37,7 +40,8 @@ from tests.deploy.scheduler.worlds import World
 
 TYPE = "g4dn.xlarge"
 ON_DEMAND = 0.526
-ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
+REGIONS = ("us-east-1", "us-west-2")
+ZONES = ("us-east-1a", "us-east-1b", "us-west-2a", "us-west-2b")
 LONGEST_S, SHORTEST_S, BUSY_S = 900.0, 20.0, 60.0
 """Between two passes: at most, at least, and at most while something is to be done; see `pause_s`."""
 SETTINGS = SchedulerSettings(
@@ -79,6 +83,19 @@ class EmulatedCloud(SimulatedCloud):
         return min(ends, default=None)
 
 
+def _in_turn(
+    self: Calls, kind: str, within_s: float, asks: Mapping[str, Callable[[], Any]]
+) -> tuple[dict[str, Any], dict[str, ProviderError]]:
+    answers: dict[str, Any] = {}
+    errors: dict[str, ProviderError] = {}
+    for region, ask in asks.items():
+        try:
+            answers[region] = ask()
+        except ProviderError as error:
+            errors[region] = error
+    return answers, errors
+
+
 def _report(one: Instance) -> InstanceReport:
     ended = one.state in ("shutting-down", "terminated")
     states = {"pending": InstanceState.LAUNCHING, "running": InstanceState.RUNNING}
@@ -99,6 +116,8 @@ class AwsWorld(World):
 
     def __init__(self, folder: Path, emulated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = VirtualClock(START_S)
+        # One region after the other, so that all runs are the same; nothing hangs in virtual time.
+        monkeypatch.setattr(Calls, "each", _in_turn)
         # The SDK's pauses between its attempts pass too.
         monkeypatch.setattr(botocore.endpoint.time, "sleep", self.clock.sleep)
         # Their jitter, and the names that the scheduler orders instances by, are the same in every run.
@@ -116,17 +135,15 @@ class AwsWorld(World):
         self.passes = 0
         self.folder = folder
         self._opened: Store | None = None
-        account = self.emulator.account
-        subnets = {zone: account.network("us-east-1", None, zone).subnet_id for zone in ZONES}
-        vpc = account.network("us-east-1", None, ZONES[0]).vpc_id
         self.config = AwsConfig.model_validate(
             {
                 "regions": {
-                    "us-east-1": {
+                    region: {
                         "image": IMAGE,
-                        "security_group": account.groups("us-east-1", vpc, [], [])[0][0],
-                        "subnets": subnets,
+                        "security_group": group_of(region),
+                        "subnets": {zone: subnet_of(zone) for zone in ZONES if region_of(zone) == region},
                     }
+                    for region in REGIONS
                 },
                 "instance_types": {TYPE: {"quota": 20}},
                 "node": {"scheduler_url": "https://scheduler.example:8443"},
@@ -239,6 +256,43 @@ def spells(
             }
         )
     return pools
+
+
+TROUBLES: tuple[tuple[str, str, float], ...] = (
+    ("ec2:DescribeInstances", "empty", 0.7),
+    ("ec2:*", "Unavailable", 0.7),
+    ("ec2:*", "RequestLimitExceeded", 0.2),
+    ("ec2:RunInstances", "lost", 0.5),
+    ("ec2:RunInstances", "ACodeThatIsNew", 1.5),
+    ("ec2:RunInstances", "InsufficientInstanceCapacity", 4.0),
+    ("ec2:TerminateInstances", "ACodeThatIsNew", 0.5),
+    ("ec2:Describe*", "UnauthorizedOperation", 0.7),
+    ("ec2:TerminateInstances", "lost", 0.5),
+)
+"""What goes wrong for so many hours each time: actions, answer, hours.
+
+EC2 shows what ended for an hour only: when something ended that was not shown meanwhile is not known, and it
+is billed until it is missed. So nothing is hidden for longer than that less the longest pause between two looks.
+"""
+
+
+def troubles(start_s: float, hours: float, every_h: float) -> list[dict[str, Any]]:
+    """One after the other, in one region, in the other, and in both."""
+    found = []
+    for k in range(int(hours / every_h)):
+        actions, answer, lasts_h = TROUBLES[k % len(TROUBLES)]
+        at_s = start_s + (k + 0.5) * every_h * HOUR_S
+        where = ((REGIONS[0],), (REGIONS[1],), ())[k // len(TROUBLES) % 3]
+        found.append(
+            {
+                "start_s": at_s,
+                "end_s": at_s + lasts_h * HOUR_S,
+                "actions": [actions],
+                "regions": where,
+                "answer": answer,
+            }
+        )
+    return found
 
 
 def charges(entries: Iterable[Entry]) -> tuple[Fraction, Fraction]:

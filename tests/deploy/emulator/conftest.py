@@ -23,13 +23,14 @@ class Clients:
     def __init__(self) -> None:
         self.emulator: Emulator | None = None
         self._session = in_process(self._serve)
-        self._made: dict[str, Any] = {}
+        self._made: dict[tuple[str, str], Any] = {}
 
-    def client(self, service: str) -> Any:
-        if service not in self._made:
+    def client(self, service: str, region: str = "us-east-1") -> Any:
+        key = (service, region)
+        if key not in self._made:
             plain = Config(retries={"total_max_attempts": 1})
-            self._made[service] = self._session.client(service, config=plain)
-        return self._made[service]
+            self._made[key] = self._session.client(service, region_name=region, config=plain)
+        return self._made[key]
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
         assert self.emulator is not None

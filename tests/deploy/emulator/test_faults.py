@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from deploy.emulator.__main__ import main
 from deploy.emulator.server import Server
-from tests.deploy.emulator.conftest import IMAGE, Cloud
+from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
 
 Make = Callable[..., Cloud]
 
@@ -77,6 +77,51 @@ def test_a_launch_fails_for_lack_of_capacity(make: Make) -> None:
     cloud = make(faults={"launch_failure": 1.0, "most": 1})
     assert refusal(cloud.run)[0] == "InsufficientInstanceCapacity"
     cloud.run()
+
+
+def test_in_a_spell_nothing_is_described_and_then_everything_again(make: Make) -> None:
+    spell = {
+        "start_s": START_S + 100,
+        "end_s": START_S + 1000,
+        "actions": ["ec2:DescribeInstances"],
+        "answer": "empty",
+    }
+    cloud = make(faults={"spells": [spell], "most": 0})
+    name = cloud.run()["InstanceId"]
+    assert cloud.state(name) == "pending"
+    cloud.after(100)
+    assert cloud.ec2.describe_instances()["Reservations"] == []
+    # Nothing else is empty, and all that is done is done.
+    assert cloud.ec2.describe_volumes()["Volumes"]
+    cloud.ec2.terminate_instances(InstanceIds=[name])
+    cloud.after(900)
+    assert cloud.emulator.faults.counts == {"empty": 1}
+    assert cloud.state(name) == "terminated"
+
+
+def test_a_spell_is_over_a_region_and_answers_with_any_code(make: Make) -> None:
+    spells = [
+        {"regions": ["us-west-2"], "actions": ["ec2:*"], "answer": "Unavailable"},
+        {"actions": ["ec2:RunInstances"], "end_s": START_S + 60, "answer": "SomethingThatIsNew"},
+    ]
+    cloud = make(faults={"spells": spells})
+    west = cloud.session.client("ec2", "us-west-2")
+    assert refusal(west.describe_instances)[:2] == ("Unavailable", 503)
+    assert refusal(cloud.run)[:2] == ("SomethingThatIsNew", 400)
+    assert cloud.ec2.describe_instances()["Reservations"] == []
+    cloud.after(60)
+    cloud.run()
+    assert refusal(west.describe_instances)[0] == "Unavailable"
+
+
+def test_in_a_spell_every_answer_is_lost_after_the_effect(make: Make) -> None:
+    cloud = make(faults={"spells": [{"end_s": START_S + 60, "answer": "lost"}]})
+    for _ in range(2):
+        with pytest.raises(ConnectionClosedError):
+            cloud.run(ClientToken="x")
+    cloud.after(60)
+    (name,) = cloud.emulator.world.instances
+    assert cloud.run(ClientToken="x")["InstanceId"] == name
 
 
 def test_a_new_instance_is_not_described_at_once(make: Make) -> None:

@@ -172,8 +172,13 @@ def test_a_bucket_that_is_right(account: Account) -> None:
     ("denied", "bucket", "verdict", "words"),
     [
         ([], "spotweave-none", "missing", "s3://spotweave-none/here: there is no such bucket: create it"),
-        (["s3:ListBucket"], BUCKET, "missing", "may not s3:ListBucket: attach deploy/aws/scheduler.json"),
-        (["s3:DeleteObject"], BUCKET, "missing", "may not s3:DeleteObject: attach deploy/aws/scheduler.json"),
+        (["s3:ListBucket"], BUCKET, "missing", "may not s3:ListBucket: attach what spotweave clouds"),
+        (
+            ["s3:DeleteObject"],
+            BUCKET,
+            "missing",
+            "may not s3:DeleteObject: attach what spotweave clouds",
+        ),
         (["iam:*"], BUCKET, "unknown", "rights cannot be simulated"),
         (["sts:*"], BUCKET, "unknown", "rights cannot be simulated"),
     ],

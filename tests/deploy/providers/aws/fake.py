@@ -6,6 +6,7 @@ SDK from its own model of the service.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ class FakeAws:
         hidden: instances that describe does not show yet.
         page: entries of a page of the price history.
         answers: canned answers by operation.
+        down: regions that answer nothing but errors.
     """
 
     closed: set[tuple[str, str, str]] = field(default_factory=set)
@@ -54,6 +56,7 @@ class FakeAws:
     hidden: set[str] = field(default_factory=set)
     page: int = 2
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
     _tokens: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def session(self) -> Any:
@@ -85,6 +88,8 @@ class FakeAws:
         name, asked = model.name, context["asked"]
         self.calls[f"{model.service_model.signing_name}:{name}"] += 1
         self.asked.setdefault(name, []).append(asked)
+        if context["client_region"] in self.down:
+            return refusal("RegionIsDown")
         if self.failures.get(name):
             return refusal(self.failures[name].pop(0))
         if name in self.answers:
@@ -206,22 +211,23 @@ def fake_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
         yield fake
 
 
-def write_config(folder: Path, **changes: Any) -> Path:
-    """A configuration of what the account has; JSON is YAML."""
-    import json
-
-    ec2 = boto3.client("ec2", region_name=REGION)
+def region_config(region: str = REGION) -> dict[str, Any]:
+    """What the account has in a region."""
+    ec2 = boto3.client("ec2", region_name=region)
     subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
     images = ec2.describe_images(Filters=[{"Name": "architecture", "Values": ["x86_64"]}])["Images"]
     group = ec2.describe_security_groups(GroupNames=["default"])["SecurityGroups"][0]["GroupId"]
+    return {
+        "image": images[0]["ImageId"],
+        "security_group": group,
+        "subnets": {f"{region}{letter}": subnets[f"{region}{letter}"] for letter in "ab"},
+    }
+
+
+def write_config(folder: Path, **changes: Any) -> Path:
+    """A configuration of what the account has; JSON is YAML."""
     content = {
-        "regions": {
-            REGION: {
-                "image": images[0]["ImageId"],
-                "security_group": group,
-                "subnets": {f"{REGION}{letter}": subnets[f"{REGION}{letter}"] for letter in "ab"},
-            }
-        },
+        "regions": {REGION: region_config()},
         "instance_types": {TYPE: {"quota": 2}, OTHER: {"quota": 2, "speed": 0.5}},
         "node": {"scheduler_url": "https://scheduler.example:8443"},
         "state": "state",

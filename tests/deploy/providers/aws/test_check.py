@@ -13,7 +13,7 @@ from deploy.providers.aws.__main__ import main
 from deploy.providers.aws.check import Finding, check
 from deploy.providers.aws.config import AwsConfig, AwsConfigError, load_config
 from deploy.providers.aws.quotas import quota_code
-from deploy.providers.aws.rights import actions, role_of, simulable
+from deploy.providers.aws.rights import role_of
 from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config
 
 QUOTA = {"Quota": {"QuotaCode": "L-1", "Value": 32.0}}
@@ -34,8 +34,7 @@ def config(aws: FakeAws, tmp_path: Path) -> AwsConfig:
     if not any(rule["UserIdGroupPairs"] for rule in rules):
         ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[pair])
     aws.answers["GetServiceQuota"] = QUOTA
-    decisions = [{"EvalActionName": name, "EvalDecision": "allowed"} for name in simulable("scheduler")]
-    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": decisions, "IsTruncated": False}
+    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [], "IsTruncated": False}
     return config
 
 
@@ -63,6 +62,21 @@ def test_an_account_in_which_all_is_right(aws: FakeAws, config: AwsConfig) -> No
         f"{REGION} launch",
     }
     assert not boto3.client("ec2", region_name=REGION).describe_instances()["Reservations"]
+
+
+def test_rights_are_asked_for_with_what_they_are_needed_on(aws: FakeAws, config: AwsConfig) -> None:
+    list(check(config, aws.session(), deployment="sw-1"))
+    asked = {one["ActionNames"][0]: one["ResourceArns"] for one in aws.asked["SimulatePrincipalPolicy"]}
+    assert asked["ec2:TerminateInstances"] == [f"arn:aws:ec2:{REGION}:123456789012:instance/*"]
+    assert asked["iam:PassRole"] == ["arn:aws:iam::123456789012:role/spotweave-node"]
+    # The launch that is tried is one as the scheduler makes it: tagged, from these images, encrypted.
+    launch = aws.asked["RunInstances"][-1]
+    assert launch["DryRun"]
+    assert launch["ImageId"] == config.regions[REGION].image
+    assert launch["BlockDeviceMappings"][0]["Ebs"]["Encrypted"]
+    assert launch["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
+    tags = {one["ResourceType"]: one["Tags"] for one in launch["TagSpecifications"]}
+    assert {"Key": "spotweave:deployment", "Value": "sw-1"} in tags["instance"]
 
 
 def _no_credentials(aws: FakeAws) -> None:
@@ -210,4 +224,3 @@ def test_a_mistake_in_the_file_is_one_line(
 def test_the_example_configuration_is_one(tmp_path: Path) -> None:
     config = load_config(Path(__file__).parents[4] / "configs" / "deploy" / "aws_offers.yaml")
     assert config.prices().usd_hour("us-east-1", "g4dn.xlarge") == 0.526
-    assert actions("node") == ()

@@ -1,26 +1,31 @@
-"""The policies allow every call that the code makes, and none that it does not make."""
+"""The policies allow every call that the code makes, and of other launches, ends and objects none."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 
-from deploy.objects.checking import ACTIONS, check_bucket
+from deploy.objects.checking import check_bucket
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import S3Objects
 from deploy.providers.aws.candidates import candidates
 from deploy.providers.aws.catalogue import refreshed
 from deploy.providers.aws.check import check
 from deploy.providers.aws.clients import Clients
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.policies import LONGEST, Scope, actions, length, node, operator, scheduler
 from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.aws.rights import POLICIES, actions
 from deploy.providers.base import ProviderError
-from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.aws.iam import allowed
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
 # EC2 asks for these by itself: tags in a launch, and the role in the instance profile of a launch.
@@ -30,22 +35,37 @@ PERMISSIONS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage", "s3:ListObjectsV2"
 QUEUE = "spotweave-events"
 BUCKET = Bucket("spotweave-checkpoints", "here")
 SPOT = f"aws/{REGION}a/{TYPE}/spot"
+ACCOUNT = "123456789012"
+OURS = {"aws:RequestedRegion": REGION, "aws:ResourceAccount": ACCOUNT}
+EC2 = f"arn:aws:ec2:{REGION}:{ACCOUNT}:"
+Request = tuple[str, str, dict[str, str]]
+"""Action, resource, context."""
 
 
-def _work(aws: FakeAws, tmp_path: Path) -> None:
+@pytest.fixture
+def config(aws: FakeAws, tmp_path: Path) -> AwsConfig:
+    iam = boto3.client("iam", region_name=REGION)
+    iam.create_instance_profile(InstanceProfileName="spotweave-node")
+    return make_config(tmp_path, events_queue=QUEUE, instance_profile="spotweave-node", key_name="mine")
+
+
+@pytest.fixture
+def scope(config: AwsConfig) -> Scope:
+    return Scope(config, "aws", ACCOUNT, DEPLOYMENT, (BUCKET,), (BUCKET,))
+
+
+def _work(aws: FakeAws, config: AwsConfig) -> None:
     """Everything that a scheduler does, on every path that calls EC2."""
-    provider = AwsProvider(make_config(tmp_path, events_queue=QUEUE), aws.session())
+    boto3.client("ec2", region_name=REGION).create_key_pair(KeyName="mine")
+    provider = AwsProvider(config, aws.session())
     provider.offers()
     spot = provider.launch(request(SPOT))
-    provider.launch_any(request(SPOT), [SPOT, f"aws/{REGION}b/{OTHER}/spot"])
     owned = provider.launch(request(f"aws/{REGION}a/{TYPE}/on_demand"))
     aws.interrupt(spot.instance_id, time.time())
     sqs = boto3.client("sqs", region_name=REGION)
     sqs.send_message(QueueUrl=sqs.create_queue(QueueName=QUEUE)["QueueUrl"], MessageBody="no event")
     provider.describe(DEPLOYMENT)
     provider.describe(DEPLOYMENT)
-    provider.stop([owned.instance_id])
-    provider.resume([owned.instance_id])
     provider.terminate([owned.instance_id, "i-00000000000000000"])
     provider.close()
     boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
@@ -57,9 +77,8 @@ def _work(aws: FakeAws, tmp_path: Path) -> None:
     assert objects.get("job/a") is None
 
 
-def _operate(aws: FakeAws, tmp_path: Path) -> None:
+def _operate(aws: FakeAws, config: AwsConfig) -> None:
     """Everything that a person does with the commands."""
-    config = make_config(tmp_path, instance_profile="spotweave-node", events_queue=QUEUE)
     boto3.client("sqs", region_name=REGION).create_queue(QueueName=QUEUE)
     aws.answers["GetServiceQuota"] = {"Quota": {"Value": 32.0}}
     aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [], "IsTruncated": False}
@@ -77,31 +96,180 @@ def _operate(aws: FakeAws, tmp_path: Path) -> None:
         )
 
 
-def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
-    _work(aws, tmp_path)
-    assert {PERMISSIONS.get(call, call) for call in aws.calls} | IMPLIED == set(actions("scheduler"))
+def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, config: AwsConfig, scope: Scope) -> None:
+    _work(aws, config)
+    assert {PERMISSIONS.get(call, call) for call in aws.calls} | IMPLIED == set(actions(scheduler(scope)))
 
 
-def test_the_operator_may_check_and_no_more(aws: FakeAws, tmp_path: Path) -> None:
-    _operate(aws, tmp_path)
+def test_the_operator_may_check_and_no_more(aws: FakeAws, config: AwsConfig, scope: Scope) -> None:
+    _operate(aws, config)
     calls = {PERMISSIONS.get(call, call) for call in aws.calls}
-    assert calls - set(actions("scheduler")) == set(actions("operator"))
+    assert calls - set(actions(scheduler(scope))) == set(actions(operator()))
 
 
-def test_policies_are_narrow() -> None:
-    for name in ("scheduler", "operator", "node"):
-        content = json.loads((POLICIES / f"{name}.json").read_text())
-        assert content["Version"] == "2012-10-17"
-        for statement in content["Statement"]:
-            if statement["Effect"] == "Allow":
-                assert not any("*" in action for action in statement["Action"])
-    scheduler = json.loads((POLICIES / "scheduler.json").read_text())["Statement"]
-    for statement in scheduler:
-        if any(action.startswith("sqs:") for action in statement["Action"]):
-            assert statement["Resource"] == "arn:aws:sqs:*:*:spotweave*"
-        if set(ACTIONS) & set(statement["Action"]):
-            assert statement["Resource"] == "arn:aws:s3:::spotweave-*/*"
-        if "s3:ListBucket" in statement["Action"]:
-            assert statement["Resource"] == "arn:aws:s3:::spotweave-*"
-        if {"ec2:TerminateInstances", "iam:PassRole", "ec2:CreateTags"} & set(statement["Action"]):
-            assert statement["Condition"]
+def _launch(sent: dict[str, Any], template: dict[str, Any], template_name: str) -> Iterator[Request]:
+    """What EC2 asks IAM about a launch: a request for each resource that it touches or makes."""
+    tags = {tag["Key"]: tag["Value"] for tag in sent["TagSpecifications"][0]["Tags"]}
+    tagged = {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+    # What is made has no account yet.
+    made = {"aws:RequestedRegion": REGION}
+    metadata, disk = template["MetadataOptions"], template["BlockDeviceMappings"][0]["Ebs"]
+    instance = {
+        "ec2:InstanceType": sent["InstanceType"],
+        "ec2:MetadataHttpTokens": metadata["HttpTokens"],
+        "ec2:MetadataHttpPutResponseHopLimit": str(metadata["HttpPutResponseHopLimit"]),
+    }
+    volume = {
+        "ec2:Encrypted": str(disk["Encrypted"]).lower(),
+        "ec2:VolumeType": disk["VolumeType"],
+        "ec2:VolumeSize": str(disk["VolumeSize"]),
+    }
+    of_template = {
+        f"aws:ResourceTag/{tag['Key']}": tag["Value"] for tag in template["TagSpecifications"][0]["Tags"]
+    }
+    run = "ec2:RunInstances"
+    yield run, f"{EC2}instance/*", made | tagged | instance
+    yield run, f"{EC2}volume/*", made | volume
+    yield run, f"{EC2}network-interface/*", made
+    yield run, f"{EC2}spot-instances-request/*", made
+    yield run, f"arn:aws:ec2:{REGION}::image/{template['ImageId']}", made
+    yield run, f"{EC2}subnet/{sent['SubnetId']}", OURS
+    yield run, f"{EC2}security-group/{template['SecurityGroupIds'][0]}", OURS
+    yield run, f"{EC2}key-pair/{template['KeyName']}", OURS
+    yield run, f"{EC2}launch-template/{template_name}", OURS | of_template
+    for what in ("instance", "volume"):
+        yield "ec2:CreateTags", f"{EC2}{what}/*", made | {"ec2:CreateAction": "RunInstances"}
+    role = {"iam:PassedToService": "ec2.amazonaws.com"}
+    yield "iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/{template['IamInstanceProfile']['Name']}", role
+
+
+@pytest.fixture
+def launch(aws: FakeAws, config: AwsConfig) -> list[Request]:
+    """The requests of a launch as the provider makes it."""
+    _work(aws, config)
+    made = aws.asked["CreateLaunchTemplate"][0]
+    return list(_launch(aws.asked["RunInstances"][0], made["LaunchTemplateData"], "lt-0123"))
+
+
+def test_a_launch_of_ours_is_allowed(aws: FakeAws, scope: Scope, launch: list[Request]) -> None:
+    policy = scheduler(scope)
+    assert [one for one in launch if not allowed(policy, *one)] == []
+    template = aws.asked["CreateLaunchTemplate"][0]
+    tags = {tag["Key"]: tag["Value"] for tag in template["TagSpecifications"][0]["Tags"]}
+    context = {"aws:RequestedRegion": REGION} | {f"aws:RequestTag/{key}": tags[key] for key in tags}
+    assert allowed(policy, "ec2:CreateLaunchTemplate", f"{EC2}launch-template/*", context)
+    of_template = {"aws:RequestedRegion": REGION, "ec2:CreateAction": "CreateLaunchTemplate"}
+    assert allowed(policy, "ec2:CreateTags", f"{EC2}launch-template/*", of_template)
+    assert allowed(policy, "ec2:DescribeInstances", "*", {"aws:RequestedRegion": REGION})
+
+
+SPOILED: list[tuple[str, str, str | None]] = [
+    ("instance/", "ec2:InstanceType", "p4d.24xlarge"),
+    ("instance/", "aws:RequestTag/spotweave:deployment", "another"),
+    ("instance/", "aws:RequestTag/spotweave:deployment", None),
+    ("instance/", "ec2:MetadataHttpTokens", "optional"),
+    ("instance/", "ec2:MetadataHttpPutResponseHopLimit", "2"),
+    ("volume/", "ec2:Encrypted", "false"),
+    ("volume/", "ec2:VolumeSize", "51"),
+    ("volume/", "ec2:VolumeType", "io2"),
+    ("subnet/", "aws:ResourceAccount", "999999999999"),
+    ("security-group/", "aws:ResourceAccount", "999999999999"),
+    ("launch-template/", "aws:ResourceTag/spotweave:deployment", "another"),
+    ("launch-template/", "aws:ResourceTag/spotweave:deployment", None),
+    ("role/", "iam:PassedToService", "lambda.amazonaws.com"),
+]
+
+
+def test_a_launch_that_is_not_ours_is_refused(scope: Scope, launch: list[Request]) -> None:
+    policy = scheduler(scope)
+    for about, key, value in SPOILED:
+        (found,) = [one for one in launch if about in one[1] and one[0] != "ec2:CreateTags"]
+        action, resource, context = found
+        assert allowed(policy, action, resource, context)
+        spoiled = (
+            {**context, key: value} if value is not None else {k: context[k] for k in context if k != key}
+        )
+        assert not allowed(policy, action, resource, spoiled), (about, key, value)
+    # Nor with another image, subnet, group, key pair or role, in another region or account.
+    for action, resource, context in launch:
+        others = [resource.replace(REGION, "eu-west-1"), resource.replace(ACCOUNT, "999999999999")]
+        if "/*" not in resource and "launch-template" not in resource:
+            others.append(f"{resource.rpartition('/')[0]}/other-0123")
+        for other in others:
+            assert other == resource or not allowed(policy, action, other, context), other
+
+
+ONE, ALL = f"{EC2}instance/i-1", "arn:aws:s3:::spotweave-checkpoints"
+SQS = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{QUEUE}"
+TAG = "aws:ResourceTag/spotweave:deployment"
+TO_EC2 = {"iam:PassedToService": "ec2.amazonaws.com"}
+OTHERS: list[tuple[str, str, dict[str, str | None], bool]] = [
+    ("ec2:TerminateInstances", ONE, {}, True),
+    ("ec2:TerminateInstances", ONE, {TAG: "another"}, False),
+    ("ec2:TerminateInstances", ONE, {TAG: None}, False),
+    ("ec2:TerminateInstances", ONE, {"aws:ResourceAccount": "999999999999"}, False),
+    ("ec2:TerminateInstances", ONE.replace(REGION, "eu-west-1"), {}, False),
+    # A tag cannot be put on what is somebody else's, to end it then.
+    ("ec2:CreateTags", ONE, {}, False),
+    ("ec2:CreateTags", ONE, {"ec2:CreateAction": "CreateVolume"}, False),
+    ("ec2:StopInstances", ONE, {}, False),
+    ("ec2:ModifyInstanceAttribute", ONE, {}, False),
+    ("ec2:DescribeInstances", "*", {"aws:RequestedRegion": "eu-west-1"}, False),
+    ("s3:PutObject", f"{ALL}/here/job/a", {}, True),
+    ("s3:PutObject", f"{ALL}/there/job/a", {}, False),
+    ("s3:PutObject", f"{ALL}2/here/job/a", {}, False),
+    ("s3:PutObject", f"{ALL}/here/job/a", {"aws:ResourceAccount": "999999999999"}, False),
+    ("s3:ListBucket", ALL, {"s3:prefix": "here/job/"}, True),
+    ("s3:ListBucket", ALL, {"s3:prefix": "here/"}, True),
+    ("s3:ListBucket", ALL, {"s3:prefix": ""}, False),
+    ("s3:ListBucket", ALL, {}, False),
+    ("sqs:ReceiveMessage", SQS, {}, True),
+    ("sqs:ReceiveMessage", f"{SQS}2", {}, False),
+    ("sqs:ReceiveMessage", SQS, {"aws:ResourceAccount": "999999999999"}, False),
+    ("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/spotweave-node", {**TO_EC2}, True),
+    ("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", {**TO_EC2}, False),
+]
+
+
+def test_what_else_the_scheduler_may_and_may_not(scope: Scope) -> None:
+    policy = scheduler(scope)
+    for action, resource, changes, may in OTHERS:
+        context = {**OURS, TAG: DEPLOYMENT, **changes}
+        given = {key: value for key, value in context.items() if value is not None}
+        assert allowed(policy, action, resource, given) is may, (action, resource, changes)
+
+
+def test_without_a_profile_no_role_may_be_passed_and_without_places_nothing_is_kept(scope: Scope) -> None:
+    bare = replace(
+        scope,
+        config=scope.config.model_copy(update={"instance_profile": None, "events_queue": None}),
+        scheduler_buckets=(),
+        node_buckets=(),
+    )
+    assert not [name for name in actions(scheduler(bare)) if not name.startswith("ec2:")]
+    assert not allowed(node(bare), "s3:GetObject", "arn:aws:s3:::spotweave-checkpoints/here/a", OURS)
+    assert actions(node(bare)) == ()
+
+
+def test_nodes_may_use_the_place_of_spark_alone(scope: Scope) -> None:
+    policy = node(scope)
+    assert set(actions(policy)) == {"s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:ListBucket"}
+    assert allowed(policy, "s3:GetObject", "arn:aws:s3:::spotweave-checkpoints/here/a", OURS)
+    assert not allowed(policy, "s3:GetObject", "arn:aws:s3:::spotweave-checkpoints/a", OURS)
+
+
+def test_policies_are_ones_that_iam_takes(aws: FakeAws, scope: Scope) -> None:
+    iam = boto3.client("iam", region_name=REGION)
+    for k, policy in enumerate((scheduler(scope), operator(), node(scope))):
+        iam.create_policy(PolicyName=f"p{k}", PolicyDocument=json.dumps(policy))
+        assert length(policy) < LONGEST
+        sids = [part["Sid"] for part in policy["Statement"]]
+        assert len(set(sids)) == len(sids)
+        for part in policy["Statement"]:
+            if part["Effect"] == "Allow":
+                assert not any("*" in action for action in part["Action"])
+            if part["Resource"] == ["*"] and part["Effect"] == "Allow":
+                assert all(
+                    action.split(":")[1].startswith(("Describe", "Get", "List", "Simulate"))
+                    for action in part["Action"]
+                )

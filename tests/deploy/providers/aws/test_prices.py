@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.prices import PriceBook
-from deploy.providers.base import ProviderError, RefusedError
+from deploy.providers.base import ProviderError
 from tests.deploy.providers.aws.fake import OTHER, REGION, START_S, TYPE, FakeAws
 
 ZONES = [f"{REGION}a", f"{REGION}b"]
 
 
 def book(aws: FakeAws) -> PriceBook:
-    return PriceBook(Clients(session=aws.session()), {REGION: ZONES}, [TYPE, OTHER], 60.0)
+    return PriceBook(Clients(session=aws.session()), Calls(), {REGION: ZONES}, [TYPE, OTHER], 60.0)
 
 
 def test_all_pages_are_read_and_then_only_what_is_new(aws: FakeAws) -> None:
@@ -57,25 +58,25 @@ def test_the_mean_is_over_time_and_over_a_day_at_most(aws: FakeAws) -> None:
 def test_old_prices_are_believed_for_a_while_when_a_region_is_silent(aws: FakeAws) -> None:
     clients = Clients(session=aws.session())
     regions = {REGION: ZONES, "us-west-2": ["us-west-2a"]}
-    made = PriceBook(clients, regions, [TYPE], 60.0)
+    made = PriceBook(clients, Calls(), regions, [TYPE], 60.0)
     made.refresh(START_S)
-    aws.failures["DescribeSpotPriceHistory"] = ["UnauthorizedOperation"]
+    aws.down = {REGION}
     made.refresh(START_S + 60)
     assert made.trouble(REGION, START_S + 60) == ""
-    aws.failures["DescribeSpotPriceHistory"] = ["UnauthorizedOperation"]
     made.refresh(START_S + 1860)
-    assert "ec2:DescribeSpotPriceHistory" in made.trouble(REGION, START_S + 1860)
+    assert "RegionIsDown" in made.trouble(REGION, START_S + 1860)
     assert made.trouble("us-west-2", START_S + 1860) == ""
-    aws.failures["DescribeSpotPriceHistory"] = ["UnauthorizedOperation"] * 2
-    with pytest.raises(RefusedError):
+    aws.down = set(regions)
+    with pytest.raises(ProviderError, match="RegionIsDown"):
         made.refresh(START_S + 1960)
+    aws.down = set()
     made.refresh(START_S + 2060)
     assert made.trouble(REGION, START_S + 2060) == ""
 
 
 def test_many_regions_take_turns_so_that_no_refresh_makes_many_calls(aws: FakeAws) -> None:
     regions = {name: [f"{name}a"] for name in (REGION, "us-east-2", "us-west-1", "us-west-2", "eu-west-1")}
-    made = PriceBook(Clients(session=aws.session()), regions, [TYPE], 60.0)
+    made = PriceBook(Clients(session=aws.session()), Calls(), regions, [TYPE], 60.0)
     made.refresh(START_S)
     counts = [aws.calls["ec2:DescribeSpotPriceHistory"]]
     for passed_s in (2, 60, 62, 64, 66, 120, 122):
@@ -89,5 +90,8 @@ def test_throttling_is_tried_again_by_the_sdk(aws: FakeAws, monkeypatch: pytest.
     aws.failures["DescribeSpotPriceHistory"] = ["UnauthorizedOperation"]
     with pytest.raises(ProviderError):
         book(aws).refresh(START_S)
-    client = Clients(session=aws.session()).get("ec2", REGION)
-    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 5}
+    clients = Clients(session=aws.session())
+    for service, attempts, read_s in (("ec2", 3, 8.0), ("sqs", 3, 8.0), ("s3", 5, 30.0)):
+        config = clients.get(service, REGION).meta.config
+        assert config.retries == {"mode": "standard", "total_max_attempts": attempts}
+        assert (config.connect_timeout, config.read_timeout) == (3.0, read_s)

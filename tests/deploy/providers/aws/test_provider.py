@@ -19,7 +19,7 @@ from deploy.providers.aws.describe import described
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
 from deploy.security.joining import join_token
-from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
 SPOT = f"aws/{REGION}a/{TYPE}/spot"
@@ -267,43 +267,3 @@ def test_a_dead_region_is_no_empty_region(aws: FakeAws, provider: AwsProvider) -
     aws.failures["DescribeInstances"] = ["UnauthorizedOperation"]
     with pytest.raises(RefusedError, match="ec2:DescribeInstances"):
         provider.describe(DEPLOYMENT)
-
-
-def test_a_fleet_takes_what_has_room_and_says_what_it_took(aws: FakeAws, provider: AwsProvider) -> None:
-    offers = [f"aws/{REGION}b/{OTHER}/spot", f"aws/{REGION}a/{TYPE}/spot"]
-    report = provider.launch_any(request(offers[0]), offers)
-    assert report.offer_id in offers
-    assert dict(report.tags) == {"deployment": DEPLOYMENT, "job_id": "job-1", "task": "main"}
-    sent = aws.asked["CreateFleet"][-1]
-    assert (sent["Type"], sent["SpotOptions"]["AllocationStrategy"]) == (
-        "instant",
-        "price-capacity-optimized",
-    )
-    overrides = sent["LaunchTemplateConfigs"][0]["Overrides"]
-    assert [one["InstanceType"] for one in overrides] == [OTHER, TYPE]
-    assert report.instance_id in by_id(provider.describe(DEPLOYMENT))
-    aws.answers["CreateFleet"] = {
-        "FleetId": "fleet-1",
-        "Instances": [],
-        "Errors": [
-            {"ErrorCode": "InvalidParameterValue", "ErrorMessage": "one pool"},
-            {"ErrorCode": "InsufficientInstanceCapacity", "ErrorMessage": "the other"},
-        ],
-    }
-    with pytest.raises(CapacityError, match="the other"):
-        provider.launch_any(request(offers[0]), offers)
-    assert not any(offer.available for offer in provider.offers() if offer.offer_id in offers)
-    with pytest.raises(RefusedError, match="one market"):
-        provider.launch_any(request(SPOT), [SPOT, ON_DEMAND])
-
-
-def test_on_demand_instances_stop_and_resume(aws: FakeAws, provider: AwsProvider) -> None:
-    launched = provider.launch(request(ON_DEMAND))
-    provider.stop([launched.instance_id])
-    stopped = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
-    assert stopped.state is InstanceState.STOPPED
-    assert stopped.stopped_s is not None
-    assert launched.launched_s <= stopped.stopped_s <= time.time()
-    provider.resume([launched.instance_id])
-    resumed = by_id(provider.describe(DEPLOYMENT))[launched.instance_id]
-    assert (resumed.state, resumed.stopped_s) == (InstanceState.RUNNING, None)

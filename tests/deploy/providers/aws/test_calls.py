@@ -1,0 +1,173 @@
+"""An endpoint that hangs holds up nobody for longer than is said."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+import pytest
+
+from deploy.providers.aws import calls, notices, prices, provider
+from deploy.providers.aws.calls import AGAIN_S, MOST_LATE, Calls
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.base import CapacityError, ProviderError
+from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
+from tests.deploy.providers.contract import DEPLOYMENT, request
+
+SOON_S = 0.3
+LONG_S = 30.0
+"""No test waits so long; what hangs would."""
+SPOT = f"aws/{REGION}a/{TYPE}/spot"
+
+
+def hang(until: threading.Event) -> Callable[[], str]:
+    def ask() -> str:
+        until.wait(LONG_S)
+        return "late"
+
+    return ask
+
+
+def test_one_that_hangs_costs_its_time_and_the_others_nothing() -> None:
+    until, asked = threading.Event(), Calls()
+    began_s = time.monotonic()
+    answers, errors = asked.each("look", SOON_S, {"a": hang(until), "b": lambda: "now"})
+    assert time.monotonic() - began_s < LONG_S / 2
+    assert answers == {"b": "now"}
+    assert str(errors["a"]) == "aws a: look: no answer within 0.3 s"
+    until.set()
+
+
+def test_one_that_hangs_is_not_asked_again_while_it_does() -> None:
+    until, now_s = threading.Event(), [0.0]
+    asked = Calls(lambda: now_s[0])
+    began = []
+
+    def ask() -> str:
+        began.append(now_s[0])
+        return hang(until)()
+
+    for _ in range(3):
+        with pytest.raises(ProviderError):
+            asked.one("look", SOON_S, "a", ask)
+    assert began == [0.0]
+    # Something else may be asked there, and the same elsewhere.
+    assert asked.one("change", SOON_S, "a", lambda: "x") == asked.one("look", SOON_S, "b", lambda: "x")
+    for k in range(1, MOST_LATE + 3):
+        now_s[0] = k * AGAIN_S
+        with pytest.raises(ProviderError):
+            asked.one("look", SOON_S / 10, "a", ask)
+    assert len(began) == MOST_LATE
+    until.set()
+    deadline_s = time.monotonic() + LONG_S
+    while time.monotonic() < deadline_s:
+        try:
+            assert asked.one("look", LONG_S, "a", lambda: "again") == "again"
+            break
+        except ProviderError:
+            time.sleep(0.01)
+    else:
+        raise AssertionError("it is never asked again")
+
+
+def test_kinds_of_errors_stay_what_they_are() -> None:
+    def refuse() -> str:
+        raise CapacityError("none")
+
+    def stumble() -> str:
+        raise KeyError("what")
+
+    with pytest.raises(CapacityError, match="none"):
+        Calls().one("launch", LONG_S, "a", refuse)
+    _, errors = Calls().each("look", LONG_S, {"a": stumble, "b": refuse})
+    assert str(errors["a"]) == "aws a: look: KeyError: 'what'"
+    assert isinstance(errors["b"], CapacityError)
+
+
+@contextmanager
+def endpoint(trickles: bool) -> Iterator[str]:
+    """It accepts, and never answers; or it answers a byte each tenth of a second, without an end."""
+    ending = threading.Event()
+    taken = socket.create_server(("127.0.0.1", 0))
+    taken.settimeout(0.1)
+
+    def trickle(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                while not ending.wait(0.1):
+                    connection.sendall(b" ")
+            except OSError:
+                pass
+
+    def accept() -> None:
+        kept = []
+        while not ending.is_set():
+            try:
+                connection, _ = taken.accept()
+            except TimeoutError:
+                continue
+            kept.append(connection)
+            if trickles:
+                threading.Thread(target=trickle, args=(connection,), daemon=True).start()
+        for connection in kept:
+            connection.close()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    finally:
+        ending.set()
+        accepting.join()
+        taken.close()
+
+
+@pytest.fixture
+def config(aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsConfig:
+    """Short time limits."""
+    for module in (calls, notices, prices, provider):
+        for name in ("LOOK_S", "QUEUE_S", "CHANGE_S"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, SOON_S)
+    return make_config(tmp_path, events_queue="spotweave-events")
+
+
+@pytest.mark.parametrize("trickles", [False, True])
+def test_no_method_waits_for_an_endpoint_that_hangs(config: AwsConfig, trickles: bool) -> None:
+    with endpoint(trickles) as url:
+        session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x")
+        hung = AwsProvider(config.model_copy(update={"endpoint_url": url}), session)
+        began_s = time.monotonic()
+        with pytest.raises(ProviderError, match=r"spot prices: no answer within"):
+            hung.offers()
+        with pytest.raises(ProviderError, match=r"instances: no answer within"):
+            hung.describe(DEPLOYMENT)
+        with pytest.raises(ProviderError, match=r"nothing is seen"):
+            hung.launch(request(SPOT))
+        with pytest.raises(ProviderError, match=r"no answer within"):
+            hung.terminate(["i-0123456789abcdef0"])
+        fresh = AwsProvider(config.model_copy(update={"endpoint_url": url}), session)
+        with pytest.raises(ProviderError, match=r"launch: no answer within"):
+            fresh.launch(request(SPOT))
+        assert time.monotonic() - began_s < LONG_S
+        # Ending the process does not wait for them either.
+        assert all(one.daemon for one in threading.enumerate() if one.name.startswith("aws "))
+
+
+def test_a_queue_that_hangs_is_a_warning(
+    aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = threading.Event()
+    monkeypatch.setattr(notices, "QUEUE_S", SOON_S)
+    monkeypatch.setattr(notices, "queue_url", lambda sqs, queue: hang(until)())
+    made = AwsProvider(make_config(tmp_path, events_queue="spotweave-events"), aws.session())
+    launched = made.launch(request(SPOT))
+    assert [one.instance_id for one in made.describe(DEPLOYMENT)] == [launched.instance_id]
+    until.set()
