@@ -21,11 +21,12 @@ from pathlib import Path
 import structlog
 
 from benchmarks.measurement import Measurement
-from deploy.model.instances import InstanceState, Offer
+from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
 from deploy.providers.simulated import (
     SimulatedCloud,
+    SimulatedNodes,
     SimulatedOffer,
     SimulatedProvider,
     SimulatedRunner,
@@ -108,7 +109,7 @@ def scheduler_of(
         [SimulatedRunner(cloud)],
         policies,
         cloud.clock,
-        lambda instance: cloud.state_of(instance.client_token) is InstanceState.RUNNING,
+        SimulatedNodes(cloud),
         settings,
     )
 

@@ -111,7 +111,7 @@ class Service:
                 self.runners,
                 load_policies(config, sum(count_offers(config).values())),
                 self.clock,
-                self.hearing.answers,
+                self.hearing,
                 SchedulerSettings(
                     **config.scheduler.model_dump(),
                     transfers=transfers_of(config),

@@ -13,6 +13,7 @@ from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest,
 from deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, QuotaError
+from deploy.store.instances import Instance
 
 DEFAULT_WORK_S = 600.0
 CHECKPOINT_S = 60.0
@@ -90,6 +91,7 @@ class SimulatedCloud:
         completions: how often each task was run to its end.
         drivers: attempts whose driver lives. It does not run on the job's machines, and outlives them: only
             who stops it, or its work's end, ends it.
+        hung_s: since when the agents of machines do not answer, by the machine's name.
         remembered: jobs of which the runner still keeps something, with its secrets.
     """
 
@@ -102,6 +104,7 @@ class SimulatedCloud:
     saved: dict[TaskKey, float] = field(default_factory=dict)
     drivers: set[str] = field(default_factory=set)
     remembered: set[str] = field(default_factory=set)
+    hung_s: dict[str, float] = field(default_factory=dict)
     launches: int = 0
     _by_token: dict[str, str] = field(default_factory=dict)
     _by_own_id: dict[str, str] = field(default_factory=dict)
@@ -271,6 +274,28 @@ class SimulatedProvider:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class SimulatedNodes:
+    """The agents on machines of a simulated cloud."""
+
+    def __init__(self, cloud: SimulatedCloud) -> None:
+        self.cloud = cloud
+
+    def answers(self, instance: Instance) -> bool:
+        """Whether a machine is up, and its agent does not hang."""
+        name = self.cloud._by_token.get(instance.client_token)
+        up = self.cloud.state_of(instance.client_token) is InstanceState.RUNNING
+        return up and name not in self.cloud.hung_s
+
+    def silent_s(self, instance_id: str, now_s: float) -> float:
+        """Since when it hangs, or has ended."""
+        name = self.cloud._by_own_id.get(instance_id)
+        if name is None:
+            return 0.0
+        report = self.cloud.machines[name].report
+        since_s = [one for one in (self.cloud.hung_s.get(name), report.ended_s) if one is not None]
+        return max(0.0, self.cloud.clock.now() - min(since_s)) if since_s else 0.0
 
 
 class SimulatedRunner:

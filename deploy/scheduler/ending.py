@@ -9,7 +9,7 @@ from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.scheduler.giving_up import Setbacks, attempt_id, end, end_job, requeue, take_off
 from deploy.scheduler.leaving import leave_the_spent, too_few
-from deploy.scheduler.observing import Probe
+from deploy.scheduler.observing import Nodes
 from deploy.scheduler.placing import kept_for_moves
 from deploy.scheduler.purse import Purse
 from deploy.scheduler.quarantine import Quarantine
@@ -36,14 +36,14 @@ class Ending:
         purse: Purse,
         setbacks: Setbacks,
         quarantine: Quarantine,
-        probe: Probe,
+        nodes: Nodes,
     ) -> None:
         self._store = store
         self._settings = settings
         self._purse = purse
         self._setbacks = setbacks
         self._quarantine = quarantine
-        self._probe = probe
+        self._nodes = nodes
         self._drained: set[str] = set()
         """Drains that this process has intended; after a restart they are intended once more."""
         self._counted: set[tuple[str, str]] = set()
@@ -70,7 +70,7 @@ class Ending:
             job = jobs[task.key.job_id]
             if self._quarantine.holds(job.job_id, now_s):
                 continue
-            gone = any(one.state in _GONE for one in states.values())
+            gone = bool(self._gone(states, now_s))
             over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
             if gone and not over and job.spec.work.kind in silent:
                 continue
@@ -95,7 +95,7 @@ class Ending:
         if task.phase is Phase.LOST:
             self._over(task, states, task.message or "the attempt was lost", now_s)
             return
-        gone = [name for name, instance in states.items() if instance.state in _GONE]
+        gone = self._gone(states, now_s)
         if gone and (task.phase is Phase.STARTING or len(gone) == len(states)):
             reason = f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}"
             self._setbacks.lost(task, reason, now_s)
@@ -105,6 +105,18 @@ class Ending:
             data = {"left": len(states) - len(gone)}
             self._store.events.add("task.shrunk", now_s, data, key=task.key)
         self._drain(task, {name: i.notice_s for name, i in states.items() if name not in gone}, now_s)
+
+    def _gone(self, states: Mapping[str, Instance], now_s: float) -> list[str]:
+        """Those that nothing can be done with any more: ended, or with a node that hangs."""
+        return [
+            name
+            for name, one in states.items()
+            if one.state in _GONE
+            or (
+                one.state is InstanceState.RUNNING
+                and self._nodes.silent_s(name, now_s) > self._settings.silent_within_s
+            )
+        ]
 
     def _drain(self, task: Task, notices: Mapping[str, float | None], now_s: float) -> None:
         for name, notice_s in notices.items():
@@ -142,7 +154,9 @@ class Ending:
     def _over(self, task: Task, states: Mapping[str, Instance], reason: str, now_s: float) -> None:
         """An attempt that its runner calls lost: with its instances, or for a reason that may come again."""
         healthy = all(
-            one.state is InstanceState.RUNNING and one.notice_s is None and self._probe(one)
+            one.state is InstanceState.RUNNING
+            and one.notice_s is None
+            and self._nodes.silent_s(one.instance_id, now_s) == 0.0
             for one in states.values()
         )
         if healthy:
@@ -209,8 +223,10 @@ class Ending:
 def _fate(states: Mapping[str, Instance], gone: Sequence[str]) -> str:
     if any(states[name].by_provider for name in gone):
         return "taken by the provider"
+    if any(states[name].state is InstanceState.RUNNING for name in gone):
+        return "not answering any more"
     stopped = all(states[name].state is InstanceState.STOPPED for name in gone)
-    return "stopped by somebody" if stopped else "taken by its end"
+    return "stopped by somebody" if stopped else "ended"
 
 
 def _drain_target(task: Task, name: str) -> str:

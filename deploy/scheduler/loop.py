@@ -20,7 +20,7 @@ from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.ending import Ending
 from deploy.scheduler.giving_up import Setbacks
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.observing import Observer, Probe
+from deploy.scheduler.observing import Nodes, Observer
 from deploy.scheduler.purse import Purse
 from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
@@ -41,7 +41,7 @@ class Scheduler:
         runners: of the kinds of jobs.
         policies: for Spark and for federated tasks.
         clock: the time.
-        probe: whether an instance's node is ready.
+        nodes: what is known of the agents on instances.
         settings: of the loop.
         metrics: told of each pass; None: nobody is.
     """
@@ -53,7 +53,7 @@ class Scheduler:
         runners: Sequence[Runner],
         policies: Policies,
         clock: Clock,
-        probe: Probe,
+        nodes: Nodes,
         settings: SchedulerSettings | None = None,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
@@ -62,11 +62,11 @@ class Scheduler:
         self.settings = settings if settings is not None else SchedulerSettings()
         by_kind = {kind: runner for runner in runners for kind in runner.kinds}
         self.quarantine = Quarantine(store)
-        self.observer = Observer(store, providers, by_kind, probe, self.settings, self.quarantine)
+        self.observer = Observer(store, providers, by_kind, nodes, self.settings, self.quarantine)
         purse = Purse(store, self.settings)
         cooldowns = Cooldowns(self.settings.cool_down_s)
         setbacks = Setbacks(store, self.settings, cooldowns)
-        self.ending = Ending(store, self.settings, purse, setbacks, self.quarantine, probe)
+        self.ending = Ending(store, self.settings, purse, setbacks, self.quarantine, nodes)
         self.chooser = Chooser(store, policies, self.settings, purse, cooldowns, self.quarantine)
         self.actions = Actions(store, providers, by_kind, self.settings, setbacks)
         self.metrics = metrics

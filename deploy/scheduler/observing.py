@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import structlog
 
@@ -25,7 +26,18 @@ from deploy.store.tasks import Task
 from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
-Probe = Callable[[Instance], bool]
+
+
+class Nodes(Protocol):
+    """What is known of the node agents on instances."""
+
+    def answers(self, instance: Instance) -> bool:
+        """Whether the node of a new instance answers and takes work."""
+
+    def silent_s(self, instance_id: str, now_s: float) -> float:
+        """For how long the node of an instance that runs has not answered; 0 while it does."""
+
+
 _Stranger = tuple[InstanceReport, Instance | None]
 """What runs, and what the store has of it: an instance that has ended, or nothing."""
 
@@ -44,14 +56,14 @@ class Observer:
         store: Store,
         providers: Mapping[str, Provider],
         runners: Mapping[str, Runner],
-        probe: Probe,
+        nodes: Nodes,
         settings: SchedulerSettings,
         quarantine: Quarantine,
     ) -> None:
         self._store = store
         self._providers = providers
         self._runners = runners
-        self._probe = probe
+        self._nodes = nodes
         self._settings = settings
         self._quarantine = quarantine
         self._missing_s: dict[str, dict[str, float]] = {}
@@ -149,13 +161,19 @@ class Observer:
         self._missing_s[name] = since_s
         for one in missing:
             missing_s = now_s - since_s[one.instance_id]
-            if missing_s < self._settings.vanished_after_s or (one.port and self._probe(one)):
+            if missing_s < self._settings.vanished_after_s or self._is_there(one, now_s):
                 continue
             provider.terminate([str(one.provider_id)])
             with self._store.transaction():
                 # Nobody says that it was interrupted: then its first hour may be free.
                 self._store.instances.ended(one.instance_id, now_s)
                 self._event("instance.vanished", one, now_s, {"missing_s": missing_s})
+
+    def _is_there(self, instance: Instance, now_s: float) -> bool:
+        """Whether its node answers."""
+        if instance.state is InstanceState.RUNNING:
+            return self._nodes.silent_s(instance.instance_id, now_s) == 0.0
+        return bool(instance.port) and self._nodes.answers(instance)
 
     def _settle_strangers(
         self, name: str, provider: Provider, strangers: Mapping[str, _Stranger], now_s: float
@@ -185,7 +203,7 @@ class Observer:
 
     def _look_at_nodes(self, now_s: float) -> None:
         for instance in self._store.instances.in_states([InstanceState.LAUNCHING]):
-            if instance.port and self._probe(instance):
+            if instance.port and self._nodes.answers(instance):
                 with self._store.transaction():
                     if self._store.instances.ready(instance.instance_id, now_s):
                         self._event("instance.ready", instance, now_s, {})

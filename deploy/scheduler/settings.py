@@ -26,6 +26,7 @@ class SchedulerSettings:
         losses_most: a job has failed after more attempts in a row that lost their instances, nothing saved.
         failures_most: a job has failed after so many attempts in a row that came to nothing on healthy
             instances, or could not be started.
+        silent_within_s: an instance whose node has not answered for longer is lost to its task.
         vanished_after_s: an instance that its provider has not reported for so long, and whose node does not
             answer, is gone.
         margin: of the safety net.
@@ -47,6 +48,7 @@ class SchedulerSettings:
     ready_within_s: float = 600.0
     losses_most: int = 50
     failures_most: int = 6
+    silent_within_s: float = 90.0
     vanished_after_s: float = 900.0
     margin: Margin = field(default_factory=Margin)
     reconsider_s: float = 1800.0

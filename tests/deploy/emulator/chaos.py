@@ -26,7 +26,7 @@ from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
-from deploy.providers.simulated import SimulatedCloud, SimulatedRunner, VirtualClock, _Machine
+from deploy.providers.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, VirtualClock, _Machine
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
@@ -171,7 +171,7 @@ class AwsWorld(World):
                 mode=self.mode,
             ),
             self.clock,
-            lambda instance: self.ready(instance.client_token),
+            SimulatedNodes(self.cloud),
             self.settings,
             SchedulerMetrics(CollectorRegistry()),
         )
@@ -272,7 +272,8 @@ TROUBLES: tuple[tuple[str, str, float], ...] = (
 """What goes wrong for so many hours each time: actions, answer, hours.
 
 EC2 shows what ended for an hour only: when something ended that was not shown meanwhile is not known, and it
-is billed until it is missed. So nothing is hidden for longer than that less the longest pause between two looks.
+is billed until it is missed. So nothing is hidden for longer than that less the longest pause between two
+looks.
 """
 
 

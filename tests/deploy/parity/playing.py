@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from deploy.providers.core.core import ORIGIN_S, SimulationCore
 from deploy.providers.core.views import (
     Arrivals,
     CoreClock,
+    CoreProvider,
     CoreRunner,
     number_of,
     providers_of,
@@ -27,6 +28,7 @@ from deploy.scheduler.needs import Need
 from deploy.scheduler.policies import load_market_policy, load_round_policy
 from deploy.scheduler.safety import Margin
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market
@@ -111,6 +113,19 @@ class Recorder(Decider):
         return decision
 
 
+class CoreNodes:
+    """Agents on the core's instances: they answer as long as these run."""
+
+    def __init__(self, providers: Mapping[str, CoreProvider]) -> None:
+        self._providers = providers
+
+    def answers(self, instance: Instance) -> bool:
+        return self._providers[instance.offer.provider].runs(instance.client_token)
+
+    def silent_s(self, instance_id: str, now_s: float) -> float:
+        return 0.0
+
+
 class Live:
     """The live loop in front of a simulation core, with a store on disk.
 
@@ -140,7 +155,7 @@ class Live:
             [CoreRunner(self.core)],
             Policies(market=self.recorder, rounds=Decider(load_round_policy("round_cost", 1).policy)),
             self.clock,
-            lambda instance: providers[instance.offer.provider].runs(instance.client_token),
+            CoreNodes(providers),
             SchedulerSettings(
                 decisions_per_pass=100_000,
                 ask_again_s=float(config.market.decision_interval_s),
@@ -148,6 +163,7 @@ class Live:
                 cool_down_s=0.0,
                 ready_within_s=float("inf"),
                 losses_most=1_000_000,
+                failures_most=1_000_000,
                 margin=Margin(fixed_s=float("-inf")),
                 reconsider_s=0.0,
                 set_up_s=float(config.market.restart_s),

@@ -247,8 +247,9 @@ def test_a_start_that_raises_what_nothing_should_is_given_up(tmp_path: Path) -> 
 
 def test_nodes_that_never_get_ready_are_given_up_and_their_offer_is_left_alone(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
-    world.ready = lambda token: False  # type: ignore[method-assign]
     job = world.submit(batch())
+    for number in range(1, 100):
+        world.cloud.hung_s[f"sim-{number}"] = 0.0
     assert _machines_until_the_end(world) == world.settings.failures_most
     assert world.state(job) is JobState.FAILED
     assert "not ready" in world.store.jobs.get(job).reason
@@ -347,24 +348,40 @@ def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> N
 
 
 def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
+    world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, silent_within_s=10_000.0))
     job = world.submit(batch(work_s=3000.0))
     world.go(100.0)
     (lost,) = world.cloud.live()
-    real, ready = world.provider.describe, world.ready
+    real = world.provider.describe
 
     def describe(deployment: str) -> Sequence[InstanceReport]:
         return [one for one in real(deployment) if one.instance_id != lost]
 
-    def silent(token: str) -> bool:
-        return ready(token) and token != world.cloud.machines[lost].report.client_token
-
-    world.provider.describe, world.ready = describe, silent  # type: ignore[method-assign]
+    world.provider.describe = describe  # type: ignore[method-assign]
+    world.cloud.hung_s[lost] = world.clock.now()
     world.go(world.settings.vanished_after_s - 50.0)
     assert world.cloud.live() == [lost]
     world.go(100.0)
     assert lost not in world.cloud.live(), "it did run: it is ended before it is booked as gone"
     assert [event.kind for event in world.events("instance.vanished")] == ["instance.vanished"]
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    world.check_nothing_is_left()
+
+
+def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
+    """It is reported as running, and billed; the agent and all that ran there do not answer."""
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=3000.0))
+    world.go(100.0)
+    (hung,) = world.cloud.live()
+    world.cloud.hung_s[hung] = world.clock.now()
+    world.go(world.settings.silent_within_s)
+    assert world.cloud.live() == [hung]
+    world.go(30.0)
+    assert hung not in world.cloud.live()
+    requeued = [event.data["reason"] for event in world.events("task.requeued")]
+    assert requeued == ["1 of 1 instances were not answering any more"]
     world.until_all_end()
     assert world.state(job) is JobState.SUCCEEDED
     world.check_nothing_is_left()

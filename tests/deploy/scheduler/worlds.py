@@ -7,10 +7,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
 from deploy.providers.simulated import (
     SimulatedCloud,
+    SimulatedNodes,
     SimulatedOffer,
     SimulatedProvider,
     SimulatedRunner,
@@ -82,7 +82,7 @@ class World:
             [self.runner],
             self.decides(),
             self.clock,
-            lambda instance: self.ready(instance.client_token),
+            SimulatedNodes(self.cloud),
             self.settings,
             SchedulerMetrics(self.registry),
         )
@@ -110,10 +110,6 @@ class World:
         value = self.registry.get_sample_value(f"spotweave_scheduler_{name}", labels)
         assert value is not None, name
         return value
-
-    def ready(self, token: str) -> bool:
-        """Whether a machine's node would answer."""
-        return self.cloud.state_of(token) is InstanceState.RUNNING
 
     def submit(self, spec: JobSpec) -> str:
         job_id = f"{spec.name}-1"
