@@ -97,4 +97,8 @@ def test_the_jobs_rounds_replace_the_apps(folder: Path) -> None:
     work = job_spec("mean", 7, {"a": {}}, fault="12", epoch_s="2").work
     assert isinstance(work, Flower)
     # `fault` is text in the app, so it stays text.
-    assert app.overrides(work, folder / "mean") == {"num-server-rounds": 7, "fault": "12", "epoch-s": 2}
+    assert app.overrides(work, app.build(folder / "mean", "mean")) == {
+        "num-server-rounds": 7,
+        "fault": "12",
+        "epoch-s": 2,
+    }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import yaml
 from deploy.fl import checkpoints
 from deploy.fl.exchange import Status
 from deploy.model.jobs import JobSpec
-from deploy.model.tasks import Phase
+from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.detached import TAG
 from tests.deploy.node.agents import ROOT, tagged
@@ -151,11 +153,30 @@ def tagged_twice(instance_id: str) -> list[str]:
     return nodes[1:]
 
 
+def command_lines() -> set[bytes]:
+    """Of all processes of this machine, as everybody sees them."""
+    found = set()
+    for process in procfs.scan():
+        with suppress(OSError):
+            found.add(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    return found
+
+
 def test_users_errors_fail_with_their_messages(tmp_path: Path) -> None:
     """First one client's data are missing, then the server cannot evaluate what they made."""
     with world(tmp_path, job_spec("mean", 2, TWO, fault="both"), MEAN) as here:
         here.place_all()
-        reports = here.wait_for(lambda reports: reports["client-b"].phase is Phase.FAILED)
+        seen: set[bytes] = set()
+
+        def failed(reports: Mapping[str, TaskReport]) -> bool:
+            seen.update(command_lines())
+            return reports["client-b"].phase is Phase.FAILED
+
+        reports = here.wait_for(failed)
+        for program in (b"flwr-serverapp", b"flwr-clientapp"):
+            (line, *_) = [one for one in seen if program in one]
+            assert b"--token-file\0/proc/self/fd/" in line
+        assert not any(b"--token\0" in line for line in seen)
         assert reports["client-b"].message == "ValueError: no data here"
         assert reports["client-a"].phase in (Phase.RUNNING, Phase.WAITING)
         here.place("client-b", here.agents["client-b"])

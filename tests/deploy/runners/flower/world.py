@@ -122,7 +122,9 @@ class World:
 
     def job(self) -> FlowerJob:
         """The runner's own view."""
-        return self.runner._jobs["story"]
+        job = self.runner._jobs["story"].job
+        assert job is not None
+        return job
 
     def node_ids(self) -> dict[str, str]:
         """Flower's names of the clients."""
