@@ -51,13 +51,16 @@ class JobFolder:
             return None
         except OSError as error:
             raise _judged(error, name) from error
-        with os.fdopen(handle, "rb") as file:
+        try:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise PoisonError(f"{name} is not a file")
-            # It may grow while it is read.
-            if found.st_size > most_bytes or len(content := file.read(most_bytes + 1)) > most_bytes:
-                raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                # It may grow while it is read.
+                if found.st_size > most_bytes or len(content := file.read(most_bytes + 1)) > most_bytes:
+                    raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
+        finally:
+            os.close(handle)
         return content
 
     def names(self, folder: str, most: int) -> list[str]:

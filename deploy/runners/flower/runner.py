@@ -230,8 +230,10 @@ class FlowerRunner:
             raise RunnerError(f"job {job_id} is being looked after: its SuperLink is slow to answer")
         try:
             yield
-        except OSError as error:
-            raise RunnerError(f"job {job_id}: {error}") from error
+        except RunnerError:
+            raise
+        except Exception as error:
+            raise RunnerError(f"job {job_id}: {_text(error)}") from error
         finally:
             held.lock.release()
 
@@ -286,7 +288,8 @@ class FlowerRunner:
             return None
         try:
             words = wants_words(held.job, assignment)
-        except RunnerError:
+        except Exception:
+            # `_report` says what is wrong.
             return None
         return self._asking.begin(assignment, process_id(assignment), words=words)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class Played:
         self.refuse = ""
         self.processes: dict[str, dict[str, ProcessStatus]] = {}
         self.unreachable: set[str] = set()
+        self.slow = threading.Event()
+        """Set: answers come at once; not set: they do not come."""
+        self.slow.set()
+        self.slow_nodes = threading.Event()
+        self.slow_nodes.set()
 
     def finish(self, completed: bool, details: str = "") -> None:
         self.list[-1] = Run(self.list[-1].run_id, True, completed, details)
@@ -67,6 +73,7 @@ class PlayedSuperLink:
         pass
 
     def _answer(self) -> Played:
+        assert self.played.slow.wait(60)
         if not self.played.alive:
             raise SuperLinkDown("refused")
         return self.played
@@ -118,6 +125,7 @@ class PlayedNode:
         pass
 
     def _mine(self) -> dict[str, ProcessStatus]:
+        assert self.played.slow_nodes.wait(60)
         if self.address in self.played.unreachable:
             raise NodeUnreachable("refused")
         return self.played.processes.setdefault(self.address, {})
