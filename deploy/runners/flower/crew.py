@@ -54,7 +54,7 @@ class Crew:
         self._queue: queue.SimpleQueue[Errand] = queue.SimpleQueue()
         self._errands: dict[str, Errand] = {}
         self._threads = 0
-        self._idle = 0
+        self._open = 0
 
     def begin(self, name: str, act: Callable[[], object]) -> Errand:
         """Have something done; if the latest errand of this name was not collected, that is returned."""
@@ -63,7 +63,8 @@ class Crew:
                 return found
             errand = self._errands[name] = Errand(act)
             self._queue.put(errand)
-            if self._idle < self._queue.qsize() and self._threads < self._most:
+            self._open += 1
+            if self._threads < min(self._open, self._most):
                 self._threads += 1
                 # Daemons: the scheduler's end does not wait for a node that does not answer.
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
@@ -80,13 +81,11 @@ class Crew:
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             errand = self._queue.get()
-            with self._lock:
-                self._idle -= 1
             errand.run()
             del errand
+            with self._lock:
+                self._open -= 1
 
 
 class Patience:

@@ -43,6 +43,7 @@ class FlowerJob:
         keeper: of its checkpoints away from this machine; None: they are here only.
 
     Attributes:
+        settings: as given.
         record: what is known of it.
         training: its runs.
         keeper: as given.
@@ -68,7 +69,7 @@ class FlowerJob:
         self._spec = spec
         self._folder = folder
         self._workdir = workdir
-        self._settings = settings
+        self.settings = settings
         self._file = record_file(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         record = JobRecord.load(self._file)
@@ -179,7 +180,7 @@ class FlowerJob:
             self.training.look(self.online)
         except SuperLinkDown as down:
             # It is starting, or was just killed: the next step sees to it.
-            if self._silence.note(False) > self._settings.superlink_silent_s:
+            if self._silence.note(False) > self.settings.superlink_silent_s:
                 self._silence.note(True)
                 self.superlink.end()
                 raise RunnerError(f"the SuperLink of {self.job_id} has hung: {down}") from down
@@ -301,7 +302,7 @@ class FlowerJob:
         # Its ClientApps are on the same instance; of several on one machine each has a loopback address.
         own = address if address.startswith("127.") else "127.0.0.1"
         config = next(client.config for client in self.work.clients if client.name == name)
-        node_python = self._settings.node_python
+        node_python = self.settings.node_python
         return ProcessSpec(
             process_id=process_id(assignment),
             argv=(

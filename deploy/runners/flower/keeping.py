@@ -18,6 +18,7 @@ from deploy.fl import checkpoints
 from deploy.objects.base import ObjectsError
 from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.rounds import Kept, Rounds
+from deploy.runners.flower.silence import Silence
 from deploy.runners.flower.told import CHECKPOINTS
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Keeper:
         kept: the latest round that is known to be kept.
         problem: why the latest try failed, in one line; "" if it did not.
         poison: why nothing can be fetched before the job's folder is another; "" if it can.
+        fetching_s: how long a run has been waiting for what is kept.
     """
 
     def __init__(self, rounds: Rounds, job_id: str, most_bytes: int) -> None:
@@ -54,6 +56,8 @@ class Keeper:
         self.kept = 0
         self.problem = ""
         self.poison = ""
+        self.fetching_s = 0.0
+        self._fetching = Silence()
 
     def keep(self, folder: JobFolder, run: int, completed: int, rounds: int) -> bool:
         """See to it that the newest checkpoint is kept.
@@ -82,6 +86,7 @@ class Keeper:
         """
         self._collect()
         latest, self._latest_run = self._latest_run, None
+        self.fetching_s = self._fetching.note(latest is not None)
         if latest is None and self._task is None:
             self._begin(lambda: self._fetch(folder), fetches=True)
         return latest

@@ -309,7 +309,9 @@ class FlowerRunner:
 
     def _find(self, held: _Held, assignment: Assignment, before: TaskReport | None) -> TaskReport:
         latest = before.phase if before else Phase.STARTING
-        if assignment.nodes and held.trouble_s > self._settings.node_silent_s:
+        # By then a SuperLink that hangs has been started again.
+        patience_s = self._settings.superlink_silent_s + self._settings.node_silent_s
+        if assignment.nodes and held.trouble_s > patience_s:
             return _plain(assignment, Phase.LOST, held.problem, before)
         if held.late or held.job is None:
             return _plain(assignment, latest, held.problem, before)

@@ -27,7 +27,8 @@ class FlowerSettings:
         hung_factor: a client that owes a result for more than so many times its own latest epoch (before
             there is one: the job's `epoch_s`), and `hung_floor_s`, is given up; after each time twice that.
         hung_floor_s: see there. Where no epoch is known, a client that is online may take for ever.
-        keep_within_s: the last checkpoint of a job that is over may take so long to be kept.
+        keep_within_s: the last checkpoint of a job that is over may take so long to be kept; the clients of a
+            run that waits so long for what is kept are given up.
     """
 
     state: Path

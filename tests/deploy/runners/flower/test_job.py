@@ -22,7 +22,7 @@ from deploy.runners.flower.failures import MAX_FRUITLESS
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import Run, SuperLinkDown
-from tests.deploy.runners.flower.world import MEAN, job_spec
+from tests.deploy.runners.flower.world import MEAN, insist, job_spec
 
 SPEC = job_spec("mean", 4, {"a": {}, "b": {}})
 
@@ -197,6 +197,9 @@ class Stage:
         reports = self.runner.reports([self.assignment(name) for name in ("a", "b")])
         return {report.key.task[-1]: report.phase for report in reports}
 
+    def stop(self, name: str) -> None:
+        insist(lambda: self.runner.stop(self.assignment(name)))
+
     def job(self) -> FlowerJob:
         job = self.runner._jobs["job"].job
         assert job is not None
@@ -276,7 +279,7 @@ def test_a_released_client_is_told_of_the_job_without_a_node(stage: Stage, playe
     stage.until_running()
     clients = {"a": Participation(owes=False), "b": Participation(owes=True, last_epoch_s=9.0)}
     stage.say(run=1, completed=1, clients=clients)
-    stage.runner.stop(stage.assignment("a"))
+    insist(lambda: stage.runner.stop(stage.assignment("a")))
     released = Assignment(TaskKey("job", "client-a"), 1, SPEC, (), str(stage.folder / "work"))
     report = stage.runner.reports([released])[0]
     assert (report.phase, report.round_left_s) == (Phase.WAITING, 9.0)
@@ -289,7 +292,7 @@ def test_a_released_client_is_told_of_the_job_without_a_node(stage: Stage, playe
 
 def test_a_client_that_leaves_is_not_among_those_who_take_part(stage: Stage, played: Played) -> None:
     stage.until_running()
-    stage.runner.stop(stage.assignment("a"))
+    insist(lambda: stage.runner.stop(stage.assignment("a")))
     stage.runner.leave(stage.assignment("a"))
     setup = Setup.load(next((stage.folder / "state").rglob("setup.json")))
     assert setup is not None
@@ -359,7 +362,7 @@ def test_a_servers_error_fails_all_until_a_new_attempt(stage: Stage, played: Pla
     assert stage.phases() == {"a": Phase.FAILED, "b": Phase.FAILED}
     assert stage.messages() == ["KeyError: 'x'"] * 2
     for name in ("a", "b"):
-        stage.runner.stop(stage.assignment(name))
+        stage.stop(name)
         stage.attempts[name] = 2
         stage.ensure(name)
     played.here = set(played.nodes.values())
@@ -426,14 +429,14 @@ def test_a_process_that_ended_by_itself_is_lost_with_its_last_words(stage: Stage
 
 def test_what_was_never_started_can_be_stopped_and_forgotten(stage: Stage, played: Played) -> None:
     assert stage.phases() == {"a": Phase.LOST, "b": Phase.LOST}
-    stage.runner.stop(stage.assignment("a"))
-    stage.runner.forget("job")
+    insist(lambda: stage.runner.stop(stage.assignment("a")))
+    insist(lambda: stage.runner.forget("job"))
     assert played.starts == 0
 
 
 def test_a_forgotten_job_leaves_no_secrets(stage: Stage, played: Played) -> None:
     stage.until_running()
-    stage.runner.forget("job")
+    insist(lambda: stage.runner.forget("job"))
     assert not played.alive
     assert not (stage.folder / "state/job").exists()
     assert stage.phases() == {"a": Phase.LOST, "b": Phase.LOST}

@@ -23,7 +23,7 @@ from deploy.runners.flower.keeping import Keeper
 from deploy.runners.flower.rounds import Kept, Rounds
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.runners.flower.test_job import Played, Stage, played
-from tests.deploy.runners.flower.world import MEAN
+from tests.deploy.runners.flower.world import MEAN, insist
 
 __all__ = ["played"]
 
@@ -316,7 +316,7 @@ def test_a_job_that_did_not_succeed_is_forgotten_at_once(kept_stage: Stage, stor
     complete(kept_stage, 1)
     until(lambda: (kept_stage.phases(), store.kept())[1])
     store.down = "s3://b/a: AWS failed"
-    kept_stage.runner.forget("job")
+    insist(lambda: kept_stage.runner.forget("job"))
     assert store.kept() == ["job/run-000001/round-000001.npz"]
 
 
@@ -325,5 +325,5 @@ def test_an_app_that_keeps_no_checkpoints_is_forgotten_too(kept_stage: Stage, pl
     played.finish(True)
     kept_stage.phases()
     assert Status.load(kept_stage.folder / "work/flower/status.json") is None
-    kept_stage.runner.forget("job")
+    insist(lambda: kept_stage.runner.forget("job"))
     assert not (kept_stage.folder / "state/job").exists()

@@ -117,6 +117,43 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
 
 
 @pytest.mark.long
+def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) -> None:
+    """A SuperNode whose agent goes on, a whole instance, and the SuperLink: all of them with SIGSTOP."""
+    spec = job_spec("mean", 3, TWO, epoch_s="2.0")
+    with world(tmp_path, spec, MEAN, node_silent_s=10.0, superlink_silent_s=15.0) as here:
+        here.place_all()
+        here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
+        for process in tagged(here.agents["client-a"].instance_id):
+            if b"deploy.node" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+                os.kill(process.pid, signal.SIGSTOP)
+        for process in tagged(here.agents["client-b"].instance_id):
+            os.kill(process.pid, signal.SIGSTOP)
+        lost: dict[str, str] = {}
+
+        def both_lost(reports: Mapping[str, TaskReport]) -> bool:
+            found = [one for one in reports.items() if one[1].phase is Phase.LOST and one[0] not in lost]
+            for task, report in found:
+                lost[task] = report.message
+                here.stop(task)
+            return len(lost) == 2
+
+        here.wait_for_any(both_lost)
+        assert "its SuperNode has been offline for" in lost["client-a"]
+        assert "its node has not answered for" in lost["client-b"]
+        (first,) = superlinks(tmp_path)
+        os.kill(first, signal.SIGSTOP)
+        for task in spec.tasks:
+            here.place(task)
+        here.wait_for_phase(Phase.SUCCEEDED)
+        assert first not in superlinks(tmp_path)
+        status = Status.load(here.workdir / "flower/status.json")
+        assert status is not None
+        assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
+            {number: AFTER_ROUNDS[number] for number in (1, 2, 3)}
+        )
+
+
+@pytest.mark.long
 def test_another_machine_goes_on_with_the_round_after_the_one_that_s3_has(tmp_path: Path) -> None:
     spec = job_spec("mean", 4, TWO, epoch_s="1.0")
     objects = Account().objects()
