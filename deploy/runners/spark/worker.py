@@ -129,7 +129,7 @@ class Workers:
             with _client(node) as client:
                 if client.process(worker).state == "running":
                     return ""
-                last = last_error(client.log(worker).decode(errors="replace"))
+                last = last_error(client.last_log(worker).decode(errors="replace"))
                 return f"the worker on {node.instance_id} ended" + (f": {last}" if last else "")
         except NodeRefused as refusal:
             return f"{node.instance_id} has no worker" if refusal.code == _UNKNOWN else ""
