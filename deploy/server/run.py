@@ -115,6 +115,7 @@ class _Uvicorn(uvicorn.Server):
             return
         self.servers = []
         self._accepting = asyncio.create_task(self._accept(sockets[0]))
+        self._accepting.add_done_callback(self._deaf)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -125,6 +126,12 @@ class _Uvicorn(uvicorn.Server):
         for handshake in self._handshakes:
             handshake.cancel()
         await super().shutdown(sockets)
+
+    def _deaf(self, accepting: asyncio.Task[None]) -> None:
+        # Rather no service, which is noticed and started again, than one that nobody can reach.
+        if not accepting.cancelled():
+            log.error("connections are not accepted any more", exc_info=accepting.exception())
+            self.should_exit = True
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
