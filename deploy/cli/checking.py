@@ -16,8 +16,8 @@ from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.tls import load_tls
+from deploy.server.accepting import FILES_KEPT, files_allowed
 from deploy.server.deciding import Deciders
-from deploy.server.run import FILES_KEPT, files_allowed
 from deploy.service import load_policies
 from deploy.store import migrate
 from deploy.store.database import Database

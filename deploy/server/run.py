@@ -7,9 +7,7 @@ jobs for a scheduler that works with the same database.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import errno
-import resource
 import socket
 import sys
 import threading
@@ -30,8 +28,9 @@ from deploy.security.keys import SecurityError
 from deploy.security.listen import listen_allowed
 from deploy.security.tls import TlsFiles, load_tls
 from deploy.security.tokens import AccessTokens
+from deploy.server.accepting import FILES_KEPT, Server, allow_files
 from deploy.server.app import create_app
-from deploy.server.connections import Connections, Guarded, Guest
+from deploy.server.connections import Connections
 from deploy.server.context import Context
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
@@ -42,11 +41,6 @@ log = structlog.get_logger("server")
 DEFAULT_PORT = 8421
 _START_S = 30.0
 _END_S = 5
-_NO_ROOM_S = 0.05
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_FILES_MOST = 65_536
-FILES_KEPT = 256
-"""For everything but connections: the database, logs, jobs' files."""
 
 
 class ListenError(ValueError):
@@ -79,94 +73,6 @@ def bind(host: str, port: int) -> socket.socket:
             ) from error
         raise ListenError(f"cannot listen on {host or 'every address'}:{port}: {error.strerror}") from error
     return listening
-
-
-def files_allowed() -> int:
-    """How many files this process can open at once after `allow_files`."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return _FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, _FILES_MOST)
-
-
-def allow_files() -> int:
-    """Ask for as many open files as this process may have. Returns how many it can open at once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = files_allowed()
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return _FILES_MOST if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn, but connections are taken here: they have limits from their acceptance on, handshakes too."""
-
-    def __init__(self, config: uvicorn.Config, closing: threading.Event, connections: Connections) -> None:
-        super().__init__(config)
-        self._closing = closing
-        self._connections = connections
-        self._handshakes: set[asyncio.Task[None]] = set()
-        self._accepting: asyncio.Task[None] | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        assert sockets is not None
-        await self.lifespan.startup()
-        if self.lifespan.should_exit:
-            self.should_exit = True
-            return
-        self.servers = []
-        self._accepting = asyncio.create_task(self._accept(sockets[0]))
-        self.started = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Streams of events never end by themselves.
-        self._closing.set()
-        if self._accepting is not None:
-            self._accepting.cancel()
-        for handshake in self._handshakes:
-            handshake.cancel()
-        await super().shutdown(sockets)
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        listening.setblocking(False)
-        while True:
-            try:
-                accepted, address = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._connections.make_room()
-                    await asyncio.sleep(_NO_ROOM_S)
-                continue
-            guest = self._connections.enter(str(address[0]))
-            if guest is None:
-                accepted.close()
-            else:
-                self._welcome(accepted, guest)
-            # A burst of them must not keep those who are here already waiting.
-            await asyncio.sleep(0)
-
-    def _welcome(self, accepted: socket.socket, guest: Guest) -> None:
-        """Let a connection make itself ready for requests."""
-        ready = asyncio.create_task(self._connect(accepted, guest))
-        guest.drop = ready.cancel
-        self._handshakes.add(ready)
-
-        def settled(task: asyncio.Task[None]) -> None:
-            self._handshakes.discard(task)
-            # What speaks no TLS here, or nothing at all, is no news.
-            if task.cancelled() or isinstance(task.exception(), OSError):
-                self._connections.leave(guest)
-                accepted.close()
-
-        ready.add_done_callback(settled)
-
-    async def _connect(self, accepted: socket.socket, guest: Guest) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: Guarded(self.config, self.server_state, self.lifespan.state, self._connections, guest),
-            accepted,
-            ssl=self.config.ssl,
-            ssl_handshake_timeout=self._connections.limits.head_within_s if self.config.ssl else None,
-        )
 
 
 class Service:
@@ -222,7 +128,7 @@ class Service:
         if room < limits.most:
             log.warning("few files may be open at once: raise LimitNOFILE", connections=max(1, room))
             limits = replace(limits, most=max(1, room))
-        self._server = _Uvicorn(config, context.closing, Connections(limits, context.metrics))
+        self._server = Server(config, context.closing, Connections(limits, context.metrics))
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
+import structlog
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +39,8 @@ from deploy.server.views import (
 )
 from deploy.store.jobs import Job
 from deploy.store.store import Store
+
+log = structlog.get_logger("server")
 
 _EXPLAINED = 50
 _SPEC_BYTES = 2 << 20
@@ -137,6 +140,13 @@ class Submissions:
             # The staged folder is a name of this moment, and not the submitter's.
             message = str(error).replace(f"{staged.folder}/", "").replace(str(staged.folder), "the job")
             raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, message) from error
+        except Exception as error:
+            # It reads files that somebody else wrote; what is in them must not look like a fault of ours.
+            log.warning("a job's files cannot be checked", error=repr(error)[:300])
+            raise Refusal(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                f"the job's files cannot be checked ({type(error).__name__}): correct those that describe it",
+            ) from error
 
     def _keep(self, job_id: str, request: JobRequest, staged: Staged, caller: Caller) -> tuple[Job, bool]:
         now_s = self._context.clock.now()

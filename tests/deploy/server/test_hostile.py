@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
 import resource
 import selectors
@@ -245,6 +247,33 @@ def test_more_files_may_be_open_than_the_soft_limit_said(
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_when_no_more_files_can_be_opened_an_idle_connection_goes(
+    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.SelectorEventLoop
+    accept, left = loop.sock_accept, [0]
+
+    async def exhausted(self: asyncio.SelectorEventLoop, listening: socket.socket) -> Any:
+        found = await accept(self, listening)
+        if left[0]:
+            left[0] -= 1
+            found[0].close()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return found
+
+    monkeypatch.setattr(loop, "sock_accept", exhausted)
+    with serving(tmp_path, store, deciders, ConnectionLimits()) as live, live.connect() as idle:
+        metrics = live.service.app.state.context.metrics
+        while not metrics.registry.get_sample_value("spotweave_http_connections"):
+            time.sleep(0.01)
+        left[0] = 1
+        with live.connect():
+            assert closed([idle], 1, PATIENCE_S) == 1
+        with live.client() as client:
+            assert client.get("/healthz").status_code == 200
+        assert live.cut("evicted") == 1
 
 
 def test_an_answer_in_parts_to_a_request_in_parts_is_whole(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
+from deploy.runners.flower import app
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server import uploads
@@ -122,6 +123,29 @@ def test_what_a_runner_refuses_is_refused_before_anything_is_kept(service: Servi
     response = service.submitter.post("/v1/jobs", json=job_request())
     assert response.status_code == 422
     assert one_line_error(response) == "hello.py is not Python: correct it"
+    assert folders(service) == []
+
+
+@pytest.mark.parametrize(
+    "project",
+    [
+        b"tool = 5",
+        b"[tool]\nflwr = []",
+        b"[tool.flwr.app]\nconfig = 5",
+        b"x = " + b"[" * 20_000,
+        b"x = " + b"9" * 100_000,
+        b"a" + b".a" * 20_000 + b" = 1",
+        b"\xff\xfe",
+        b"[tool.flwr.app.components]\nserverapp = '" + b"a" * 5000 + b":app'",
+    ],
+)
+def test_files_that_nobody_would_write_are_refused_in_one_line(
+    service: Service, project: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.scheduler, "check", lambda spec, folder: app.check(spec, Path(folder)))
+    response = service.submitter.post("/v1/jobs", json=flower(**{"app/pyproject.toml": encoded(project)}))
+    assert response.status_code == 422
+    one_line_error(response)
     assert folders(service) == []
 
 

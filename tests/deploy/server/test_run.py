@@ -16,6 +16,7 @@ from deploy.security.listen import INSECURE_WORDS
 from deploy.security.roles import Role
 from deploy.security.tls import self_signed
 from deploy.server.app import create_app
+from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders
 from deploy.server.run import ListenError, Service, bind, main
 from deploy.server.settings import ServerSettings
@@ -126,3 +127,20 @@ def test_said_in_words_it_listens_without_protection(deciders: Deciders) -> None
     service.stop()
     with pytest.raises(SecurityError, match="asked for with 'please'"):
         Service(app, "127.0.0.1", 0, insecure_in_words="please")
+
+
+def test_a_service_that_can_accept_nothing_ends(
+    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    made = make_service(tmp_path, store, deciders)
+    with Service(made.app, "127.0.0.1", 0) as service:
+        monkeypatch.setattr(Connections, "enter", fails)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{service.port}/healthz", trust_env=False, timeout=30.0)
+        end = time.monotonic() + 60.0
+        while service.alive():
+            assert time.monotonic() < end
+            time.sleep(0.05)
