@@ -72,8 +72,8 @@ class NodeConfig(_Part):
         port: of the node agent.
         workdir: of the node agent.
         imds_poll_s: seconds between two looks at the metadata service.
-        address: which address of the instance the scheduler uses. Agents speak TLS only, and the scheduler
-            pins their certificates, so the way to a public address may be anybody's.
+        address: which address of the instance the scheduler uses. A public one is no weaker: agents speak TLS
+            only, and the scheduler pins their certificates.
     """
 
     scheduler_url: Annotated[

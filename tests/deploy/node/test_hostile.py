@@ -85,8 +85,12 @@ def test_what_hides_is_killed_when_its_process_ends(agent: AgentProcess, mark: s
 
 
 RUNNER = """
-import os, sys
-while True:
+import os, sys, time
+# Should it escape, it ends by itself.
+end_s = time.monotonic() + 60
+while time.monotonic() < end_s:
+    with open(sys.argv[1], "ab") as file:
+        file.write(b"x")
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -94,13 +98,17 @@ while True:
 
 
 @pytest.mark.real
-def test_what_forks_and_exits_for_ever_is_caught(agent: AgentProcess, mark: str) -> None:
-    script = f"{sys.executable} -S -c '{RUNNER}' {mark} & trap '' TERM; while :; do sleep 0.05; done"
-    agent.client.start_process(shell("p", script, grace_s=0.1))
-    wait_until(lambda: alive(mark))
+def test_what_forks_and_exits_for_ever_is_caught(agent: AgentProcess, tmp_path: Path) -> None:
+    runner, steps = tmp_path / "runner.py", tmp_path / "steps"
+    runner.write_text(RUNNER)
+    run = f"env -i {sys.executable} -S {runner} {steps} &"
+    agent.client.start_process(shell("p", f"{run} trap '' TERM; while :; do sleep 0.05; done", grace_s=0.1))
+    wait_until(lambda: steps.exists() and steps.stat().st_size > 10)
     agent.client.stop_process("p")
-    wait_until(lambda: agent.client.process("p").state != "running")
-    wait_until(lambda: not alive(mark) and not alive(mark))
+    wait_until(lambda: agent.client.process("p").state != "running", within_s=30.0)
+    before = steps.stat().st_size
+    time.sleep(1.0)
+    assert steps.stat().st_size == before
     assert agent.client.status().instance_id == agent.instance_id
 
 
