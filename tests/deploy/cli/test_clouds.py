@@ -95,6 +95,49 @@ def test_what_is_missing_is_one_line_and_keeps_serve_from_starting(
     assert here.running() == []
 
 
+def test_policies_are_printed_for_the_deployment(make: Make) -> None:
+    config = make().deployment(
+        {"instance_profile": "spark-node"},
+        runners={"checkpoints": {"flower": "s3://kept/rounds", "spark": "s3://kept/spark"}},
+    )
+    printed = spotweave("clouds", "policy", "--config", config)
+    assert printed.exit_code == 0, printed.output
+    with open_store(load_deployment(config), time.time()) as store:
+        deployment_id = store.deployment_id
+    ends = next(
+        one for one in json.loads(printed.stdout)["Statement"] if "ec2:TerminateInstances" in one["Action"]
+    )
+    assert ends["Resource"] == ["arn:aws:ec2:us-east-1:123456789012:instance/*"]
+    assert ends["Condition"]["StringEquals"] == {
+        "aws:ResourceTag/spotweave:deployment": deployment_id,
+        "aws:ResourceAccount": "123456789012",
+    }
+    assert "arn:aws:s3:::kept/rounds/*" in printed.stdout
+    other = spotweave("clouds", "policy", "--config", config, "--account", "999999999999", "--role", "node")
+    (objects, names) = json.loads(other.stdout)["Statement"]
+    assert objects["Resource"] == ["arn:aws:s3:::kept/spark/*"]
+    assert names["Condition"]["StringEquals"] == {"aws:ResourceAccount": "999999999999"}
+    said = spotweave("clouds", "policy", "--config", config, "--role", "operator").stdout
+    assert "servicequotas:GetServiceQuota" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--role", "admin"), "'admin': expected scheduler, operator, node"),
+        (("--account", "12"), "'12': expected 12 digits"),
+    ],
+)
+def test_a_policy_of_nothing_is_refused_in_one_line(make: Make, options: tuple[str, ...], words: str) -> None:
+    config = make().deployment()
+    assert words in refusal(spotweave("clouds", "policy", "--config", config, *options))
+
+
+def test_without_aws_there_is_no_policy(tmp_path: Path) -> None:
+    refused = refusal(spotweave("clouds", "policy", "--config", deployment(tmp_path)))
+    assert "rents nothing from AWS" in refused
+
+
 def test_without_a_network_it_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make().deployment()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

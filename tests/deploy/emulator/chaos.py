@@ -271,8 +271,8 @@ TROUBLES: tuple[tuple[str, str, float], ...] = (
 )
 """What goes wrong for so many hours each time: actions, answer, hours.
 
-EC2 shows what ended for an hour only: when something ended that was not shown meanwhile is not known, and it
-is billed until it is missed. So nothing is hidden for longer than that less the longest pause between two
+EC2 shows what ended for an hour only: of what ended unseen before that nobody knows when it did, and it is
+billed until it is missed. So nothing is hidden for longer than an hour, less the longest pause between two
 looks.
 """
 
