@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws results-liu2022 results-fl test test-long test-fast lint format bench clean
+.PHONY: help train demo demo-aws results-liu2022 results-fl test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -57,6 +57,9 @@ test-long: $(VENV)/.dev  ## run the tests that take minutes: faults by the thous
 
 test-fast: $(VENV)/.dev  ## run the tests that take less than about ten seconds each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" $(value ARGS)
+
+mutations: $(VENV)/.dev  ## put faults into a copy of the sources, one at a time; ARGS="--only lease"
+	$(BIN)/python -m tests.mutations $(value ARGS)
 
 lint: $(VENV)/.dev  ## ruff and mypy, as CI runs them
 	$(BIN)/ruff check .

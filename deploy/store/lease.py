@@ -61,8 +61,8 @@ class Lease:
             with self._database.transaction() as connection:
                 connection.execute(update(lease).values(renewed_s=time.time()))
         except LeaseLostError:
-            self._lost = True
-        return not self._lost
+            return False
+        return True
 
     def release(self) -> None:
         """Let it go; the next one need not wait."""

@@ -55,8 +55,8 @@ class Mutant:
         missing = []
         for test in self.tests:
             file, _, name = test.partition("::")
-            path = root / file
-            if not path.exists() or (name and f"def {name.split('::')[-1]}(" not in path.read_text("utf-8")):
+            path, name = root / file, name.partition("[")[0]
+            if not path.exists() or (name and f"def {name}(" not in path.read_text("utf-8")):
                 missing.append(test)
         return missing
 

@@ -81,8 +81,43 @@ def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
     job = here.store.jobs.get(key.job_id)
     purse.know([replace(job, spec=job.spec.model_copy(update={"budget_usd": 0.02}))])
     assert purse.left_of(key.job_id) == pytest.approx(0.02 - 0.005)
-    another = need("two")
-    assert not purse.pays(here.cloud.offers[0].offer, another)
+    spot = here.cloud.offers[0].offer
+    assert not purse.pays(spot, need("two"))
+    assert purse.reason(spot).startswith("the deployment's budget leaves 0.0040 USD")
+    assert not purse.shows(spot)
+
+
+def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) -> None:
+    here = world(tmp_path, 0.014)
+    spot = here.cloud.offers[0].offer
+    purse = Purse(here.store, here.settings)
+    job = here.store.jobs.get(here.submit(batch("one", budget_usd=0.009)))
+    own, other = need(job.job_id), need("other")
+    purse.count(here.clock.now())
+    purse.know([job])
+    assert purse.pays(spot, own)
+    purse.take(spot, own)
+    assert purse.left_usd == pytest.approx(0.009)
+    assert purse.left_of(job.job_id) == pytest.approx(0.004)
+    assert not purse.pays(spot, own), "its own budget"
+    assert purse.pays(spot, other)
+    purse.take(spot, other)
+    assert not purse.pays(spot, other), "the deployment's"
+    assert purse.spent == ""
+    purse.take(spot, other)
+    assert purse.spent == "the deployment's budget of 0.014 USD is spent"
+
+
+def test_a_quarter_of_a_cent_is_kept_for_the_time_that_an_end_takes(tmp_path: Path) -> None:
+    here = world(tmp_path, 0.1)
+    key = TaskKey(here.submit(batch("one")), "main")
+    here.go(200.0)
+    (instance,) = here.store.instances.of_job(key.job_id)
+    assert instance.launched_s is not None
+    purse = Purse(here.store, here.settings)
+    purse.count(here.clock.now())
+    # Two passes of 10 s at 0.3 USD/h beyond what the bill says now.
+    assert purse.left_usd == pytest.approx(0.1 - spent(here) - 20 * 0.3 / 3600, abs=1e-4)
 
 
 def test_what_a_restart_finds_asked_for_leaves_no_room_for_more(tmp_path: Path) -> None:

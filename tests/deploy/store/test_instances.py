@@ -81,6 +81,22 @@ def test_states_never_go_back_whatever_order_reports_come_in(store: Store) -> No
         assert states[-1] is InstanceState.TERMINATED
 
 
+def test_an_end_that_is_known_stays_as_it_was(store: Store) -> None:
+    add_job(store)
+    request(store)
+    report(store, launched_s=NOW)
+    with store.transaction():
+        assert store.instances.ended("i1", NOW + 100, by_provider=True)
+    paid = store.costs.of_job("j1", NOW + 900)
+    with store.transaction():
+        assert not store.instances.ended("i1", NOW + 500)
+        assert not store.instances.stopping("i1")
+        assert not store.instances.ready("i1", NOW + 500)
+    known = store.instances.get("i1")
+    assert (known.state, known.ended_s, known.by_provider) == (InstanceState.TERMINATED, NOW + 100, True)
+    assert store.costs.of_job("j1", NOW + 900) == paid
+
+
 def test_ids_and_client_tokens_are_used_once(store: Store) -> None:
     add_job(store)
     request(store)

@@ -124,6 +124,30 @@ def test_threads_that_count_lose_no_count(store: Store) -> None:
     assert store.jobs.get("j1").user_failures == 40
 
 
+def test_processes_that_read_and_then_write_wait_for_their_turns(place: Place) -> None:
+    """One that took the lock of SQLite only when it writes would fail: what it has read is old by then."""
+    with place.open() as first, place.open() as second:
+        add_job(first)
+        wrong: list[BaseException] = []
+
+        def count(store: Store) -> None:
+            try:
+                for _ in range(20):
+                    with store.transaction():
+                        assert store.jobs.get("j1").state.live
+                        store.jobs.count_user_failure("j1")
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=count, args=(store,)) for store in (first, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert first.jobs.get("j1").user_failures == 40
+
+
 def test_there_is_one_scheduler_for_a_database(place: Place) -> None:
     with place.open() as first, place.open() as second:
         lead = first.lead()
