@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ENDED = frozenset("ZXx")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
@@ -64,6 +65,32 @@ def environment(pid: int) -> dict[str, str]:
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
 
 
+def name(pid: int) -> str:
+    """What it calls itself: its program, unless it chose something else; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def groups(pid: int) -> frozenset[int]:
+    """Its supplementary groups, which a process without rights cannot leave; empty if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return frozenset()
+    line = next((line for line in status.splitlines() if line.startswith(b"Groups:")), b"")
+    return frozenset(int(number) for number in line.split()[1:])
+
+
+def resident_bytes(pid: int) -> int:
+    """Its memory that is in RAM now, shared pages included; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
 def send(pid: int, start_ticks: int, number: int) -> bool:
     """Signal exactly this process; False if it has ended."""
     try:
@@ -92,6 +119,23 @@ def descendants(roots: set[int], processes: list[Process]) -> set[int]:
     return found
 
 
+def below(pid: int) -> set[int]:
+    """PIDs of everything below a process, as `descendants`, without looking at all others."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                children = Path(f"/proc/{parent}/task/{thread}/children").read_bytes().split()
+                fresh = {int(child) for child in children} - found
+                found |= fresh
+                waiting += fresh
+        except OSError:
+            continue
+    return found
+
+
 def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float = 10.0) -> bool:
     """SIGKILL what `select` picks out of all processes, again and again until nothing is left.
 
@@ -100,6 +144,7 @@ def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float =
     """
     end = time.monotonic() + within_s
     pause_s = 0.002
+    _stop_all(select, end)
     while True:
         left = [process for process in select(list(scan())) if process.alive]
         if not left:
@@ -110,3 +155,15 @@ def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float =
             send(process.pid, process.start_ticks, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.1)
+
+
+def _stop_all(select: Callable[[list[Process]], list[Process]], end: float) -> None:
+    """SIGSTOP them, until no look finds another: what forks faster than it is killed cannot fork then."""
+    stopped: set[tuple[int, int]] = set()
+    while time.monotonic() < end:
+        found = {(one.pid, one.start_ticks) for one in select(list(scan())) if one.alive} - stopped
+        if not found:
+            return
+        for pid, start_ticks in found:
+            send(pid, start_ticks, signal.SIGSTOP)
+        stopped |= found

@@ -20,6 +20,7 @@ from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.settings import SparkHome
 from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
+from tests.deploy.runners.patience import insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming
 from tests.deploy.runners.spark.fake_spark import install, master_knows
 
@@ -42,7 +43,7 @@ def settings(tmp_path: Path) -> SparkSettings:
 def runner(home: SparkHome, settings: SparkSettings) -> Iterator[SparkRunner]:
     made = SparkRunner(settings)
     yield made
-    made.shutdown()
+    insist(made.shutdown)
     assert not drivers(settings)
 
 
@@ -174,7 +175,7 @@ def test_silence_alone_is_not_a_loss(
         agent.kill()
         assert report(patient, assignment).phase is Phase.STARTING
     finally:
-        patient.shutdown()
+        insist(patient.shutdown)
 
 
 def test_a_worker_that_cannot_start_is_lost_with_its_reason(
@@ -259,11 +260,11 @@ def test_a_stopped_attempt_is_gone_and_stays_so(
     runner.ensure(assignment)
     wait_until((workdir / "up").exists)
     pid = driver_pid(settings)
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     assert agent.client.process(process_id(assignment.attempt_id)).state == "exited"
     found = procfs.read(pid)
     assert found is None or not found.alive
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     runner.ensure(assignment)
     found_report = report(runner, assignment)
     assert (found_report.phase, found_report.message) == (Phase.LOST, "it was stopped")
@@ -273,7 +274,7 @@ def test_an_attempt_that_was_stopped_before_it_was_started_never_starts(
     runner: SparkRunner, agent: AgentProcess, workdir: Path
 ) -> None:
     assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     runner.ensure(assignment)
     assert report(runner, assignment).phase is Phase.LOST
     assert not (workdir / "up").exists()
@@ -285,7 +286,7 @@ def test_stopping_what_has_ended_does_not_change_how_it_ended(
     assignment = batch("raise ValueError('mine')", workdir, [agent.node()])
     runner.ensure(assignment)
     wait_until(lambda: runner._attempts.get(assignment).driver.result() is not None)
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     assert report(runner, assignment).message == "ValueError: mine"
 
 
@@ -414,7 +415,7 @@ time.sleep(600)
     wait_until(lambda: report(runner, first).executions_done == 2)
     found = report(runner, first)
     assert (found.misses, found.last_execution_s, found.progress, found.saved) == (1, 1.5, 0.5, 0.5)
-    runner.stop(first)
+    insist(lambda: runner.stop(first))
     # when another attempt under a new scheduler goes on,
     again = SparkRunner(settings)
     second = streaming(code, workdir, [agent.node()], attempt=2, batches=4)
@@ -431,8 +432,8 @@ def test_a_job_that_is_over_is_forgotten_but_its_log_stays(
     assignment = batch("print('a result')", workdir, [agent.node()])
     runner.ensure(assignment)
     ended(runner, assignment)
-    runner.forget(JOB)
-    runner.forget(JOB)
+    insist(lambda: runner.forget(JOB))
+    insist(lambda: runner.forget(JOB))
     assert agent.client.process(process_id(assignment.attempt_id)).state == "exited"
     assert not (settings.state / "jobs" / JOB).exists()
     assert (workdir / "logs" / "driver-1.log").read_text() == "a result\n"
