@@ -18,18 +18,22 @@ from deploy.providers.aws.transfers import transfers
 from deploy.providers.base import Provider, ProviderError
 from deploy.providers.local.config import LocalConfigError
 from deploy.providers.local.provider import LocalProvider
+from deploy.security.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from deploy.providers.aws.check import Finding
     from deploy.providers.aws.clients import Clients
 
 
-def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, Provider]:
+def open_providers(
+    config: DeploymentConfig, session: Any = None, sandbox: Sandbox | None = None
+) -> dict[str, Provider]:
     """All providers of a deployment, by name. Nothing is rented, and nobody is asked yet.
 
     Args:
         config: of the deployment.
         session: of boto3, for AWS; None: a new one.
+        sandbox: around what runs on instances that are this machine; None: none.
 
     Raises:
         ConfigError: one line, if one of them cannot be used.
@@ -39,7 +43,7 @@ def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, P
         try:
             local = config.local_provider()
             if local is not None:
-                providers.append(LocalProvider(local))
+                providers.append(LocalProvider(local, sandbox))
                 opened.callback(providers[-1].close)
             aws = _aws(config)
             if aws is not None:

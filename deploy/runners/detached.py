@@ -18,13 +18,14 @@ from deploy.node import procfs
 from deploy.node.config import write_json
 from deploy.runners import launcher
 from deploy.runners.base import RunnerError
+from deploy.security import beneath
 from deploy.security.identities import IdentitiesError
 from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
 
 TAG = "SPOTWEAVE_DETACHED"
 """In the environment of everything that the command starts: the folder."""
 _START_S = 20.0
-_LOOK_S = 0.05
+_LOOK_S = 0.02
 _KILL_S = 1.0
 _GIB = 1 << 30
 _TEXT_BYTES = 1 << 17
@@ -271,3 +272,8 @@ class Detached:
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def tail(path: Path, size: int = 1 << 18) -> str:
+    """The end of a text file in a folder that is the scheduler's; "" if there is none."""
+    return beneath.tail(path.parent, path.name, size)

@@ -93,9 +93,7 @@ def _supervise(folder: Path, lock: int, ready: int) -> None:
     command = json.loads((folder / "command.json").read_text())
     me = procfs.read(os.getpid())
     assert me is not None
-    _write(
-        folder / "process.json", {"pid": me.pid, "start_ticks": me.start_ticks, "started_s": time.time()}
-    )
+    _write(folder / "process.json", {"pid": me.pid, "start_ticks": me.start_ticks, "started_s": time.time()})
     os.write(ready, b"1")
     os.close(ready)
     libc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""Numbers of users and groups that no account has, lent to jobs: one for each name, until it is given back."""
+"""Numbers of users and groups that no account has, lent to jobs: one for each name until it is given back."""
 
 from __future__ import annotations
 

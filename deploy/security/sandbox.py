@@ -1,7 +1,7 @@
 """What a job's code may reach on this machine: the one place that decides it, for drivers, servers and nodes.
 
-A command is wrapped, not the other way round: every mode is a prefix of its argument list, made of programs that
-distributions ship. What that takes away, and what it cannot, `Sandbox.trial` finds out by trying.
+Every mode is a prefix of a command's argument list, made of programs that distributions ship. What that takes
+away, and what it cannot, `Sandbox.trial` finds out by trying.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -88,23 +88,23 @@ class Sandbox:
 
     Args:
         mode: any but AUTO.
-        state: folder of the deployment; what of it a command may see is in its box.
+        state: folder of the deployment, without links; what of it a command may see is in its box.
         hidden: other folders that no job may see.
         readable: what jobs may read although it is hidden.
-        numbers: user and group ids to lend; None where serve is not root.
+        numbers: first and last of the user and group ids to lend; None where serve is not root.
     """
 
     mode: Mode
     state: Path
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
-    numbers: range | None = None
-    _ids: Identities | None = field(init=False, default=None, repr=False, compare=False)
+    numbers: tuple[int, int] | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "state", self.state.resolve())
-        if self.numbers is not None and self.mode is not Mode.NONE:
-            object.__setattr__(self, "_ids", Identities(self.state / "sandbox", self.numbers))
+    @property
+    def _ids(self) -> Identities | None:
+        if self.numbers is None or self.mode is Mode.NONE:
+            return None
+        return Identities(self.state / "sandbox", range(self.numbers[0], self.numbers[1] + 1))
 
     @property
     def apart(self) -> bool:
@@ -133,8 +133,8 @@ class Sandbox:
             if path.resolve() != path:
                 raise SandboxError(f"{path} leads through a link to {path.resolve()}: remove the link")
         uid = group = None
-        if self._ids is not None:
-            uid, group = self._ids.lend(f"job {box.owner}"), self._ids.lend(f"box {box.name}")
+        if (ids := self._ids) is not None:
+            uid, group = ids.lend(f"job {box.owner}"), ids.lend(f"box {box.name}")
             self._hand_over(box, uid)
         if self.mode is Mode.BUBBLEWRAP:
             return Boxed([*self._bubblewrap(cwd, box, uid), *_as(uid, group), *argv], dict(env), group)
@@ -144,16 +144,17 @@ class Sandbox:
 
     def over(self, name: str) -> None:
         """Nothing of a box runs any more."""
-        if self._ids is not None:
-            self._ids.give_back(f"box {name}")
+        if (ids := self._ids) is not None:
+            ids.give_back(f"box {name}")
 
     def forget(self, job_id: str) -> None:
-        """Nothing of a job runs any more: what stays of its files is the scheduler's again. Raises OSError."""
-        if self._ids is not None:
+        """Nothing of a job runs any more: its files are the scheduler's again. Raises OSError."""
+        if (ids := self._ids) is not None:
             folder = self.job_folder(job_id)
             if folder.is_dir():
                 give(folder, os.geteuid(), os.getegid())
-            self._ids.give_back(f"job {job_id}")
+            ids.give_back(f"job {job_id}")
+            (self.state / "sandbox" / f"passwd-{job_id}").unlink(missing_ok=True)
 
     def trial(self, python: str = sys.executable, metadata: bool = False) -> list[str]:
         """Start something in it, and let it try what it must not be able to do.
@@ -178,7 +179,17 @@ class Sandbox:
             box = Box("trial", "trial", (own,), folder / "tmp")
             me = procfs.read(os.getpid())
             assert me is not None
-            words = [python, "-I", "-S", "-c", _TRIAL, str(secret), str(me.pid), str(me.start_ticks), str(own)]
+            words = [
+                python,
+                "-I",
+                "-S",
+                "-c",
+                _TRIAL,
+                str(secret),
+                str(me.pid),
+                str(me.start_ticks),
+                str(own),
+            ]
             words += [METADATA_ADDRESS if metadata else ""]
             env = {"PATH": os.environ.get("PATH", os.defpath)}
             try:
@@ -197,10 +208,10 @@ class Sandbox:
     # --- the prefixes -------------------------------------------------------------------------------------
 
     def _hand_over(self, box: Box, uid: int) -> None:
-        for folder in (*box.writable, box.tmp):
-            give(folder, uid, uid)
         for path in box.readable:
             _show(path, uid)
+        for folder in (*box.writable, box.tmp):
+            give(folder, uid, uid)
         if self.mode is Mode.UID:
             for path in (*box.writable, *box.readable, box.tmp):
                 for parent in path.parents:
@@ -247,7 +258,7 @@ class Sandbox:
         words += ["--die-with-parent", "--new-session", "--chdir", str(cwd)]
         if uid is None:
             return [*words, "--unshare-user", "--", *_limited()]
-        words += ["--ro-bind", str(self._accounts(uid)), "/etc/passwd"]
+        words += ["--ro-bind", str(self._accounts(box, uid)), "/etc/passwd"]
         for capability in ("SETUID", "SETGID", "SETPCAP"):
             words += ["--cap-add", f"CAP_{capability}"]
         return [*words, "--"]
@@ -283,14 +294,14 @@ class Sandbox:
         kinds = {"hide": "TemporaryFileSystem", "read": "BindReadOnlyPaths", "write": "BindPaths"}
         for path, how in self._mounts(box):
             words.append(f"--property={kinds[how]}={path}{':ro' if how == 'hide' else ''}")
-        words.append(f"--property=BindReadOnlyPaths={self._accounts(uid)}:/etc/passwd")
+        words.append(f"--property=BindReadOnlyPaths={self._accounts(box, uid)}:/etc/passwd")
         # Without values: those are taken from the environment of systemd-run, and seen by nobody.
         words += [f"--setenv={name}" for name in env]
         return [*words, "--"]
 
-    def _accounts(self, uid: int) -> Path:
+    def _accounts(self, box: Box, uid: int) -> Path:
         """A list of users in which this one has a name: without, Java's Hadoop refuses to start."""
-        file = self.state / "sandbox" / f"passwd-{uid}"
+        file = self.state / "sandbox" / f"passwd-{box.owner}"
         if not file.exists():
             file.write_text(f"root:x:0:0::/:/usr/sbin/nologin\njob:x:{uid}:{uid}::/tmp:/usr/sbin/nologin\n")
             file.chmod(0o644)
@@ -304,7 +315,7 @@ def choose(
     state: Path,
     hidden: Sequence[Path] = (),
     readable: Sequence[Path] = (),
-    numbers: range,
+    numbers: tuple[int, int],
     python: str = sys.executable,
 ) -> Sandbox:
     """The sandbox of a deployment, tried out.
@@ -328,7 +339,7 @@ def choose(
     folders = tuple(dict.fromkeys((*deep, *(path.resolve() for path in homes))))
 
     def made(mode: Mode) -> Sandbox:
-        return Sandbox(mode, state, folders, tuple(readable), numbers if root else None)
+        return Sandbox(mode, state.resolve(), folders, tuple(readable), numbers if root else None)
 
     if wanted is Mode.NONE:
         if not trust:
@@ -351,8 +362,8 @@ def choose(
     if wanted is Mode.AUTO and trust:
         return made(Mode.NONE)
     raise SandboxError(
-        f"a submitter of this deployment would be its operator: jobs cannot be kept apart ({'; '.join(problems)}); "
-        f"{_INSTALL}, or set runners.trust_submitters: true"
+        "a submitter of this deployment would be its operator: jobs cannot be kept apart "
+        f"({'; '.join(problems)}); {_INSTALL}, or set runners.trust_submitters: true"
     )
 
 
@@ -424,8 +435,8 @@ _BROKEN = {
     "secret": "a job's code can read the deployment's files",
     "environ": "a job's code can read the scheduler's environment",
     "signal": "a job's code can end the scheduler",
-    "metadata": f"a job's code reaches the cloud's metadata service ({METADATA_ADDRESS}), and with it the rights "
-    "of this machine's role: give the machine none, or let a firewall reject it for jobs",
+    "metadata": f"a job's code reaches the cloud's metadata service ({METADATA_ADDRESS}), and with it the "
+    "rights of this machine's role: give the machine none, or let a firewall reject it for jobs",
 }
 _TRIAL = """
 import json, os, signal, socket, sys

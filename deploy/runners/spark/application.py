@@ -108,7 +108,7 @@ class Applications:
             self._pauses[attempt_id] = (time.monotonic() + pause_s, min(_PAUSE_MOST_S, 2 * pause_s))
             return None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
-            # While it starts, a driver answers with a page instead of JSON; and later, the port may be another's.
+            # While it starts, a driver answers with a page instead of JSON; later, it may be another's port.
             self._places.pop(attempt_id, None)
             return None
         self._pauses.pop(attempt_id, None)

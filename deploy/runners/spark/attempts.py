@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,7 +117,7 @@ class Attempt:
         return phase, message
 
     def clear(self) -> None:
-        """Remove what only its driver needed: secrets, shuffle files. Its driver has ended. Raises OSError."""
+        """Remove what only its driver, which has ended, needed: secrets, shuffle files. Raises OSError."""
         remove_tree(self.own)
         remove_tree(self.tmp)
 

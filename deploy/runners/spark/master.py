@@ -15,9 +15,9 @@ import httpx
 
 from deploy.node.config import write_json, write_private
 from deploy.runners.base import RunnerError
-from deploy.runners.detached import Detached
+from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
-from deploy.security.beneath import remove_tree, tail
+from deploy.security.beneath import remove_tree
 from deploy.security.sandbox import Box
 
 _WORKER_TIMEOUT_S = 30
@@ -84,7 +84,7 @@ class Master:
                 if self._wait():
                     return
                 # Only a master that nobody knows may move; the others' workers look for it where it was.
-                taken = "BindException" in tail(self._folder, self._log.name, 1 << 14)
+                taken = "BindException" in tail(self._log, 1 << 14)
                 if taken and left and not (self._folder / "was_up").exists():
                     (self._folder / "ports.json").unlink()
                     continue
@@ -195,6 +195,6 @@ class Master:
     def _reason(self) -> str:
         if self._process.running():
             return f"no answer after {self._settings.start_timeout_s:.0f} s; see {self._log}"
-        lines = [line for line in tail(self._folder, self._log.name, 1 << 14).splitlines() if line and not line.startswith("\t")]
+        lines = [line for line in tail(self._log, 1 << 14).splitlines() if line and not line.startswith("\t")]
         errors = [line for line in lines if "Exception" in line or "ERROR" in line or "Error" in line]
         return (errors or lines or ["it ended without a word"])[-1]

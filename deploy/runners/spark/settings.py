@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.runners.detached import Limits
@@ -53,7 +53,7 @@ class SparkSettings:
     start_timeout_s: float = 90.0
     lost_after_s: float = 90.0
     sandbox: Sandbox | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)

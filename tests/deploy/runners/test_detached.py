@@ -14,8 +14,7 @@ import pytest
 
 from deploy.node import procfs
 from deploy.runners.base import RunnerError
-from deploy.runners.detached import Detached, Limits, Result
-from deploy.security.beneath import tail
+from deploy.runners.detached import Detached, Limits, Result, tail
 from deploy.security.sandbox import Box, Mode, Sandbox
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.patience import insist
@@ -43,7 +42,7 @@ def test_its_end_is_written_down_with_its_exit_code(process: Detached) -> None:
     result = process.result()
     assert result is not None
     assert (result.exit_code, result.error) == (3, "")
-    assert tail(process.folder.parent, "log") == "hello\n"
+    assert tail(process.folder.parent / "log") == "hello\n"
 
 
 def test_it_is_started_once_for_ever(process: Detached) -> None:
@@ -212,7 +211,7 @@ def test_what_no_try_can_start_has_failed_with_its_reason(
     [
         ("x = bytearray(400 << 20)\ntime.sleep(600)", Limits(memory_bytes=200 << 20), "its memory came to"),
         (
-            "import subprocess\nall = [subprocess.Popen(['sleep', '600']) for _ in range(30)]\ntime.sleep(600)",
+            "import subprocess as s\nall = [s.Popen(['sleep', '600']) for _ in range(30)]\ntime.sleep(600)",
             Limits(processes=20),
             "it had more than 20 processes",
         ),
