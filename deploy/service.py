@@ -229,7 +229,7 @@ def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
 
 
 def open_sandbox(config: DeploymentConfig) -> Sandbox:
-    """What keeps jobs apart here, tried out. Raises SandboxError (one line) if nothing does, unless trusted."""
+    """What keeps jobs apart here, tried out. Raises SandboxError (one line) if nothing does."""
     runners = config.runners
     return choose(
         runners.sandbox,

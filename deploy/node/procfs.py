@@ -22,6 +22,7 @@ class Process(NamedTuple):
         ppid: of its parent.
         session: id of its session.
         alive: False for a zombie.
+        stopped: by a signal.
     """
 
     pid: int
@@ -29,6 +30,7 @@ class Process(NamedTuple):
     ppid: int
     session: int
     alive: bool
+    stopped: bool = False
 
 
 def read(pid: int) -> Process | None:
@@ -39,7 +41,8 @@ def read(pid: int) -> Process | None:
         return None
     # The second field is the name in brackets and may itself hold brackets and spaces.
     fields = stat[stat.rindex(b")") + 2 :].split()
-    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), fields[0].decode() not in _ENDED)
+    state = fields[0].decode()
+    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), state not in _ENDED, state == "T")
 
 
 def scan() -> Iterator[Process]:
@@ -144,26 +147,18 @@ def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float =
     """
     end = time.monotonic() + within_s
     pause_s = 0.002
-    _stop_all(select, end)
+    asked: set[tuple[int, int]] = set()
     while True:
         left = [process for process in select(list(scan())) if process.alive]
         if not left:
             return True
+        # What is stopped forks no more and still counts: so what forks faster than it is killed ends too.
+        fresh = [one for one in left if not one.stopped and (one.pid, one.start_ticks) not in asked]
+        for process in fresh or left:
+            send(process.pid, process.start_ticks, signal.SIGSTOP if fresh else signal.SIGKILL)
+        asked |= {(process.pid, process.start_ticks) for process in fresh}
         if time.monotonic() > end:
             return False
-        for process in left:
-            send(process.pid, process.start_ticks, signal.SIGKILL)
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.1)
-
-
-def _stop_all(select: Callable[[list[Process]], list[Process]], end: float) -> None:
-    """SIGSTOP them, until no look finds another: what forks faster than it is killed cannot fork then."""
-    stopped: set[tuple[int, int]] = set()
-    while time.monotonic() < end:
-        found = {(one.pid, one.start_ticks) for one in select(list(scan())) if one.alive} - stopped
-        if not found:
-            return
-        for pid, start_ticks in found:
-            send(pid, start_ticks, signal.SIGSTOP)
-        stopped |= found
+        if not fresh:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.1)

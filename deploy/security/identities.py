@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from deploy.node import procfs
 from deploy.node.config import write_json
 
 
@@ -35,8 +37,10 @@ class Identities:
         with self._held() as (lent, latest):
             if name in lent:
                 return lent[name]
-            taken = set(lent.values())
-            start = self._numbers.index(latest) + 1 if latest in self._numbers else 0
+            # Another deployment of this machine may lend from the same range.
+            taken = set(lent.values()) | _borne()
+            draw = random.SystemRandom().randrange(len(self._numbers))
+            start = self._numbers.index(latest) + 1 if latest in self._numbers else draw
             for step in range(len(self._numbers)):
                 number = self._numbers[(start + step) % len(self._numbers)]
                 if number not in taken:
@@ -66,3 +70,13 @@ class Identities:
             yield found["lent"], found["latest"]
         finally:
             os.close(handle)
+
+
+def _borne() -> set[int]:
+    """Users and groups of everything that runs."""
+    found: set[int] = set()
+    for process in procfs.scan():
+        found |= procfs.groups(process.pid)
+        with suppress(OSError):
+            found.add(os.stat(f"/proc/{process.pid}").st_uid)
+    return found

@@ -123,11 +123,11 @@ class Sandbox:
             IdentitiesError: if all ids are lent.
             OSError: if files cannot be handed over.
         """
-        if self.mode is Mode.NONE:
-            return Boxed(list(argv), dict(env), None)
         remove_tree(box.tmp)
         for folder in (*box.writable, box.tmp):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.mode is Mode.NONE:
+            return Boxed(list(argv), dict(env), None)
         for path in (*box.writable, *box.readable, box.tmp):
             # A link that an earlier attempt has left would take the place of what it leads to.
             if path.resolve() != path:
