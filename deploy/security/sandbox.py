@@ -254,7 +254,8 @@ class Sandbox:
                 words += ["--bind" if how == "write" else "--ro-bind", str(path), str(path)]
         for path in hidden:
             words += ["--remount-ro", str(path)]
-        words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        # No namespace of control groups: Java 17 fails in one.
+        words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         words += ["--die-with-parent", "--new-session", "--chdir", str(cwd)]
         if uid is None:
             return [*words, "--unshare-user", "--", *_limited()]

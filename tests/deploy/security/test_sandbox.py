@@ -56,7 +56,8 @@ attempt("any environ of another", lambda: [
     and targets["secret"].encode() in open(f"/proc/{pid}/environ", "rb").read()][0])
 for pid in targets["pids"]:
     attempt(f"signal {pid}", lambda: open(f"/proc/{pid}/environ", "rb").read() and os.kill(pid, 0))
-attempt("mount", lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "/mnt"], check=True, capture_output=True))
+mount = ["mount", "-t", "tmpfs", "x", "/mnt"]
+attempt("mount", lambda: subprocess.run(mount, check=True, capture_output=True))
 with open("own-file", "w") as file:
     file.write("mine")
 open(os.environ.get("TMPDIR", "/tmp") + "/scratch", "w").close()
