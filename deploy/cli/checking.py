@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,10 @@ from deploy.clouds import count_offers
 from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
+from deploy.security.sandbox import Mode as SandboxMode
 from deploy.security.tls import load_tls
 from deploy.server.deciding import Deciders
-from deploy.service import load_policies
+from deploy.service import load_policies, open_sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
 
@@ -37,6 +39,7 @@ def run(path: Path) -> None:
         ("policies", _policies, True),
         ("store", _store, True),
         ("http", _http, True),
+        ("sandbox", _sandbox, True),
         ("Spark", _spark, False),
     ]
     wrong = False
@@ -46,6 +49,9 @@ def run(path: Path) -> None:
         except ValueError as error:
             wrong = wrong or needed
             print(f"{'error' if needed else 'warning':7}  {name}: {' '.join(str(error).split())}")
+    if not wrong:
+        for line in _not_kept_apart(config):
+            print(f"warning  sandbox: {line}")
     if wrong:
         raise typer.Exit(EXIT_USER)
 
@@ -106,6 +112,35 @@ def _http(config: DeploymentConfig) -> str:
     return f"port {http.port} on {http.host or 'every address'} ({where}), {tokens}" + (
         ", TLS" if http.tls is not None else ""
     )
+
+
+def _sandbox(config: DeploymentConfig) -> str:
+    mode = open_sandbox(config).mode
+    return f"{mode}" + (": jobs have all rights of the scheduler" if mode is SandboxMode.NONE else "")
+
+
+def _not_kept_apart(config: DeploymentConfig) -> list[str]:
+    """What a submitter could reach all the same, one line each."""
+    sandbox = open_sandbox(config)
+    found = sandbox.trial(metadata=True)
+    if sandbox.apart and not config.http.tokens:
+        found.append(
+            "http.tokens is false, so a job's code can ask this service for everything: set it to true"
+        )
+    if sandbox.mode is SandboxMode.UID and not _has_name(config.runners.ids[0]):
+        found.append(
+            f"the ids {config.runners.sandbox_ids} have no names, and without Java's Hadoop starts no Spark "
+            "job: add accounts (useradd --uid) and give their ids as runners.sandbox_ids, or install bubblewrap"
+        )
+    return found
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _spark(config: DeploymentConfig) -> str:

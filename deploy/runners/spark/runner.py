@@ -233,7 +233,7 @@ class SparkRunner:
             except Exception as error:
                 # Whatever it is, it is this job's: the others are told of all the same.
                 _log.exception("%s cannot be looked at", assignment.attempt_id)
-                message = f"cannot be looked at: {type(error).__name__}: {error}"[:300]
+                message = " ".join(f"cannot be looked at: {type(error).__name__}: {error}".split())[:300]
                 return TaskReport(assignment.key, assignment.attempt, _phase(attempt), message=message)
 
     def _look(self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None) -> TaskReport:
