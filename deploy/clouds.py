@@ -21,6 +21,7 @@ from deploy.providers.aws.transfers import transfers
 from deploy.providers.base import Provider, ProviderError
 from deploy.providers.local.config import LocalConfigError
 from deploy.providers.local.provider import LocalProvider
+from deploy.security.sandbox import Sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.schema import deployment
@@ -34,12 +35,15 @@ _NAMED = 5
 """Instances that a refusal names."""
 
 
-def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, Provider]:
+def open_providers(
+    config: DeploymentConfig, session: Any = None, sandbox: Sandbox | None = None
+) -> dict[str, Provider]:
     """All providers of a deployment, by name. Nothing is rented, and nobody is asked yet.
 
     Args:
         config: of the deployment.
         session: of boto3, for AWS; None: a new one.
+        sandbox: around what runs on instances that are this machine; None: none.
 
     Raises:
         ConfigError: one line, if one of them cannot be used.
@@ -49,7 +53,7 @@ def open_providers(config: DeploymentConfig, session: Any = None) -> dict[str, P
         try:
             local = config.local_provider()
             if local is not None:
-                providers.append(LocalProvider(local))
+                providers.append(LocalProvider(local, sandbox))
                 opened.callback(providers[-1].close)
             aws = _aws(config)
             if aws is not None:

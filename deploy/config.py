@@ -25,10 +25,12 @@ from deploy.providers.aws.config import load_config as load_aws
 from deploy.providers.local.config import LocalConfig, LocalConfigError
 from deploy.providers.local.config import load_config as load_local
 from deploy.security.listen import is_loopback
+from deploy.security.sandbox import Mode as SandboxMode
 from deploy.store.decisions import Mode
 from deploy.yamlfile import first_mistake, read_mapping
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
+_Positive = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 
 
 class ConfigError(ValueError):
@@ -166,6 +168,17 @@ class RunnersConfig(_Part):
         node_spark_home: SPARK_HOME of the nodes; None: as here.
         node_java_home: JAVA_HOME of the nodes; None: as here.
         checkpoints: where jobs keep their checkpoints.
+        sandbox: how jobs' code on this machine is kept apart from the deployment and from that of others:
+            drivers, SuperLinks with their ServerApps, and what runs on instances of the local provider.
+        trust_submitters: whoever may submit a job may do all that the scheduler may do.
+        sandbox_ids: FIRST-LAST of the user and group ids that jobs get where `serve` runs as root; no account
+            may have one of them.
+        readable: folders that jobs may read although a sandbox hides them (homes, /run, this file's folder).
+        driver_memory_most_gib: what a driver, or a SuperLink with its ServerApps, may have in memory; over
+            it, it is killed and has failed.
+        driver_files_most_gib: the same of the files in the job's folder and its own.
+        driver_log_most_mib: the same of what it prints.
+        driver_processes_most: the same of its processes.
     """
 
     address: IPvAnyAddress = IPv4Address("127.0.0.1")
@@ -173,6 +186,36 @@ class RunnersConfig(_Part):
     node_spark_home: str | None = None
     node_java_home: str | None = None
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    sandbox: SandboxMode = SandboxMode.AUTO
+    trust_submitters: bool = False
+    # The range from which systemd takes ids for the while that a service runs.
+    sandbox_ids: Annotated[str, Field(pattern=r"^[1-9][0-9]{2,8}-[1-9][0-9]{2,8}$")] = "61184-65519"
+    readable: tuple[Path, ...] = ()
+    driver_memory_most_gib: _Positive = 8.0
+    driver_files_most_gib: _Positive = 50.0
+    driver_log_most_mib: _Positive = 1024.0
+    driver_processes_most: Annotated[int, Field(ge=10)] = 1000
+
+    @property
+    def ids(self) -> tuple[int, int]:
+        """First and last of `sandbox_ids`."""
+        first, _, last = self.sandbox_ids.partition("-")
+        return int(first), int(last)
+
+    @field_validator("sandbox_ids")
+    @classmethod
+    def _enough(cls, ids: str) -> str:
+        first, _, last = ids.partition("-")
+        if int(last) < int(first) + 15:
+            raise ValueError("expected FIRST-LAST of at least 16 ids")
+        return ids
+
+    @field_validator("readable")
+    @classmethod
+    def _absolute(cls, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        if wrong := next((path for path in paths if not path.is_absolute()), None):
+            raise ValueError(f"expected absolute paths, not {wrong}")
+        return paths
 
     @field_validator("checkpoints", mode="before")
     @classmethod

@@ -31,6 +31,7 @@ from deploy.objects.base import Objects
 from deploy.providers.base import ProviderError
 from deploy.pruning import Pruning
 from deploy.runners.base import Runner, RunnerError
+from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
@@ -40,6 +41,7 @@ from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.policies import load_market_policy, load_round_policy
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.security.sandbox import Sandbox, choose
 from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
 from deploy.store.store import Store
@@ -98,10 +100,14 @@ class Service:
             opened.callback(self._lead.release)
             require_all_rented(config, self.store.instances.live())
             self._refuse_in_vain()
-            self.providers = open_providers(config)
+            sandbox = open_sandbox(config)
+            log.info("jobs are kept apart", sandbox=str(sandbox.mode))
+            self.providers = open_providers(config, sandbox=sandbox)
             for provider in self.providers.values():
                 opened.callback(provider.close)
-            self.runners = make_runners(config.runners, config.state_folder, open_checkpoints(config))
+            self.runners = make_runners(
+                config.runners, config.state_folder, open_checkpoints(config), sandbox
+            )
             offers = self._first_offers()
             self.hearing = Hearing(self.store, self.clock, node_status)
             opened.callback(self.hearing.close)
@@ -240,14 +246,36 @@ def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
     )
 
 
-def make_runners(config: RunnersConfig, state: Path, checkpoints: Objects | None = None) -> list[Runner]:
+def open_sandbox(config: DeploymentConfig) -> Sandbox:
+    """What keeps jobs apart here, tried out. Raises SandboxError (one line) if nothing does."""
+    runners = config.runners
+    return choose(
+        runners.sandbox,
+        trust=runners.trust_submitters,
+        state=config.state_folder,
+        hidden=(config.folder,),
+        readable=runners.readable,
+        numbers=runners.ids,
+    )
+
+
+def make_runners(
+    config: RunnersConfig, state: Path, checkpoints: Objects | None = None, sandbox: Sandbox | None = None
+) -> list[Runner]:
     """All runners, for nodes that reach this machine at `config.address`.
 
     Args:
         config: of the runners.
         state: folder of the deployment.
         checkpoints: of federated jobs; None: they are on this machine only.
+        sandbox: around jobs' code; None: none.
     """
+    limits = Limits(
+        memory_bytes=int(config.driver_memory_most_gib * (1 << 30)),
+        folder_bytes=int(config.driver_files_most_gib * (1 << 30)),
+        log_bytes=int(config.driver_log_most_mib * (1 << 20)),
+        processes=config.driver_processes_most,
+    )
     address = str(config.address)
     return [
         SparkRunner(
@@ -258,6 +286,8 @@ def make_runners(config: RunnersConfig, state: Path, checkpoints: Objects | None
                 node_python=config.node_python,
                 node_java_home=config.node_java_home,
                 checkpoints=config.checkpoints.spark,
+                sandbox=sandbox,
+                limits=limits,
             )
         ),
         FlowerRunner(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from deploy.clouds import count_offers, require_all_rented
 from deploy.config import ConfigError, DeploymentConfig, load_deployment
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
+from deploy.security.sandbox import Mode as SandboxMode
 from deploy.security.tls import load_tls
 from deploy.server.accepting import FILES_KEPT, files_allowed
 from deploy.server.deciding import Deciders
-from deploy.service import load_policies
+from deploy.service import load_policies, open_sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.store import Store
@@ -41,6 +43,7 @@ def run(path: Path) -> None:
         ("instances", _instances, True),
         ("http", _http, True),
         ("connections", _connections, False),
+        ("sandbox", _sandbox, True),
         ("Spark", _spark, False),
     ]
     wrong = False
@@ -50,6 +53,9 @@ def run(path: Path) -> None:
         except ValueError as error:
             wrong = wrong or needed
             print(f"{'error' if needed else 'warning':7}  {name}: {' '.join(str(error).split())}")
+    if not wrong:
+        for line in _not_kept_apart(config):
+            print(f"warning  sandbox: {line}")
     if wrong:
         raise typer.Exit(EXIT_USER)
 
@@ -137,6 +143,36 @@ def _connections(config: DeploymentConfig) -> str:
             "hard limit (LimitNOFILE), or set http.connections lower"
         )
     return f"{http.connections} at most, {http.connections_each} of an address"
+
+
+def _sandbox(config: DeploymentConfig) -> str:
+    mode = open_sandbox(config).mode
+    return f"{mode}" + (": jobs have all rights of the scheduler" if mode is SandboxMode.NONE else "")
+
+
+def _not_kept_apart(config: DeploymentConfig) -> list[str]:
+    """What a submitter could reach all the same, one line each."""
+    sandbox = open_sandbox(config)
+    found = sandbox.trial(metadata=True)
+    if sandbox.apart and not config.http.tokens:
+        found.append(
+            "http.tokens is false, so a job's code can ask this service for everything: set it to true"
+        )
+    if sandbox.mode is SandboxMode.UID and not _has_name(config.runners.ids[0]):
+        found.append(
+            f"the ids {config.runners.sandbox_ids} have no names, and without Java's Hadoop starts no Spark "
+            "job: add accounts (useradd --uid) and give their ids as runners.sandbox_ids, or install "
+            "bubblewrap"
+        )
+    return found
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _spark(config: DeploymentConfig) -> str:

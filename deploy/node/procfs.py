@@ -15,6 +15,7 @@ _ENDED = frozenset("ZXx")
 _PR_SET_CHILD_SUBREAPER = 36
 # Looked up before any fork: a child of a program with threads should load nothing.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
@@ -26,6 +27,7 @@ class Process(NamedTuple):
         ppid: of its parent.
         session: id of its session.
         alive: False for a zombie.
+        stopped: by a signal.
     """
 
     pid: int
@@ -33,6 +35,7 @@ class Process(NamedTuple):
     ppid: int
     session: int
     alive: bool
+    stopped: bool = False
 
 
 def read(pid: int) -> Process | None:
@@ -43,7 +46,8 @@ def read(pid: int) -> Process | None:
         return None
     # The second field is the name in brackets and may itself hold brackets and spaces.
     fields = stat[stat.rindex(b")") + 2 :].split()
-    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), fields[0].decode() not in _ENDED)
+    state = fields[0].decode()
+    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), state not in _ENDED, state == "T")
 
 
 def scan() -> Iterator[Process]:
@@ -67,6 +71,32 @@ def environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (entry.partition(b"=") for entry in content.split(b"\0") if b"=" in entry)
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def name(pid: int) -> str:
+    """What it calls itself: its program, unless it chose something else; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def groups(pid: int) -> frozenset[int]:
+    """Its supplementary groups, which a process without rights cannot leave; empty if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return frozenset()
+    line = next((line for line in status.splitlines() if line.startswith(b"Groups:")), b"")
+    return frozenset(int(number) for number in line.split()[1:])
+
+
+def resident_bytes(pid: int) -> int:
+    """Its memory that is in RAM now, shared pages included; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
 
 
 def send(pid: int, start_ticks: int, number: int) -> bool:
@@ -111,6 +141,17 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def below(pid: int) -> set[int]:
+    """PIDs of everything below a process, as `descendants`, without looking at all others."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        fresh = set(children(waiting.pop())) - found
+        found |= fresh
+        waiting += fresh
+    return found
+
+
 def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float = 10.0) -> bool:
     """SIGKILL what `select` picks out of all processes, again and again until nothing is left.
 
@@ -119,16 +160,21 @@ def kill_all(select: Callable[[list[Process]], list[Process]], within_s: float =
     """
     end = time.monotonic() + within_s
     pause_s = 0.002
+    asked: set[tuple[int, int]] = set()
     while True:
         left = [process for process in select(list(scan())) if process.alive]
         if not left:
             return True
+        # What is stopped forks no more and still counts: so what forks faster than it is killed ends too.
+        fresh = [one for one in left if not one.stopped and (one.pid, one.start_ticks) not in asked]
+        for process in fresh or left:
+            send(process.pid, process.start_ticks, signal.SIGSTOP if fresh else signal.SIGKILL)
+        asked |= {(process.pid, process.start_ticks) for process in fresh}
         if time.monotonic() > end:
             return False
-        for process in left:
-            send(process.pid, process.start_ticks, signal.SIGKILL)
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.1)
+        if not fresh:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.1)
 
 
 def kill_children(select: Callable[[int], bool], within_s: float) -> bool:

@@ -10,17 +10,46 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from deploy.node import procfs
-from deploy.node.config import write_private
+from deploy.node.config import write_json
 from deploy.runners import launcher
 from deploy.runners.base import RunnerError
+from deploy.security import beneath
+from deploy.security.identities import IdentitiesError
+from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
 
 TAG = "SPOTWEAVE_DETACHED"
 """In the environment of everything that the command starts: the folder."""
-_TAIL_BYTES = 1 << 18
+_START_S = 20.0
+_LOOK_S = 0.02
+_KILL_S = 1.0
+_GIB = 1 << 30
+_TEXT_BYTES = 1 << 17
+"""Linux takes no argument or variable that is as long (MAX_ARG_STRLEN), its zero byte included."""
+_TOTAL_BYTES = 1 << 20
+"""Half of what Linux usually takes of all of them (ARG_MAX): the sandbox and Spark add their own."""
+_POINTER_BYTES = 9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a command may use; over a limit it is killed, and its result says which.
+
+    Attributes:
+        memory_bytes: of all its processes together that is in RAM; what they share counts for each.
+        folder_bytes: of the folders that it may write to, together.
+        log_bytes: of what it prints.
+        processes: at once.
+    """
+
+    memory_bytes: int = 8 * _GIB
+    folder_bytes: int = 50 * _GIB
+    log_bytes: int = _GIB
+    processes: int = 1000
 
 
 @dataclass(frozen=True)
@@ -29,13 +58,55 @@ class Result:
 
     Attributes:
         exit_code: negative for a signal.
-        error: why it could not be started, "" if it was.
+        error: why it could not be started or was not let go on, "" if neither.
         ended_s: epoch seconds.
+        of_job: whether the error is of the command's own making: another try would end the same way.
     """
 
     exit_code: int
     error: str
     ended_s: float
+    of_job: bool = False
+
+
+def require_startable(
+    texts: Mapping[str, str],
+    args: Sequence[str],
+    env: Mapping[str, str],
+    tables: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Refuse what the operating system starts no program with.
+
+    Args:
+        texts: single values of a job, by their names in its file.
+        args: of the program.
+        env: variables of the program.
+        tables: other values that become arguments, variables or lines of files, by their names in the file.
+
+    Raises:
+        ValueError: one line.
+    """
+    named = [*texts.items(), *((f"args[{at}]", text) for at, text in enumerate(args))]
+    for name, table in {"env": env, **tables}.items():
+        named += [(f"{name} {key[:100]}", f"{key}={value}") for key, value in table.items()]
+    for name, text in named:
+        if "\0" in text:
+            raise ValueError(f"{name!r} holds a zero byte: leave it out")
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{name!r} holds half a character (a lone surrogate): leave it out") from error
+        if size >= _TEXT_BYTES:
+            raise ValueError(
+                f"{name!r} has {size} bytes: a program can be given {_TEXT_BYTES - 1} in one value; put it "
+                "into a file"
+            )
+    total = sum(len(text.encode()) + _POINTER_BYTES for _, text in named)
+    if total > _TOTAL_BYTES:
+        raise ValueError(
+            f"args, env and settings have {total} bytes together: a program can be given {_TOTAL_BYTES}; put "
+            "some into a file"
+        )
 
 
 class Detached:
@@ -45,16 +116,30 @@ class Detached:
         self.folder = folder.resolve()
 
     def start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, *, again: bool = False
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        log: Path,
+        *,
+        again: bool = False,
+        log_below: Path | None = None,
+        boxed: tuple[Sandbox, Box] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Start it, once for ever; a command that runs or has ended is left alone.
+
+        What can never be started, by its own fault, has ended at once with a result that says why.
 
         Args:
             argv: never passed through a shell.
             env: the whole environment.
             cwd: its current folder.
             log: what it prints is appended there.
-            again: start it anew if it has ended.
+            again: start it once more if it has ended.
+            log_below: folder that the command can write to, in which the log lies; None: it cannot.
+            boxed: what keeps it apart; None: nothing.
+            limits: what it may use; None: anything.
 
         Raises:
             RunnerError: if it cannot be started.
@@ -62,18 +147,44 @@ class Detached:
         if self.running():
             return
         if again:
-            (self.folder / "result.json").unlink(missing_ok=True)
+            for name in ("result.json", "asked"):
+                (self.folder / name).unlink(missing_ok=True)
         elif self.result() is not None:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tagged = {**env, TAG: str(self.folder)}
-        command = {"argv": list(argv), "env": tagged, "cwd": str(cwd), "log": str(log)}
-        write_private(self.folder / "command.json", json.dumps(command))
+        try:
+            made = Boxed(list(argv), tagged, None)
+            if boxed is not None:
+                made = boxed[0].wrap(argv, tagged, cwd, boxed[1])
+        except SandboxError as error:
+            ended = Result(127, str(error), time.time(), of_job=True)
+            write_json(self.folder / "result.json", asdict(ended))
+            return
+        except (IdentitiesError, OSError) as error:
+            raise RunnerError(f"cannot start {argv[0]}: {error}") from error
+        command = {
+            "argv": made.argv,
+            "env": made.env,
+            "cwd": str(cwd),
+            "log": str(log),
+            "log_below": str(log.parent if log_below is None else log_below),
+            "boxed": boxed is not None and boxed[0].apart,
+            "group": made.group,
+            "limits": None if limits is None else asdict(limits),
+            "folders": [] if boxed is None else [str(path) for path in (*boxed[1].writable, boxed[1].tmp)],
+        }
+        write_json(self.folder / "command.json", command)
         # Isolated: the launcher must not read modules from wherever the service was started.
         call = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder)]
         try:
             done = subprocess.run(
-                call, env=tagged, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+                call,
+                env={"PATH": os.environ.get("PATH", os.defpath), TAG: str(self.folder)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_START_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RunnerError(f"cannot start {argv[0]}: {error}") from error
@@ -100,50 +211,69 @@ class Detached:
         return (self.folder / "process.json").exists()
 
     def started_s(self) -> float | None:
-        """When it was started, epoch seconds."""
-        try:
-            return float(json.loads((self.folder / "process.json").read_bytes())["started_s"])
-        except FileNotFoundError:
-            return None
+        """When it was started, epoch seconds; None if that is not known."""
+        found = self._load("process.json").get("started_s")
+        return found if isinstance(found, float) else None
 
     def result(self) -> Result | None:
         """How it ended; None while it runs, and if its end was not seen."""
         try:
-            return Result(**json.loads((self.folder / "result.json").read_bytes()))
-        except FileNotFoundError:
+            return Result(**self._load("result.json"))
+        except TypeError:
             return None
 
     def end(self, grace_s: float) -> None:
-        """End it and everything that it started, wherever that went: SIGTERM, then SIGKILL.
+        """End it and everything that it started, wherever that went: SIGTERM, then SIGKILL. Does not wait.
+
+        Args:
+            grace_s: from the first call, which asks it to end, until it is killed; 0: at once.
 
         Raises:
-            RunnerError: if something cannot be killed.
+            RunnerError: while something of it still ends: call it again.
         """
-        mine = self._mine()
-        for process in mine:
-            procfs.send(process.pid, process.start_ticks, signal.SIGTERM)
-        until = time.monotonic() + grace_s
-        while mine and time.monotonic() < until:
-            time.sleep(0.05)
-            mine = [process for process in mine if procfs.is_alive(process.pid, process.start_ticks)]
-        if not procfs.kill_all(self._select):
-            raise RunnerError(f"processes of {self.folder.name} cannot be killed")
+        mine = self._mine(list(procfs.scan()))
+        if mine and grace_s > 0.0:
+            if not (self.folder / "asked").exists():
+                (self.folder / "asked").touch(mode=0o600)
+                for process in mine:
+                    # Bubblewrap would die of it, and take all that is inside along.
+                    if procfs.name(process.pid) != "bwrap":
+                        procfs.send(process.pid, process.start_ticks, signal.SIGTERM)
+                time.sleep(_LOOK_S)
+                mine = self._mine(list(procfs.scan()))
+            if mine and 0.0 <= time.time() - (self.folder / "asked").stat().st_mtime < grace_s:
+                raise RunnerError(f"{self.folder} still ends")
+        if mine and not procfs.kill_all(self._mine, _KILL_S):
+            raise RunnerError(f"processes of {self.folder} cannot be killed")
 
-    def _mine(self) -> list[procfs.Process]:
-        return self._select([process for process in procfs.scan() if process.alive])
-
-    def _select(self, processes: list[procfs.Process]) -> list[procfs.Process]:
+    def _mine(self, seen: list[procfs.Process]) -> list[procfs.Process]:
+        """What bears its tag, belongs to its group, or is below its launcher."""
+        group = self._load("command.json").get("group")
+        process = self._load("process.json")
+        pid, start_ticks = process.get("pid"), process.get("start_ticks")
+        below: set[int] = set()
+        if isinstance(pid, int) and isinstance(start_ticks, int) and procfs.is_alive(pid, start_ticks):
+            below = {pid} | procfs.descendants({pid}, seen)
         return [
-            process for process in processes if procfs.environment(process.pid).get(TAG) == str(self.folder)
+            one
+            for one in seen
+            if one.alive
+            and (
+                one.pid in below
+                or (group is not None and group in procfs.groups(one.pid))
+                or procfs.environment(one.pid).get(TAG) == str(self.folder)
+            )
         ]
 
+    def _load(self, name: str) -> dict[str, Any]:
+        """One of its files; empty if it is not there, or not what was written."""
+        try:
+            found = json.loads((self.folder / name).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
-def tail(path: Path, size: int = _TAIL_BYTES) -> str:
-    """The end of a text file; "" if there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - size))
-            return file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
+
+def tail(path: Path, size: int = 1 << 18) -> str:
+    """The end of a text file in a folder that is the scheduler's; "" if there is none."""
+    return beneath.tail(path.parent, path.name, size)

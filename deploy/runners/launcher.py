@@ -1,28 +1,57 @@
-"""Runs one command detached from whoever asked for it, and writes down how it ended.
+"""Runs one command detached from whoever asked for it, keeps it in its limits, and writes down how it ended.
 
-`python launcher.py FOLDER` reads FOLDER/command.json ({"argv", "env", "cwd", "log"}), detaches itself and
-returns when FOLDER/process.json names what runs. At the command's end it writes FOLDER/result.json.
-FOLDER/lock is held while the launcher or the command lives, so two never run at once, and anybody can see
-whether one runs. It imports nothing but the standard library, to start fast.
+`python launcher.py FOLDER` reads FOLDER/command.json, detaches itself and returns when FOLDER/process.json
+names what runs. At the command's end it kills what that left behind, and writes FOLDER/result.json.
+FOLDER/lock is held until then, so two never run at once, and anybody can see whether one runs. It imports
+nothing but the standard library and two modules that do so too, to start fast.
+
+command.json: "argv"; "env", whole; "cwd"; "log" and "log_below", the folder that is trusted up to its own
+name; "group", that all processes belong to, or null; "limits": "memory_bytes", "log_bytes", "processes",
+"folder_bytes" of all "folders" together, or null.
 
 Exit codes: 0 it runs, or has ended (result.json is there); 75 another one runs.
 """
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
+import resource
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+if __name__ == "__main__":
+    # At the end: nothing of ours takes the place of the standard library.
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from deploy.node import procfs
+from deploy.security.beneath import open_beneath, size_bytes
 
 ALREADY_RUNNING = 75
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _LOCK_TRIES = 40
+_JOBS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
+"""Errors of a start that another try cannot mend."""
+_FILES_OPEN = 65536
+_FILES_MOST = 1_000_000
+_BADNESS = 500
+"""The kernel, out of memory, ends a job before it ends the scheduler."""
+_LOOK_S = 2.0
+_LOOK_LEAST_S = 0.1
+_GROWTH_BYTES_S = 4 << 30
+"""So fast may memory grow: the closer it is to the limit, the sooner is the next look."""
+_WALK_SHARE = 0.02
+"""Of one core, for walking through the folders."""
 
 
 def _private(name: str, flags: int) -> int:
@@ -51,11 +80,6 @@ def _lock(folder: Path) -> int | None:
     return None
 
 
-def _start_ticks(pid: int) -> int:
-    stat = Path(f"/proc/{pid}/stat").read_bytes()
-    return int(stat[stat.rindex(b")") + 2 :].split()[19])
-
-
 def _stay(number: int, frame: FrameType | None) -> None:
     """The command is asked to end by the same signal; the launcher stays to write down how it did.
 
@@ -67,35 +91,124 @@ def _supervise(folder: Path, lock: int, ready: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stay)
     command = json.loads((folder / "command.json").read_text())
-    own = {"pid": os.getpid(), "start_ticks": _start_ticks(os.getpid()), "started_s": time.time()}
-    _write(folder / "process.json", own)
+    me = procfs.read(os.getpid())
+    assert me is not None
+    _write(folder / "process.json", {"pid": me.pid, "start_ticks": me.start_ticks, "started_s": time.time()})
     os.write(ready, b"1")
     os.close(ready)
     libc = ctypes.CDLL(None)
-
-    def die_with_launcher() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-    try:
-        with open(command["log"], "ab", opener=_private) as log:
-            child = subprocess.Popen(
-                command["argv"],
-                env=command["env"],
-                cwd=command["cwd"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=(lock,),
-                preexec_fn=die_with_launcher,
-            )
-        result = {"exit_code": child.wait(), "error": ""}
-    except OSError as error:
-        result = {"exit_code": 127, "error": f"cannot start {command['argv'][0]}: {error.strerror}"}
+    # What the command leaves behind, in whatever session and with whatever variables, is the launcher's.
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    result = _run(command, lock, libc)
+    _kill_rest(command["group"])
     _write(folder / "result.json", {**result, "ended_s": time.time()})
+
+
+def _run(command: dict[str, Any], lock: int, libc: ctypes.CDLL) -> dict[str, object]:
+    def prepare() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        most = _FILES_OPEN if hard == resource.RLIM_INFINITY else min(hard, _FILES_OPEN)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(str(_BADNESS))
+
+    below = Path(command["log_below"])
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        log = open_beneath(below, os.path.relpath(command["log"], below), flags)
+    except OSError as error:
+        return _failed(f"cannot write {command['log']}: {error.strerror or error}", of_job=True)
+    try:
+        child = subprocess.Popen(
+            command["argv"],
+            env=command["env"],
+            cwd=command["cwd"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # It keeps the lock while it outlives the launcher. Whoever is not trusted could let go of it.
+            pass_fds=() if command["boxed"] else (lock,),
+            preexec_fn=prepare,
+        )
+    except OSError as error:
+        reason = f"cannot start {command['argv'][0]}: {error.strerror}"
+        return _failed(reason, of_job=error.errno in _JOBS_FAULT)
+    except ValueError as error:
+        return _failed(f"cannot start {command['argv'][0]}: {error}", of_job=True)
+    broken = _watch(child, command, log)
+    if broken:
+        _kill_rest(command["group"])
+    code = child.wait()
+    return _failed(broken, of_job=True, code=code) if broken else {"exit_code": code, "error": ""}
+
+
+def _failed(error: str, *, of_job: bool, code: int = 127) -> dict[str, object]:
+    return {"exit_code": code, "error": error, "of_job": of_job}
+
+
+def _watch(child: "subprocess.Popen[bytes]", command: dict[str, Any], log: int) -> str:
+    """Wait for its end. Returns which limit it broke, "" for none."""
+    end = select.poll()
+    end.register(os.pidfd_open(child.pid), select.POLLIN)
+    limits, pause_s, walk_s = command["limits"], _LOOK_LEAST_S, 0.0
+    while not end.poll(1000 * pause_s):
+        _reap(child.pid)
+        if limits is None:
+            pause_s = _LOOK_S
+            continue
+        below = procfs.below(os.getpid())
+        memory = sum(procfs.resident_bytes(pid) for pid in below)
+        if memory > limits["memory_bytes"]:
+            return _over("memory", limits["memory_bytes"] / (1 << 30), "GiB", "driver_memory_most_gib")
+        if len(below) > limits["processes"]:
+            return f"it had more than {limits['processes']} processes (runners.driver_processes_most)"
+        if os.fstat(log).st_size > limits["log_bytes"]:
+            return _over("log", limits["log_bytes"] / (1 << 20), "MiB", "driver_log_most_mib")
+        if time.monotonic() > walk_s:
+            began_s, total = time.monotonic(), 0
+            for folder in command["folders"]:
+                total += size_bytes(Path(folder), limits["folder_bytes"] - total, _FILES_MOST)
+                if total > limits["folder_bytes"]:
+                    return _over("files", limits["folder_bytes"] / (1 << 30), "GiB", "driver_files_most_gib")
+            took_s = time.monotonic() - began_s
+            walk_s = time.monotonic() + max(_LOOK_S, took_s / _WALK_SHARE)
+        pause_s = max(_LOOK_LEAST_S, min(_LOOK_S, (limits["memory_bytes"] - memory) / _GROWTH_BYTES_S))
+    return ""
+
+
+def _over(what: str, most: float, unit: str, key: str) -> str:
+    return f"its {what} came to more than {most:g} {unit} (runners.{key})"
+
+
+def _reap(child: int) -> None:
+    """Take leave of orphans, and leave the command's own end to its handle."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid == child:
+            return
+        os.waitpid(found.si_pid, 0)
+
+
+def _kill_rest(group: int | None) -> None:
+    me = os.getpid()
+
+    def rest(seen: list[procfs.Process]) -> list[procfs.Process]:
+        below = procfs.descendants({me}, seen)
+        return [
+            one for one in seen if one.pid in below or (group is not None and group in procfs.groups(one.pid))
+        ]
+
+    procfs.kill_all(rest)
 
 
 def main(folder: Path) -> int:
     """Detach and supervise."""
+    os.umask(0o077)
     lock = _lock(folder)
     if lock is None:
         return ALREADY_RUNNING

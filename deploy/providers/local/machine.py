@@ -1,14 +1,17 @@
-"""One instance from inside: its init process, which is its node agent and its hypervisor in one.
+"""One instance from inside: its init process, which is its hypervisor; the node agent is its child.
 
 It knows from its record when the market takes it away, serves the notice, and switches itself off at that
-time, whether or not anyone looks. What it does not live to do, `LocalProvider.describe` does.
+time, whether or not anyone looks. What it does not live to do, `LocalProvider.describe` does. The init has
+the scheduler's rights and runs nothing but this; the agent, with all that jobs run, is in a sandbox.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,12 +20,14 @@ from pathlib import Path
 from types import FrameType
 
 from deploy.node import procfs
-from deploy.node.agent import Agent
-from deploy.node.config import AgentConfig, ConfigError
+from deploy.node.config import STATE_FOLDER, AgentConfig, write_json
 from deploy.providers.local.metadata import MetadataServer
-from deploy.providers.local.records import Fate, Record, StateError, StateFolder
+from deploy.providers.local.records import Fate, Record, StateError, StateFolder, box_name
+from deploy.security.sandbox import Box, Boxed
 
 _BEAT_S = 1.0
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _BADNESS = 500
 """The kernel, out of memory, ends what runs on instances before it ends the scheduler."""
 _log = logging.getLogger(__name__)
@@ -42,7 +47,6 @@ class Machine:
         self._state = StateFolder(state)
         self._name = name
         self._record = self._read()
-        self._agent: Agent | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _ignore)
 
@@ -71,11 +75,39 @@ class Machine:
                 "imds_poll_s": record.imds_poll_s,
             }
         )
-        try:
-            self._agent = Agent(config)
-            self._agent.run()
-        except ConfigError as error:
-            _log.error("%s", error)
+        _log.error("the node agent ended with %d", self._run_agent(config))
+        # An interruption that is going on ends this process itself, when it has written down that it did.
+        with self._state.locked():
+            pass
+
+    def _run_agent(self, config: AgentConfig) -> int:
+        """Run the agent, which has no more rights than the jobs that it runs. Returns its exit code."""
+        workdir = Path(config.workdir)
+        file = workdir / STATE_FOLDER / "config.json"
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(file, config.model_dump(mode="json"))
+        argv = [sys.executable, "-m", "deploy.node", "--config", str(file)]
+        boxed = Boxed(argv, dict(os.environ), None)
+        sandbox = self._state.sandbox(self._name)
+        if sandbox is not None:
+            # Executors write where the driver does.
+            files = sandbox.job_folder(self._record.job_id)
+            writable = (workdir, files) if files.is_dir() else (workdir,)
+            tmp = self._state.folder(self._name) / "tmp"
+            box = Box(box_name(self._name), self._record.job_id, writable, tmp)
+            boxed = sandbox.wrap(argv, os.environ, workdir, box)
+        self._state.save_group(self._name, boxed.group)
+        libc = ctypes.CDLL(None)
+        # Jobs' processes may outlive the agent, and even leave their variables behind.
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        agent = subprocess.Popen(
+            boxed.argv,
+            env=boxed.env,
+            cwd=workdir,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+        )
+        return agent.wait()
 
     def _limit(self) -> None:
         """Cores, no core dumps, first victim when memory is short. Inherited by all that starts later.
@@ -132,8 +164,6 @@ class Machine:
 
     def _kill_others(self) -> bool:
         """End all but the init, for certain; False if something is left."""
-        if self._agent is not None:
-            self._agent.processes.freeze()
         me = os.getpid()
         return procfs.kill_all(
             lambda seen: [one for one in self._state.members(self._name, seen) if one.pid != me]

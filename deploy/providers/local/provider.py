@@ -31,8 +31,10 @@ from deploy.providers.local.records import (
     Record,
     StateError,
     StateFolder,
+    box_name,
     instance_id,
 )
+from deploy.security.sandbox import Sandbox
 from deploy.security.tls import node_pair
 
 _BIRTH_S = 30.0
@@ -58,6 +60,10 @@ def _reported(act: Callable[_P, _R]) -> Callable[_P, _R]:
 class LocalProvider:
     """Implements `Provider` on this machine; see there.
 
+    Args:
+        config: what is offered.
+        sandbox: around the node agent of each instance and all that it starts; None: none.
+
     Raises (when made):
         LocalConfigError: if a recording cannot be used.
         ProviderError: if the state folder cannot.
@@ -65,8 +71,9 @@ class LocalProvider:
 
     name = "local"
 
-    def __init__(self, config: LocalConfig) -> None:
+    def __init__(self, config: LocalConfig, sandbox: Sandbox | None = None) -> None:
         self._config = config
+        self._sandbox = sandbox
         self._offers = {offer.offer_id: offer for offer in config.offers}
         self._recordings = config.recordings()
         self._state = StateFolder(config.state_folder)
@@ -250,6 +257,8 @@ class LocalProvider:
 
     def _switch_on(self, record: Record) -> None:
         name = record.instance_id
+        if self._sandbox is not None:
+            self._state.save_sandbox(name, self._sandbox)
         # The scheduler's own environment holds secrets: an instance gets none of it.
         kept = ("PATH", "TMPDIR")
         env = {variable: os.environ[variable] for variable in kept if variable in os.environ}
@@ -349,6 +358,8 @@ class LocalProvider:
             raise ProviderError(
                 f"instance {name}: some of its processes cannot be killed; trying again may help"
             )
+        if self._sandbox is not None:
+            self._sandbox.over(box_name(name))
 
     def _end_leaked(self, records: Sequence[Record]) -> None:
         """Kill what bears the tag of an instance that ended, or never was."""
@@ -359,7 +370,7 @@ class LocalProvider:
 
     def _report(self, record: Record) -> InstanceReport:
         init: Init | None = self._state.init(record.instance_id)
-        port = self._state.agent_port(record.instance_id, init) if init is not None else 0
+        port = self._state.agent_port(record.instance_id) if init is not None else 0
         if record.ended_s is not None:
             state = InstanceState.TERMINATED
         elif record.ending_s is not None:

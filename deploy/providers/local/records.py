@@ -12,15 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from deploy.node import procfs
 from deploy.node.config import STATE_FOLDER, STATUS_FILE, write_private
 from deploy.node.processes import NODE_VARIABLE
+from deploy.security.beneath import open_beneath
+from deploy.security.sandbox import Sandbox
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
 """In the environment of everything that runs on an instance: the state folder it belongs to."""
-_MOST_STATUS = 4096
+_STATUS_BYTES = 65536
 
 
 class _Saved(BaseModel):
@@ -106,11 +108,18 @@ class AgentStatus(BaseModel):
     """What a node agent says of itself."""
 
     port: Annotated[int, Field(ge=0, le=65535)]
-    pid: int
 
 
 class StateError(Exception):
     """The state folder cannot be used; one line."""
+
+
+_SANDBOX = TypeAdapter(Sandbox)
+
+
+def box_name(name: str) -> str:
+    """Of an instance's box."""
+    return f"instance {name}"
 
 
 def instance_id(client_token: str) -> str:
@@ -192,20 +201,38 @@ class StateFolder:
         except FileNotFoundError:
             return None
 
-    def agent_port(self, name: str, init: Init) -> int:
-        """Of its node agent; 0 before it listens."""
+    def agent_port(self, name: str) -> int:
+        """Of its node agent; 0 before it listens, or if what it says of itself makes no sense.
+
+        Jobs on the instance can write there too.
+        """
         try:
-            # What runs on the node may have put anything in its place, also what nothing can be read from.
-            handle = os.open(
-                self.workdir(name) / STATE_FOLDER / STATUS_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )
-            try:
-                status = AgentStatus.model_validate_json(os.read(handle, _MOST_STATUS))
-            finally:
-                os.close(handle)
+            handle = open_beneath(self.workdir(name), f"{STATE_FOLDER}/{STATUS_FILE}", os.O_RDONLY)
+            with os.fdopen(handle, "rb") as file:
+                return AgentStatus.model_validate_json(file.read(_STATUS_BYTES)).port
         except (OSError, ValidationError):
             return 0
-        return status.port if status.pid == init.pid else 0
+
+    def save_sandbox(self, name: str, sandbox: Sandbox) -> None:
+        """For the instance's init: what to put around the node agent."""
+        write_private(self.folder(name) / "sandbox.json", _SANDBOX.dump_json(sandbox))
+
+    def sandbox(self, name: str) -> Sandbox | None:
+        """As saved; None: none."""
+        try:
+            return _SANDBOX.validate_json((self.folder(name) / "sandbox.json").read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save_group(self, name: str, group: int | None) -> None:
+        """To which all belongs that runs on the instance."""
+        write_private(self.folder(name) / "group", "" if group is None else str(group))
+
+    def _group(self, name: str) -> int | None:
+        try:
+            return int((self.folder(name) / "group").read_text() or 0) or None
+        except FileNotFoundError:
+            return None
 
     def last_sign_s(self, name: str) -> float | None:
         """Epoch seconds of an instance's latest sign of life, one a second."""
@@ -225,10 +252,16 @@ class StateFolder:
         return found
 
     def members(self, name: str, seen: list[procfs.Process]) -> list[procfs.Process]:
-        """Everything of an instance: what bears its tag, and all below its init, whatever it wears."""
+        """Everything of an instance: what bears its tag or has its group, and all below its init."""
         init = self.init(name)
         below: set[int] = set()
         if init is not None and init.alive:
             below = procfs.descendants({init.pid}, seen)
         tagged = {process.pid for process in self.processes(seen).get(name, [])}
-        return [process for process in seen if process.alive and process.pid in below | tagged]
+        group = self._group(name)
+        return [
+            process
+            for process in seen
+            if process.alive
+            and (process.pid in below | tagged or (group is not None and group in procfs.groups(process.pid)))
+        ]

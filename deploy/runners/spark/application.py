@@ -1,17 +1,59 @@
-"""A running driver, as its own monitoring endpoint describes it."""
+"""A running driver, as its own monitoring endpoint describes it.
+
+The driver is the job's own code: what it answers is not believed in more than it concerns itself, and neither
+its size nor its pace is left to it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 ATTEMPT_CONF = "spark.spotweave.attempt"
 """In every application's conf: which attempt it is."""
-_TIMEOUT_S = 2.0
+_TOTAL_S = 2.0
+"""For all questions to one driver in one look."""
+_ANSWER_BYTES = 8 << 20
 _PORT_RETRIES = 16
 """Spark takes one of so many next ports where its own is taken (spark.port.maxRetries)."""
+_PAUSE_S = 5.0
+_PAUSE_MOST_S = 60.0
+_MOST = 10_000
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+_Text = Annotated[str, Field(max_length=200)]
+
+
+class _Executor(BaseModel):
+    id: _Text
+    host_port: Annotated[_Text, Field(alias="hostPort")]
+    active: Annotated[bool, Field(alias="isActive")]
+
+
+class _Job(BaseModel):
+    tasks: Annotated[_Count, Field(alias="numTasks")]
+    skipped: Annotated[_Count, Field(alias="numSkippedTasks")]
+    completed: Annotated[_Count, Field(alias="numCompletedTasks")]
+    failed: Annotated[_Count, Field(alias="numFailedTasks")]
+
+
+class _Named(BaseModel):
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+
+class _Environment(BaseModel):
+    properties: Annotated[list[tuple[str, str]], Field(alias="sparkProperties")]
+
+
+_EXECUTORS = TypeAdapter(Annotated[list[_Executor], Field(max_length=_MOST)])
+_JOBS = TypeAdapter(Annotated[list[_Job], Field(max_length=_MOST)])
+_APPLICATIONS = TypeAdapter(Annotated[list[_Named], Field(max_length=10)])
 
 
 @dataclass(frozen=True)
@@ -41,69 +83,97 @@ class Application:
 
 
 class Applications:
-    """Finds the endpoint of an attempt's driver, and asks it."""
+    """Finds the endpoint of an attempt's driver, and asks it. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[str, str]] = {}
+        self._pauses: dict[str, tuple[float, float]] = {}
 
     def ask(self, attempt_id: str, address: str, port: int) -> Application | None:
         """The application of an attempt; None if it cannot be asked (now).
+
+        It takes two seconds at most. A driver that lets them pass is left alone for a while.
 
         Args:
             attempt_id: as in its conf.
             address: of the driver.
             port: that its web pages were to take.
         """
-        with httpx.Client(timeout=_TIMEOUT_S, trust_env=False) as client:
-            place = self._places.get(attempt_id) or self._find(client, attempt_id, address, port)
-            if place is None:
-                return None
-            url, app_id = place
-            root = f"{url}/api/v1/applications/{app_id}"
-            executors, jobs = _get(client, f"{root}/executors"), _get(client, f"{root}/jobs")
-        if executors is None or jobs is None:
-            # It may be another's port by now.
+        until_s, pause_s = self._pauses.get(attempt_id, (0.0, _PAUSE_S))
+        if time.monotonic() < until_s:
+            return None
+        try:
+            found = asyncio.run(asyncio.wait_for(self._ask(attempt_id, address, port), _TOTAL_S))
+        except TimeoutError:
+            self._pauses[attempt_id] = (time.monotonic() + pause_s, min(_PAUSE_MOST_S, 2 * pause_s))
+            return None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
+            # While it starts, a driver answers with a page instead of JSON; later, it may be another's port.
             self._places.pop(attempt_id, None)
             return None
-        self._places[attempt_id] = place
-        return parse(url, app_id, executors, jobs)
+        self._pauses.pop(attempt_id, None)
+        return found
 
     def forget(self, attempt_id: str) -> None:
         """It has ended."""
         self._places.pop(attempt_id, None)
+        self._pauses.pop(attempt_id, None)
 
-    def _find(self, client: httpx.Client, attempt_id: str, address: str, port: int) -> tuple[str, str] | None:
-        for candidate in range(port, port + _PORT_RETRIES + 1):
-            url = f"http://{address}:{candidate}"
-            applications = _get(client, f"{url}/api/v1/applications")
-            for application in applications or ():
-                found = _get(client, f"{url}/api/v1/applications/{application['id']}/environment")
-                if found is not None and [ATTEMPT_CONF, attempt_id] in found["sparkProperties"]:
-                    return url, str(application["id"])
-        return None
+    async def _ask(self, attempt_id: str, address: str, port: int) -> Application | None:
+        # Plain HTTP: reading the machine's certificates would take longer than to ask.
+        async with httpx.AsyncClient(timeout=None, trust_env=False, verify=False) as client:
+            place = self._places.get(attempt_id) or await _find(client, attempt_id, address, port)
+            if place is None:
+                return None
+            url, app_id = place
+            root = f"{url}/api/v1/applications/{app_id}"
+            executors, jobs = await _get(client, f"{root}/executors"), await _get(client, f"{root}/jobs")
+        self._places[attempt_id] = place
+        return parse(url, app_id, executors, jobs)
 
 
-def parse(url: str, app_id: str, executors: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> Application:
-    """From the answers of `/executors` and `/jobs`."""
-    tasks = sum(job["numTasks"] - job["numSkippedTasks"] for job in jobs)
-    done = sum(min(job["numCompletedTasks"], job["numTasks"] - job["numSkippedTasks"]) for job in jobs)
+async def _find(
+    client: httpx.AsyncClient, attempt_id: str, address: str, port: int
+) -> tuple[str, str] | None:
+    for candidate in range(port, port + _PORT_RETRIES + 1):
+        url = f"http://{address}:{candidate}/api/v1/applications"
+        try:
+            for application in _APPLICATIONS.validate_python(await _get(client, url)):
+                found = await _get(client, f"{url}/{application.id}/environment")
+                if (ATTEMPT_CONF, attempt_id) in _Environment.model_validate(found).properties:
+                    return url.removesuffix("/api/v1/applications"), application.id
+        except (httpx.HTTPError, ValueError, RecursionError):
+            continue
+    return None
+
+
+async def _get(client: httpx.AsyncClient, url: str) -> Any:
+    """What is answered. Raises httpx.HTTPError, ValueError, RecursionError."""
+    # Unpacked, a small answer could be any size.
+    async with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer:
+        answer.raise_for_status()
+        content = bytearray()
+        async for piece in answer.aiter_raw():
+            content += piece
+            if len(content) > _ANSWER_BYTES:
+                raise ValueError(f"{url} answers with more than {_ANSWER_BYTES} bytes")
+    return json.loads(content)
+
+
+def parse(url: str, app_id: str, executors: Any, jobs: Any) -> Application:
+    """From the answers of `/executors` and `/jobs`. Raises ValueError for any other."""
+    try:
+        them, all_jobs = _EXECUTORS.validate_python(executors), _JOBS.validate_python(jobs)
+    except ValidationError as error:
+        raise ValueError(f"{url} does not answer as Spark does: {error.errors()[0]['msg']}") from error
+    wanted = [max(0, job.tasks - job.skipped) for job in all_jobs]
     return Application(
         url=url,
         app_id=app_id,
         executors=tuple(
-            str(found["hostPort"]).rpartition(":")[0]
-            for found in executors
-            if found["isActive"] and found["id"] != "driver"
+            found.host_port.rpartition(":")[0] for found in them if found.active and found.id != "driver"
         ),
-        tasks_done=done,
-        tasks=tasks,
-        failed_tasks=sum(job["numFailedTasks"] for job in jobs),
+        tasks_done=sum(min(job.completed, tasks) for job, tasks in zip(all_jobs, wanted, strict=True)),
+        tasks=sum(wanted),
+        failed_tasks=sum(job.failed for job in all_jobs),
     )
-
-
-def _get(client: httpx.Client, url: str) -> Any | None:
-    try:
-        # While it starts, a driver answers with a page instead of JSON.
-        return client.get(url).raise_for_status().json()
-    except (httpx.HTTPError, ValueError):
-        return None

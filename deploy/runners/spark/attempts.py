@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase
-from deploy.node.config import write_json
+from deploy.node.config import write_private
 from deploy.runners.detached import Detached
+from deploy.security.beneath import remove_tree
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Record(_Kept):
+    """What was asked for.
+
+    Attributes:
+        ui_port: that its driver's web pages were to take.
+        nodes: where it was to run, with their tokens.
+    """
+
+    ui_port: int
+    nodes: tuple[Node, ...]
+
+
+class _Verdict(_Kept):
+    phase: Phase
+    message: str
 
 
 class Attempt:
-    """One attempt's folder below the runner's state.
+    """One attempt's folder below the runner's state: `JOB/TASK.NUMBER`.
 
-    Files: attempt.json (what was asked for, with its nodes and their tokens: mode 0600), driver/ (see
-    detached.py), has_run, verdict.json (how it ended, once that is decided; never changed afterwards).
+    Files: attempt.json (`Record`, mode 0600), driver/ (see detached.py), own/ (all of it that the driver may
+    see), tmp/ (its /tmp), has_run, ending (why it is being ended), verdict.json (how it ended, once that is
+    decided; never changed afterwards).
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.own = folder / "own"
+        self.tmp = folder / "tmp"
         self.driver = Detached(folder / "driver")
+        task, _, number = folder.name.rpartition(".")
+        self.key, self.number = TaskKey(folder.parent.name, task), int(number)
+
+    @property
+    def attempt_id(self) -> str:
+        """As of the assignment."""
+        return f"{self.key.job_id}.{self.key.task}.{self.number}"
 
     @property
     def known(self) -> bool:
@@ -31,28 +62,18 @@ class Attempt:
         return (self.folder / "attempt.json").exists()
 
     @property
-    def record(self) -> dict[str, Any]:
-        """What was asked for."""
-        found: dict[str, Any] = json.loads((self.folder / "attempt.json").read_bytes())
-        return found
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """Where it was to run."""
-        return tuple(Node(**node) for node in self.record["nodes"])
+    def record(self) -> Record | None:
+        """What was asked for; None if nothing was, or what was written down is damaged."""
+        try:
+            return Record.model_validate_json((self.folder / "attempt.json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
 
     def remember(self, assignment: Assignment, ui_port: int) -> None:
         """Write down what is about to be started."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        record = {
-            "attempt_id": assignment.attempt_id,
-            "job_id": assignment.key.job_id,
-            "task": assignment.key.task,
-            "attempt": assignment.attempt,
-            "ui_port": ui_port,
-            "nodes": [asdict(node) for node in assignment.nodes],
-        }
-        write_json(self.folder / "attempt.json", record)
+        record = Record(ui_port=ui_port, nodes=assignment.nodes)
+        write_private(self.folder / "attempt.json", record.model_dump_json())
 
     @property
     def has_run(self) -> bool:
@@ -65,28 +86,47 @@ class Attempt:
             (self.folder / "has_run").touch(mode=0o600)
 
     @property
-    def verdict(self) -> tuple[Phase, str] | None:
-        """How it ended and why; None while that is open."""
+    def ending(self) -> str | None:
+        """Why its driver is being ended; None if it is not, or by itself."""
         try:
-            found = json.loads((self.folder / "verdict.json").read_bytes())
+            return (self.folder / "ending").read_text(errors="replace")
         except FileNotFoundError:
             return None
-        return Phase(found["phase"]), str(found["message"])
+
+    @ending.setter
+    def ending(self, why: str) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(self.folder / "ending", why)
+
+    @property
+    def verdict(self) -> tuple[Phase, str] | None:
+        """How it ended and why; None while that is open, or if what was written down is damaged."""
+        try:
+            found = _Verdict.model_validate_json((self.folder / "verdict.json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+        return found.phase, found.message
 
     def decide(self, phase: Phase, message: str) -> tuple[Phase, str]:
         """Write down how it ended, unless that is decided already; what counts is returned."""
         if (earlier := self.verdict) is not None:
             return earlier
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(self.folder / "verdict.json", {"phase": phase.value, "message": message})
+        verdict = _Verdict(phase=phase, message=message)
+        write_private(self.folder / "verdict.json", verdict.model_dump_json())
         return phase, message
+
+    def clear(self) -> None:
+        """Remove what only its driver, which has ended, needed: secrets, shuffle files. Raises OSError."""
+        remove_tree(self.own)
+        remove_tree(self.tmp)
 
 
 class Attempts:
     """All attempts that are remembered."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()
 
     def get(self, assignment: Assignment) -> Attempt:
         """An attempt, known or not."""
@@ -94,9 +134,8 @@ class Attempts:
 
     def of_job(self, job_id: str) -> Iterator[Attempt]:
         """All attempts of a job."""
-        for folder in sorted(self.job_folder(job_id).glob("*")):
-            if (attempt := Attempt(folder)).known:
-                yield attempt
+        for file in sorted(self.job_folder(job_id).glob("*/attempt.json")):
+            yield Attempt(file.parent)
 
     def jobs(self) -> Iterator[str]:
         """All jobs that are remembered."""
@@ -104,8 +143,8 @@ class Attempts:
             yield folder.name
 
     def forget(self, job_id: str) -> None:
-        """Remove all that is remembered of a job."""
-        shutil.rmtree(self.job_folder(job_id), ignore_errors=True)
+        """Remove all that is remembered of a job. Raises OSError."""
+        remove_tree(self.job_folder(job_id))
 
     def job_folder(self, job_id: str) -> Path:
         """Where all that is remembered of a job is."""

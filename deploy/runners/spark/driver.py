@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
+from deploy.runners.detached import require_startable
 from deploy.runners.spark.application import ATTEMPT_CONF
 from deploy.runners.spark.master import secured
 from deploy.runners.spark.settings import SparkSettings
@@ -60,8 +61,9 @@ def check_job(spec: JobSpec, folder: Path) -> None:
         ValueError: one line.
     """
     work = spark_work(spec)
+    require_startable({"script": work.script}, work.args, spec.env, {"conf": work.conf})
     _check_script(work.script, folder)
-    for key, value in work.conf.items():
+    for key in work.conf:
         if not key.startswith("spark."):
             raise ValueError(f"conf has {key!r}: Spark reads only names that begin with spark.")
         # "spark.executor.memoryOverhead" is not "spark.executor.memory".
@@ -71,13 +73,9 @@ def check_job(spec: JobSpec, folder: Path) -> None:
             raise ValueError(
                 f"conf sets {key}, which the scheduler sets itself (from resources): leave it out"
             )
-        if "\0" in key + value:
-            raise ValueError(f"conf {key!r} holds a zero byte")
     for key in spec.env:
         if key.startswith(_RESERVED_ENV):
             raise ValueError(f"env sets {key}, which the scheduler sets itself: leave it out")
-    if any("\0" in text for text in (*work.args, *spec.env.values())):
-        raise ValueError("args or env hold a zero byte")
     if spec.resources.memory_gib < SMALLEST_MEMORY_GIB:
         raise ValueError(
             f"resources.memory_gib is {spec.resources.memory_gib:g}: "

@@ -17,6 +17,8 @@ from deploy.node.config import write_json, write_private
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
+from deploy.security.beneath import remove_tree
+from deploy.security.sandbox import Box
 
 _WORKER_TIMEOUT_S = 30
 _PORT_TRIES = 3
@@ -46,7 +48,9 @@ class Master:
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings = settings
-        self._folder = settings.state / "master"
+        self._folder = settings.state.resolve() / "master"
+        # All that its process may see of the folder: drivers talk to it, and some of them may be hostile.
+        self._own = self._folder / "own"
         self._process = Detached(self._folder)
         self._lock = threading.Lock()
 
@@ -118,9 +122,8 @@ class Master:
     def end(self) -> None:
         """End it and forget its cluster. Raises RunnerError."""
         with self._lock:
-            self._process.end(grace_s=2.0)
-            for file in sorted((self._folder / "recovery").glob("*")):
-                file.unlink()
+            self._process.end(grace_s=0.0)
+            remove_tree(self._own)
             (self._folder / "was_up").unlink(missing_ok=True)
             (self._folder / "ports.json").unlink(missing_ok=True)
 
@@ -136,7 +139,7 @@ class Master:
         if self._process.running():
             return
         address = self._settings.address
-        recovery = self._folder / "recovery"
+        recovery = self._own / "recovery"
         recovery.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             if not (self._folder / "ports.json").exists():
@@ -161,19 +164,22 @@ class Master:
             "spark.master.rest.host": address,
             "spark.master.rest.port": str(ports["rest"]),
             "spark.master.rest.filters": "org.apache.spark.ui.JWSFilter",
-            "spark.deploy.recoveryDirectory": str(recovery.resolve()),
+            "spark.deploy.recoveryDirectory": str(recovery),
             "spark.org.apache.spark.ui.JWSFilter.param.secretKey": (self._folder / "rest.key").read_text(),
         }
-        write_private(self._folder / "master.conf", properties(conf))
+        write_private(self._own / "master.conf", properties(conf))
         argv = [home.spark_class, "org.apache.spark.deploy.master.Master", "--host", address]
         argv += ["--port", str(ports["rpc"]), "--webui-port", str(ports["web"])]
-        argv += ["--properties-file", str((self._folder / "master.conf").resolve())]
+        argv += ["--properties-file", str(self._own / "master.conf")]
         env = home.environment(address) | {
             "SPARK_MASTER_OPTS": DAEMON_OPTIONS,
             "SPARK_DAEMON_MEMORY": self._settings.daemon_memory,
             "_SPARK_AUTH_SECRET": self.secret,
         }
-        self._process.start(argv, env, self._folder, self._log.resolve(), again=True)
+        sandbox = self._settings.sandbox
+        box = Box("spark master", "spark master", (self._own,), self._folder / "tmp")
+        boxed = None if sandbox is None else (sandbox, box)
+        self._process.start(argv, env, self._own, self._log, again=True, boxed=boxed)
 
     def _wait(self) -> bool:
         until = time.monotonic() + self._settings.start_timeout_s

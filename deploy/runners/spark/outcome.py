@@ -9,12 +9,12 @@ from typing import Any
 
 from deploy.model.jobs import SparkStreaming
 from deploy.model.tasks import Assignment, Phase
-from deploy.runners.detached import tail
 from deploy.runners.spark import reason
 from deploy.runners.spark.attempts import Attempt, Attempts
 from deploy.runners.spark.driver import spark_work
 from deploy.runners.spark.streaming import Batches, BatchLog
 from deploy.runners.spark.worker import Workers, known_states
+from deploy.security.beneath import tail
 
 DRIVER_GRACE_S = 3.0
 _KILLED = "the driver was killed by signal"
@@ -24,18 +24,30 @@ _MOST_KILLS = 3
 
 def driver_log(assignment: Assignment) -> Path:
     """What an attempt's driver prints; it stays when the job is over."""
-    return Path(assignment.workdir).resolve() / "logs" / f"driver-{assignment.attempt}.log"
+    return Path(assignment.workdir).resolve() / log_name(assignment.attempt)
 
 
-def end_driver(attempt: Attempt, why: str) -> tuple[Phase, str]:
+def log_name(attempt: int) -> str:
+    """The same below the job's folder, to which the job's code can write."""
+    return f"logs/driver-{attempt}.log"
+
+
+def end_driver(attempt: Attempt, why: str, grace_s: float = DRIVER_GRACE_S) -> tuple[Phase, str]:
     """End an attempt's driver, and decide: its work is done if it came to its end meanwhile, else it is lost.
 
-    In this order, so that what was called lost, and is tried again, cannot complete.
+    In this order, so that what was called lost, and is tried again, cannot complete. Raises RunnerError while
+    it still ends.
     """
-    attempt.driver.end(DRIVER_GRACE_S)
+    if (earlier := attempt.ending) is not None:
+        why = earlier
+    elif attempt.driver.result() is None:
+        attempt.ending = why
+    attempt.driver.end(grace_s)
     result = attempt.driver.result()
     if result is not None and result.exit_code == 0:
         return attempt.decide(Phase.SUCCEEDED, "")
+    if result is not None and result.of_job:
+        return attempt.decide(Phase.FAILED, result.error)
     return attempt.decide(Phase.LOST, why)
 
 
@@ -55,9 +67,10 @@ class Outcomes:
         if not attempt.known:
             return Phase.LOST, "it was never started here"
         if self.enough(assignment):
-            decided = attempt.decide(Phase.SUCCEEDED, "all its batches are done")
             attempt.driver.end(DRIVER_GRACE_S)
-            return decided
+            return attempt.decide(Phase.SUCCEEDED, "all its batches are done")
+        if (why := attempt.ending) is not None:
+            return end_driver(attempt, why)
         result = attempt.driver.result()
         if result is None:
             if attempt.driver.running():
@@ -74,13 +87,13 @@ class Outcomes:
         if result.exit_code == 0:
             return attempt.decide(Phase.SUCCEEDED, "")
         if result.error:
-            return attempt.decide(Phase.LOST, result.error)
+            return attempt.decide(Phase.FAILED if result.of_job else Phase.LOST, result.error)
         if (killed_by := _signal(result.exit_code)) is not None:
             message = f"{_KILLED} {killed_by}"
             if self._kills(assignment) + 1 < _MOST_KILLS:
                 return attempt.decide(Phase.LOST, message)
             return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
-        log = tail(driver_log(assignment))
+        log = tail(Path(assignment.workdir), log_name(assignment.attempt))
         by_cluster = reason.by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
         error = reason.last_error(log) or f"the script exited with {result.exit_code}"
         return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)

@@ -8,7 +8,7 @@ when the master ends. A process of our own outlives scheduler, master and all no
 
 from __future__ import annotations
 
-import shutil
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +24,14 @@ from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
 from deploy.runners.spark.driver import Place, check_job, command, configuration, environment, spark_work
 from deploy.runners.spark.master import Master, free_port
-from deploy.runners.spark.outcome import Outcomes, driver_log, end_driver
+from deploy.runners.spark.outcome import DRIVER_GRACE_S, Outcomes, driver_log, end_driver
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.worker import Workers
+from deploy.security.sandbox import Box
 
-_THREADS = 16
+_log = logging.getLogger(__name__)
+_THREADS = 32
+"""Nodes and drivers that do not answer are waited for together."""
 
 
 class SparkRunner:
@@ -109,30 +112,39 @@ class SparkRunner:
                 self._workers.drain(node, assignment.attempt_id)
 
     def stop(self, assignment: Assignment) -> None:
-        """End the driver and the workers of an attempt. Raises RunnerError if a driver cannot be killed."""
+        """End the driver and the workers of an attempt. Raises RunnerError while the driver still ends."""
         with self._lock(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
-            if attempt.driver.result() is not None:
+            if attempt.driver.result() is not None and attempt.ending is None:
                 self._outcomes.verdict(assignment, attempt, None)
-            self._end(attempt, assignment.attempt_id, assignment.nodes, "it was stopped")
+            self._end(attempt, assignment.nodes, "it was stopped", DRIVER_GRACE_S)
 
     def leave(self, assignment: Assignment) -> None:
         """See Runner. A Spark job has one task: when that leaves there are no others."""
 
     def forget(self, job_id: str) -> None:
-        """End what a job still has, and remove what is remembered of it; its folder stays."""
+        """End what a job still has, and remove what is remembered of it; its folder stays.
+
+        Raises RunnerError if something cannot be ended or removed.
+        """
         with self._lock(job_id):
             for attempt in self._attempts.of_job(job_id):
-                self._end(attempt, str(attempt.record["attempt_id"]), attempt.nodes, "the job is over")
-            self._attempts.forget(job_id)
+                self._end(attempt, self._nodes(attempt), "the job is over", grace_s=0.0)
+            try:
+                self._attempts.forget(job_id)
+                if self._settings.sandbox is not None:
+                    self._settings.sandbox.forget(job_id)
+            except OSError as error:
+                raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
+        with self._locks_lock:
+            self._locks.pop(job_id, None)
 
     def shutdown(self) -> None:
         """End all attempts and the master."""
         for job_id in list(self._attempts.jobs()):
             with self._lock(job_id):
                 for attempt in self._attempts.of_job(job_id):
-                    attempt_id = str(attempt.record["attempt_id"])
-                    self._end(attempt, attempt_id, attempt.nodes, "the cluster was shut down")
+                    self._end(attempt, self._nodes(attempt), "the cluster was shut down", grace_s=0.0)
         self._master.end()
 
     def _lock(self, job_id: str) -> threading.RLock:
@@ -144,23 +156,28 @@ class SparkRunner:
     def _finished_earlier(self, assignment: Assignment, attempt: Attempt) -> bool:
         """End all earlier attempts, and take over the success of one that came to its end meanwhile."""
         for earlier in self._attempts.of_job(assignment.key.job_id):
-            record = earlier.record
-            if record["task"] != assignment.key.task or record["attempt"] == assignment.attempt:
+            if earlier.key != assignment.key or earlier.number == assignment.attempt:
                 continue
-            if record["attempt"] > assignment.attempt:
-                raise RunnerError(f"{assignment.attempt_id} is older than {record['attempt_id']}")
-            self._end(earlier, str(record["attempt_id"]), earlier.nodes, "a later attempt took its place")
+            if earlier.number > assignment.attempt:
+                raise RunnerError(f"{assignment.attempt_id} is older than {earlier.attempt_id}")
+            self._end(earlier, self._nodes(earlier), "a later attempt took its place", grace_s=0.0)
             if earlier.verdict is not None and earlier.verdict[0] is Phase.SUCCEEDED:
-                attempt.decide(Phase.SUCCEEDED, f"attempt {record['attempt']} had finished the work")
+                attempt.decide(Phase.SUCCEEDED, f"attempt {earlier.number} had finished the work")
                 return True
         return False
 
     def _start_driver(self, assignment: Assignment, attempt: Attempt) -> None:
-        spec, workdir = assignment.spec, Path(assignment.workdir)
+        spec, workdir = assignment.spec, Path(assignment.workdir).resolve()
+        record = attempt.record
+        if record is None:
+            raise RunnerError(f"{assignment.attempt_id}: what was written down of it is damaged")
         events = self._attempts.job_folder(assignment.key.job_id) / "events" / str(assignment.attempt)
         events.mkdir(mode=0o700, parents=True, exist_ok=True)
-        logs = workdir / "logs"
-        logs.mkdir(mode=0o700, exist_ok=True)
+        attempt.own.mkdir(mode=0o700, exist_ok=True)
+        # If the job has put something else there, the launcher says so.
+        with suppress(FileExistsError):
+            (workdir / "logs").mkdir(mode=0o700)
+        checkpoints, own_checkpoints = self._checkpoints(assignment)
         place = Place(
             attempt_id=assignment.attempt_id,
             attempt=assignment.attempt,
@@ -168,30 +185,39 @@ class SparkRunner:
             workdir=workdir,
             master_url=self._master.url,
             secret=self._master.secret,
-            ui_port=int(attempt.record["ui_port"]),
-            checkpoints=self._checkpoints(assignment),
+            ui_port=record.ui_port,
+            checkpoints=checkpoints,
             events=events,
             vcpus=min(node.vcpus for node in assignment.nodes),
             memory_gib=min(node.memory_gib for node in assignment.nodes),
         )
         home = find_spark()
-        conf = attempt.folder / "spark.conf"
+        conf = attempt.own / "spark.conf"
         write_private(conf, properties(configuration(spec, place, self._settings)))
+        env = home.environment(self._settings.address)
+        sandbox, boxed = self._settings.sandbox, None
+        if sandbox is not None:
+            env |= {"HOME": str(attempt.own)} if sandbox.apart else {}
+            writable = (workdir, attempt.own, events, *own_checkpoints)
+            boxed = sandbox, Box(attempt.attempt_id, attempt.key.job_id, writable, attempt.tmp)
         attempt.driver.start(
-            command(home.spark_submit, conf.resolve(), spec, workdir),
-            environment(
-                home.environment(self._settings.address), spec, place, attempt.folder.resolve() / "local"
-            ),
+            command(home.spark_submit, conf, spec, workdir),
+            environment(env, spec, place, attempt.own / "local"),
             workdir,
             driver_log(assignment),
+            log_below=workdir,
+            boxed=boxed,
+            limits=self._settings.limits,
         )
 
-    def _checkpoints(self, assignment: Assignment) -> str:
-        if self._settings.checkpoints is not None:
-            return f"{self._settings.checkpoints.rstrip('/')}/{assignment.key.job_id}"
-        folder = Path(assignment.workdir).resolve() / "checkpoint"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return str(folder)
+    def _checkpoints(self, assignment: Assignment) -> tuple[str, tuple[Path, ...]]:
+        """Where the job's checkpoints are, and the folders for that beyond the job's own."""
+        configured = self._settings.checkpoints
+        if configured is not None:
+            place = f"{configured.rstrip('/')}/{assignment.key.job_id}"
+            local = place.removeprefix("file://")
+            return place, (Path(local),) if local.startswith("/") else ()
+        return str(Path(assignment.workdir).resolve() / "checkpoint"), ()
 
     # --- reporting ----------------------------------------------------------------------------------------
 
@@ -199,10 +225,16 @@ class SparkRunner:
         with self._lock(assignment.key.job_id):
             attempt = self._attempts.get(assignment)
             try:
-                return self._look(assignment, attempt, view)
-            except RunnerError as error:
-                # It is over but cannot be ended: nothing is decided before it is gone.
-                return self._told(assignment, _phase(attempt), str(error), None)
+                try:
+                    return self._look(assignment, attempt, view)
+                except RunnerError as error:
+                    # It is over but not gone: nothing is decided before that.
+                    return self._told(assignment, _phase(attempt), str(error), None)
+            except Exception as error:
+                # Whatever it is, it is this job's: the others are told of all the same.
+                _log.exception("%s cannot be looked at", assignment.attempt_id)
+                message = " ".join(f"cannot be looked at: {type(error).__name__}: {error}".split())[:300]
+                return TaskReport(assignment.key, assignment.attempt, _phase(attempt), message=message)
 
     def _look(self, assignment: Assignment, attempt: Attempt, view: Mapping[str, Any] | None) -> TaskReport:
         attempt_id = assignment.attempt_id
@@ -210,8 +242,10 @@ class SparkRunner:
         if verdict is not None:
             self._forget_application(attempt_id)
             return self._told(assignment, *verdict, None)
-        port = int(attempt.record["ui_port"])
-        application = self._applications.ask(attempt_id, self._settings.address, port)
+        record = attempt.record
+        application = None
+        if record is not None:
+            application = self._applications.ask(attempt_id, self._settings.address, record.ui_port)
         if application is not None:
             self._latest[attempt_id] = application
             if application.executors:
@@ -261,14 +295,24 @@ class SparkRunner:
 
     # --- ending -------------------------------------------------------------------------------------------
 
-    def _end(self, attempt: Attempt, attempt_id: str, nodes: Sequence[Node], why: str) -> None:
-        """End all of an attempt; what it had not reached by then, it has not reached."""
+    @staticmethod
+    def _nodes(attempt: Attempt) -> tuple[Node, ...]:
+        return () if attempt.record is None else attempt.record.nodes
+
+    def _end(self, attempt: Attempt, nodes: Sequence[Node], why: str, grace_s: float) -> None:
+        """End all of an attempt; what it had not reached by then, it has not reached. Raises RunnerError."""
         # The driver first: without it nothing of this attempt can complete, whatever nodes still do.
-        end_driver(attempt, why)
-        self._forget_application(attempt_id)
-        for node in nodes:
-            self._workers.end(node, attempt_id)
-        shutil.rmtree(attempt.folder / "local", ignore_errors=True)
+        end_driver(attempt, why, grace_s)
+        self._forget_application(attempt.attempt_id)
+        if nodes:
+            with ThreadPoolExecutor(min(_THREADS, len(nodes))) as pool:
+                list(pool.map(lambda node: self._workers.end(node, attempt.attempt_id), nodes))
+        try:
+            attempt.clear()
+        except OSError as error:
+            raise RunnerError(f"{attempt.attempt_id}: {error}") from error
+        if self._settings.sandbox is not None:
+            self._settings.sandbox.over(attempt.attempt_id)
 
 
 def _phase(attempt: Attempt) -> Phase:

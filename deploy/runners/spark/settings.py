@@ -10,8 +10,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from deploy.runners.detached import Limits
+from deploy.security.sandbox import Sandbox
 
 OLDEST_JAVA = 17
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -34,6 +37,9 @@ class SparkSettings:
         daemon_memory: heap of the master and of each worker, as Java writes sizes.
         start_timeout_s: how long the master may take to come up.
         lost_after_s: a node that neither answers nor is known to the master is lost after so long.
+        sandbox: around the master and drivers; None: none, whoever submits a job has all rights of the
+            scheduler.
+        limits: of each driver.
     """
 
     state: Path
@@ -46,6 +52,8 @@ class SparkSettings:
     daemon_memory: str = "256m"
     start_timeout_s: float = 90.0
     lost_after_s: float = 90.0
+    sandbox: Sandbox | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)

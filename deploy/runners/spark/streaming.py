@@ -2,22 +2,58 @@
 
 Every finished micro-batch leaves a QueryProgressEvent there, flushed at once; so none is missed while nobody
 looks, and all can be read after the driver died. Spark's REST endpoints do not report Structured Streaming.
+
+The job's own code can write there too. So a look reads a bounded part, follows no link, and what cannot be
+understood counts as no batch.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
-import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from deploy.node.config import write_private
+from deploy.security.beneath import open_beneath, remove_tree, unlink_beneath
 
+_log = logging.getLogger(__name__)
 _PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+_LOOK_BYTES = 16 << 20
+"""Read in one look, of all logs together; Spark writes some kB in a batch."""
+_LINE_BYTES = 4 << 20
+"""A longer line is none of Spark's progress: it is skipped."""
+_MOST_NAMES = 1000
+"""Of attempts, applications, logs and queries: what goes beyond is not looked at."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class _Durations(_Part):
+    """Milliseconds."""
+
+    add_batch: Annotated[FiniteFloat | None, Field(alias="addBatch")] = None
+    trigger: Annotated[FiniteFloat, Field(alias="triggerExecution", ge=0, le=1e12)] = 0.0
+
+
+class _Progress(_Part):
+    id: Annotated[str, Field(max_length=200)]
+    batch: Annotated[int, Field(alias="batchId", ge=0, lt=1 << 53)]
+    durations: Annotated[_Durations, Field(alias="durationMs")]
+
+
+class _Event(_Part):
+    kind: Annotated[str, Field(alias="Event")]
+    progress: _Progress
 
 
 class Batches(BaseModel):
@@ -53,71 +89,107 @@ class BatchLog:
         return self._folder / str(attempt)
 
     def read(self) -> Batches:
-        """Count what has come since the last time. What is counted is on disk before it is told."""
+        """Count what has come since the last time. What is counted is on disk before it is told.
+
+        Raises:
+            OSError: if that cannot be written.
+        """
         known = self._known()
         batches = known.model_copy(deep=True)
-        logs = list(self._logs())
+        logs = list(islice(self._logs(), _MOST_NAMES))
+        left = _LOOK_BYTES
         for log in logs:
-            self._read_log(log, batches)
+            left -= self._read_log(log, batches, left)
         if batches != known:
             write_private(self._state, batches.model_dump_json())
-        self._remove_old(logs, batches)
+        if left > 0:
+            self._remove_old(logs, batches)
         return batches
-
-    def remove(self) -> None:
-        """Remove the logs; what was counted stays."""
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _known(self) -> Batches:
         try:
             return Batches.model_validate_json(self._state.read_bytes())
         except FileNotFoundError:
             return Batches()
+        except ValidationError:
+            _log.error("%s is damaged: batches are counted again from the logs that are left", self._state)
+            return Batches()
 
-    def _logs(self) -> Iterator[Path]:
-        """From the oldest to the newest."""
-        attempts = sorted((folder for folder in self._folder.glob("*") if folder.name.isdigit()), key=_number)
-        for attempt in attempts:
-            for application in sorted(attempt.glob("eventlog_v2_*")):
-                yield from sorted(application.glob("events_*"), key=_number)
+    def _logs(self) -> Iterator[str]:
+        """Paths below the folder, from the oldest to the newest."""
+        for attempt in self._attempts():
+            for application in _names(self._folder / attempt, "eventlog_v2_"):
+                for log in sorted(_names(self._folder / attempt / application, "events_"), key=_number):
+                    yield f"{attempt}/{application}/{log}"
 
-    def _read_log(self, log: Path, batches: Batches) -> None:
-        name = str(log.relative_to(self._folder))
-        with log.open("rb") as file:
-            file.seek(batches.read.get(name, 0))
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                batches.read[name] = batches.read.get(name, 0) + len(line)
-                if _PROGRESS.encode() in line:
-                    self._count(line, batches)
+    def _attempts(self) -> list[str]:
+        return sorted((name for name in _names(self._folder, "") if name.isdigit()), key=_number)
+
+    def _read_log(self, log: str, batches: Batches, most: int) -> int:
+        """Returns the number of bytes that were read."""
+        at = batches.read.get(log, 0)
+        try:
+            handle = open_beneath(self._folder, log, os.O_RDONLY)
+        except OSError:
+            return 0
+        with os.fdopen(handle, "rb") as file:
+            file.seek(at)
+            content = file.read(most)
+        end = content.rfind(b"\n") + 1
+        if not end and len(content) >= _LINE_BYTES:
+            end = len(content)
+        for line in content[:end].split(b"\n"):
+            if _PROGRESS.encode() in line and len(line) < _LINE_BYTES:
+                self._count(line, batches)
+        if end:
+            batches.read[log] = at + end
+        return len(content)
 
     def _count(self, line: bytes, batches: Batches) -> None:
-        event: dict[str, Any] = json.loads(line)
-        if event["Event"] != _PROGRESS:
+        try:
+            event = _Event.model_validate(json.loads(line))
+        except (ValueError, RecursionError):
             return
-        progress = event["progress"]
-        durations: dict[str, int] = progress["durationMs"]
-        query, batch = str(progress["id"]), int(progress["batchId"])
+        progress, query = event.progress, event.progress.id
         # Spark also reports from time to time that there was nothing to do.
-        if "addBatch" not in durations or batch <= batches.newest.get(query, -1):
+        if (
+            event.kind != _PROGRESS
+            or progress.durations.add_batch is None
+            or progress.batch <= batches.newest.get(query, -1)
+            or (query not in batches.newest and len(batches.newest) >= _MOST_NAMES)
+        ):
             return
-        batches.newest[query] = batch
+        batches.newest[query] = progress.batch
         batches.done += 1
-        batches.latest_s = durations["triggerExecution"] / 1000
+        batches.latest_s = progress.durations.trigger / 1000
         batches.misses += batches.latest_s > self._deadline_s
 
-    def _remove_old(self, logs: list[Path], batches: Batches) -> None:
+    def _remove_old(self, logs: list[str], batches: Batches) -> None:
         """Without this a job that runs for months fills the disk. The newest is still written."""
         for log in logs[:-1]:
-            log.unlink(missing_ok=True)
-        gone = [name for name in batches.read if not (self._folder / name).exists()]
+            with suppress(OSError):
+                unlink_beneath(self._folder, log)
+        for attempt in self._attempts()[:-1]:
+            if logs and not logs[-1].startswith(f"{attempt}/"):
+                remove_tree(self._folder / attempt)
+        gone = [log for log in batches.read if not (self._folder / log).exists()]
         if gone:
-            for name in gone:
-                del batches.read[name]
+            for log in gone:
+                del batches.read[log]
             write_private(self._state, batches.model_dump_json())
 
 
-def _number(path: Path) -> int:
-    found = re.search(r"\d+", path.name)
+def _names(folder: Path, prefix: str) -> list[str]:
+    """Some names in a folder that begin so, in order; none if it is no folder, or a link to one."""
+    if folder.is_symlink():
+        return []
+    try:
+        with os.scandir(folder) as found:
+            return sorted(entry.name for entry in islice(found, _MOST_NAMES) if entry.name.startswith(prefix))
+    except OSError:
+        return []
+
+
+def _number(name: str) -> int:
+    found = re.search(r"\d+", name)
     return int(found[0]) if found else 0

@@ -23,7 +23,7 @@ from deploy.runners.spark.reason import last_error
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
 
 SMALLEST_MEMORY_GIB = 1.0
-_END_S = 5.0
+_END_S = 2.0
 _UNKNOWN = 404
 _SMALLEST_HEAP_MIB = 512
 _DAEMON_MIB = 256

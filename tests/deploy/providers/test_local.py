@@ -439,7 +439,7 @@ def test_secrets_are_private_and_in_no_argument_or_environment(world: LocalWorld
         client.start_process(sleeper())
     files = [path for path in world.state.path.rglob("*") if path.is_file()]
     holding = [path for path in files if asked.node_token.encode() in path.read_bytes()]
-    assert [path.name for path in holding] == ["instance.json"]
+    assert sorted(path.name for path in holding) == ["config.json", "instance.json"]
     for path in files:
         assert path.stat().st_mode & 0o077 == 0, path
     for process in world.processes():

@@ -6,21 +6,25 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.node import procfs
-from deploy.runners.detached import Detached, tail
+from deploy.runners.base import RunnerError
+from deploy.runners.detached import Detached, Limits, Result, tail
+from deploy.security.sandbox import Box, Mode, Sandbox
 from tests.deploy.node.agents import wait_until
+from tests.deploy.runners.patience import insist
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Detached]:
     detached = Detached(tmp_path / "a process")
     yield detached
-    detached.end(grace_s=0)
+    insist(lambda: detached.end(grace_s=0))
 
 
 def start(process: Detached, code: str, *, again: bool = False) -> None:
@@ -91,7 +95,7 @@ def test_everything_that_it_started_ends_with_it_whatever_session_it_is_in(proce
     )
     wait_until((process.folder.parent / "up").exists)
     pid = int((process.folder.parent / "pid").read_text())
-    process.end(grace_s=0.2)
+    insist(lambda: process.end(grace_s=0.2))
     assert not process.running()
     found = procfs.read(pid)
     assert found is None or not found.alive
@@ -100,7 +104,7 @@ def test_everything_that_it_started_ends_with_it_whatever_session_it_is_in(proce
 def test_how_it_ended_when_it_was_ended_is_known(process: Detached) -> None:
     start(process, "import time; open('up', 'w').close(); time.sleep(600)")
     wait_until((process.folder.parent / "up").exists)
-    process.end(grace_s=30)
+    insist(lambda: process.end(grace_s=30))
     result = process.result()
     assert result is not None
     assert result.exit_code == -signal.SIGTERM
@@ -112,3 +116,152 @@ def test_its_files_are_private(process: Detached) -> None:
     files = [file for file in process.folder.iterdir() if file.is_file()]
     assert {file.name for file in files} >= {"command.json", "process.json", "result.json", "lock"}
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+
+
+STUBBORN = (
+    "import os, signal, time\n"
+    "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
+)
+SLIPS_AWAY = (
+    # Another session, no variable of its own, and no parent that anybody knows.
+    "import subprocess, time\n"
+    "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
+    " 'trap \"\" TERM HUP; echo $$ > slipped; while :; do sleep 1; done'])\n"
+)
+
+
+def alive(pid: int) -> bool:
+    found = procfs.read(pid)
+    return found is not None and found.alive
+
+
+def test_what_ignores_every_signal_is_asked_once_and_then_killed(process: Detached) -> None:
+    start(process, STUBBORN + "open('up', 'w').close()\nwhile True: time.sleep(600)")
+    wait_until((process.folder.parent / "up").exists)
+    with pytest.raises(RunnerError, match="still ends"):
+        process.end(grace_s=600.0)
+    assert process.running()
+    # Another scheduler knows since when, and does not begin with a new grace.
+    os.utime(process.folder / "asked", (0, time.time() - 601.0))
+    Detached(process.folder).end(grace_s=600.0)
+    assert not process.running()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_slips_away_without_a_trace_ends_too(process: Detached, ends: bool) -> None:
+    start(process, SLIPS_AWAY + ("" if ends else "time.sleep(600)"))
+    slipped = process.folder.parent / "slipped"
+    wait_until(lambda: slipped.exists() and slipped.read_text().strip())
+    pid = int(slipped.read_text())
+    if ends:
+        # Nothing outlives the command itself, without anybody's asking.
+        wait_until(lambda: not process.running())
+        assert process.result() == Result(0, "", process.result().ended_s)  # type: ignore[union-attr]
+    else:
+        insist(lambda: process.end(grace_s=0))
+    assert not alive(pid)
+
+
+@pytest.mark.slow
+def test_sixty_that_ignore_signals_end_in_one_round_of_asking_and_one_of_killing(tmp_path: Path) -> None:
+    all_of_them = [Detached(tmp_path / str(number) / "process") for number in range(60)]
+    try:
+        for one in all_of_them:
+            one.folder.parent.mkdir()
+            start(one, STUBBORN + "open('up', 'w').close()\nwhile True: time.sleep(600)")
+        for one in all_of_them:
+            wait_until((one.folder.parent / "up").exists)
+        began_s = time.monotonic()
+        for one in all_of_them:
+            with pytest.raises(RunnerError, match="still ends"):
+                one.end(grace_s=30.0)
+        assert time.monotonic() - began_s < 30.0
+        for one in all_of_them:
+            os.utime(one.folder / "asked", (0, time.time() - 31.0))
+        for one in all_of_them:
+            one.end(grace_s=30.0)
+        assert not any(one.running() for one in all_of_them)
+    finally:
+        for one in all_of_them:
+            insist(lambda one=one: one.end(grace_s=0))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "reason"),
+    [
+        ([sys.executable, "-c", "pass"], {"BIG": "x" * 140_000}, "Argument list too long"),
+        ([sys.executable, "-c", "pass"], {"NULL": "a\0b"}, "embedded null byte"),
+        ([sys.executable, "-c", "pass", "a\0b"], {}, "embedded null byte"),
+        (["/" + "x" * 300], {}, "File name too long"),
+    ],
+)
+def test_what_no_try_can_start_has_failed_with_its_reason(
+    process: Detached, argv: list[str], env: dict[str, str], reason: str
+) -> None:
+    process.start(argv, env, process.folder.parent, process.folder.parent / "log")
+    wait_until(lambda: process.result() is not None)
+    result = process.result()
+    assert result is not None
+    assert result.of_job
+    assert reason in result.error
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "reason"),
+    [
+        ("x = bytearray(400 << 20)\ntime.sleep(600)", Limits(memory_bytes=200 << 20), "its memory came to"),
+        (
+            "import subprocess as s\nall = [s.Popen(['sleep', '600']) for _ in range(30)]\ntime.sleep(600)",
+            Limits(processes=20),
+            "it had more than 20 processes",
+        ),
+        ("print('x' * (5 << 20), flush=True)\ntime.sleep(600)", Limits(log_bytes=1 << 20), "its log came to"),
+        (
+            "open('own/big', 'wb').write(b'x' * (5 << 20))\ntime.sleep(600)",
+            Limits(folder_bytes=1 << 20),
+            "its files came to",
+        ),
+    ],
+)
+def test_over_a_limit_it_is_killed_and_says_which(
+    process: Detached, code: str, limits: Limits, reason: str
+) -> None:
+    base = process.folder.parent
+    (base / "own").mkdir()
+    box = Box("a box", "a job", (base / "own",), base / "tmp")
+    boxed = Sandbox(Mode.NONE, base), box
+    argv = [sys.executable, "-c", "import time\n" + code]
+    process.start(argv, {"PATH": os.defpath}, base, base / "log", boxed=boxed, limits=limits)
+    wait_until(lambda: not process.running())
+    result = process.result()
+    assert result is not None
+    assert result.of_job
+    assert result.error.startswith(reason)
+    assert "runners.driver_" in result.error
+
+
+def test_a_log_that_was_made_a_link_is_not_written_to(process: Detached) -> None:
+    base = process.folder.parent
+    (base / "job").mkdir()
+    (base / "precious").write_text("as it was")
+    (base / "job" / "logs").symlink_to(base)
+    log = base / "job" / "logs" / "precious"
+    process.start([sys.executable, "-c", "print('x')"], {}, base, log, log_below=base / "job")
+    wait_until(lambda: process.result() is not None)
+    result = process.result()
+    assert result is not None
+    assert result.of_job
+    assert (base / "precious").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("name", ["process.json", "result.json", "command.json"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": "x", "started_s": []}', b"\xff"])
+def test_a_damaged_file_of_its_own_is_as_good_as_none(process: Detached, name: str, content: bytes) -> None:
+    start(process, "import time; time.sleep(600)")
+    wait_until((process.folder / "process.json").exists)
+    (process.folder / name).write_bytes(content)
+    assert process.running()
+    assert process.result() is None
+    process.started_s()
+    insist(lambda: process.end(grace_s=0))
+    assert not process.running()

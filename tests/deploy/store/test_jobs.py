@@ -132,13 +132,13 @@ def test_only_what_an_attempt_saved_makes_earlier_losses_forgotten(store: Store)
     with store.transaction():
         for losses in (1, 2):
             store.tasks.begin(MAIN, ["i1"], NOW)
-            assert store.tasks.requeue(MAIN, NOW, lost=True) == losses
+            assert store.tasks.requeue(MAIN, NOW, lost=True).losses == losses
         store.tasks.begin(MAIN, ["i1"], NOW)
         assert store.tasks.report(TaskReport(MAIN, 3, Phase.RUNNING, progress=0.5), NOW)
         assert store.tasks.get(MAIN).losses == 2
         assert store.tasks.report(TaskReport(MAIN, 3, Phase.RUNNING, progress=0.5, saved=0.1), NOW)
         assert store.tasks.get(MAIN).losses == 0
-        assert store.tasks.requeue(MAIN, NOW, lost=True) == 1
+        assert store.tasks.requeue(MAIN, NOW, lost=True).losses == 1
 
 
 def test_reports_of_other_attempts_and_after_the_end_are_not_kept(store: Store) -> None:

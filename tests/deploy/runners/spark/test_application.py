@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+import pytest
 
 from deploy.runners.spark.application import ATTEMPT_CONF, Applications, parse
 from deploy.runners.spark.master import free_port
@@ -100,4 +105,124 @@ def test_the_driver_is_found_on_the_next_port_if_another_has_its_own() -> None:
 def test_a_driver_that_still_starts_says_nothing_yet() -> None:
     port = free_port(ADDRESS)
     with driver("mine.main.1", port, {"": "<html>Spark is starting up. Please wait a while</html>"}):
+        assert Applications().ask("mine.main.1", ADDRESS, port) is None
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"": {"id": "app-1"}},
+        {"": [{"id": ["x"]}]},
+        {"": [{"id": "../../x"}]},
+        {"": [1, None, "x"]},
+        {"": "[" * 100_000},
+        {"/app-1/environment": []},
+        {"/app-1/environment": {"sparkProperties": {"x": 1}}},
+        {"/app-1/environment": {"sparkProperties": [[1, 2, 3], None]}},
+        {"/app-1/jobs": {"numTasks": 1}},
+        {"/app-1/jobs": [job(-1, 1)]},
+        {"/app-1/jobs": [job(10**30, 1)]},
+        {"/app-1/jobs": [{**job(1, 1), "numFailedTasks": "x"}]},
+        {"/app-1/jobs": "1" * 5000},
+        {"/app-1/jobs": [job(1, 1)] * 20_000},
+        {"/app-1/executors": [None]},
+        {"/app-1/executors": [{**executor("0", "x" * 500)}]},
+        {"/app-1/executors": "<html>"},
+    ],
+    ids=range(17),
+)
+def test_an_answer_of_another_shape_is_none(answers: dict[str, Any]) -> None:
+    port = free_port(ADDRESS)
+    whole = {"/app-1/executors": EXECUTORS, "/app-1/jobs": [job(4, 1)]}
+    with driver("mine.main.1", port, whole | answers):
+        assert Applications().ask("mine.main.1", ADDRESS, port) is None
+
+
+@contextmanager
+def hostile(act: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port where each connection is treated so, until the end."""
+    with socket.create_server((ADDRESS, 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+        def one(connection: socket.socket) -> None:
+            with connection, suppress(OSError):
+                act(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield int(server.getsockname()[1])
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _drip_header(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.1)
+
+
+def _drip_body(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n[")
+    while True:
+        connection.sendall(b" ")
+        time.sleep(0.1)
+
+
+def _silent(connection: socket.socket) -> None:
+    time.sleep(60.0)
+
+
+@pytest.mark.parametrize("act", [_drip_header, _drip_body, _silent])
+def test_a_driver_that_takes_its_time_is_cut_off_and_then_left_alone(
+    act: Callable[[socket.socket], None],
+) -> None:
+    with hostile(act) as port:
+        applications = Applications()
+        began_s = time.monotonic()
+        assert applications.ask("mine.main.1", ADDRESS, port) is None
+        took_s = time.monotonic() - began_s
+        assert 1.0 < took_s < 30.0
+        began_s = time.monotonic()
+        assert applications.ask("mine.main.1", ADDRESS, port) is None
+        assert time.monotonic() - began_s < took_s / 2
+
+
+def test_an_endless_or_packed_answer_and_a_redirect_are_none() -> None:
+    sent = 0
+
+    def endless(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n[")
+        while True:
+            sent += connection.send(b" " * 65536)
+
+    with hostile(endless) as port:
+        assert Applications().ask("mine.main.1", ADDRESS, port) is None
+        # Some more lies in buffers of the two systems.
+        assert sent < 64 << 20
+
+    asked: list[bytes] = []
+
+    def redirect(connection: socket.socket) -> None:
+        asked.append(connection.recv(65536).split(b" ")[1])
+        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: /secret\r\nContent-Length: 0\r\n\r\n")
+
+    with hostile(redirect) as port:
+        assert Applications().ask("mine.main.1", ADDRESS, port) is None
+        assert set(asked) == {b"/api/v1/applications"}
+
+    def packed(connection: socket.socket) -> None:
+        body = gzip.compress(b" " * (100 << 20))
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+
+    with hostile(packed) as port:
         assert Applications().ask("mine.main.1", ADDRESS, port) is None

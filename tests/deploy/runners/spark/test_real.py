@@ -22,6 +22,7 @@ from deploy.runners.spark.application import Application
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.spark.worker import known_states
 from tests.deploy.node.agents import agents, loopback_address
+from tests.deploy.runners.patience import insist
 from tests.deploy.runners.spark.cases import batch, streaming
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -42,7 +43,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
         made.start()
         yield made
     finally:
-        made.shutdown()
+        insist(made.shutdown)
     left = [process for process in procfs.scan() if process.alive and _is_ours(process.pid, settings)]
     assert left == []
 
@@ -81,8 +82,9 @@ def workers(runner: SparkRunner, assignment: Assignment) -> dict[str, str]:
 
 def asked(runner: SparkRunner, assignment: Assignment) -> Application:
     """What the driver says of itself."""
-    port = int(runner._attempts.get(assignment).record["ui_port"])
-    found = runner._applications.ask(assignment.attempt_id, runner._settings.address, port)
+    record = runner._attempts.get(assignment).record
+    assert record is not None
+    found = runner._applications.ask(assignment.attempt_id, runner._settings.address, record.ui_port)
     assert found is not None
     return found
 
@@ -158,8 +160,8 @@ def test_a_batch_job_outlives_scheduler_master_and_a_node_with_notice(
         assert wait_for(again, assignment, Phase.SUCCEEDED).progress == 1.0
         sums = [(key, sum(range(key, 400, 4))) for key in range(4)]
         assert (workdir / "sums").read_text() == repr(sums)
-        runner.stop(assignment)
-        runner.stop(stranger)
+        insist(lambda: runner.stop(assignment))
+        insist(lambda: runner.stop(stranger))
 
 
 WRONG = """
@@ -178,8 +180,8 @@ def test_an_error_in_a_task_is_the_users_with_its_reason(runner: SparkRunner, tm
         assignment = batch(WRONG, workdir, [node.node()], conf=QUICK)
         runner.ensure(assignment)
         assert wait_for(runner, assignment, Phase.FAILED).message == "ValueError: cannot parse 0"
-        runner.stop(assignment)
-        runner.forget(workdir.name)
+        insist(lambda: runner.stop(assignment))
+        insist(lambda: runner.forget(workdir.name))
 
 
 STREAM = """
@@ -250,7 +252,7 @@ def test_a_stream_resumes_from_its_checkpoint_and_its_misses_are_counted(
     assert 0 <= untold <= 2
     assert 0 <= found.misses - sum(ms > 1000 for ms in durations.values()) <= untold
     assert found.misses >= 2
-    runner.stop(second)
+    insist(lambda: runner.stop(second))
     assert report(runner, second) == found
 
 

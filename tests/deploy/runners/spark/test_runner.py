@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.base import RunnerError
-from deploy.runners.detached import TAG
+from deploy.runners.detached import TAG, Limits
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.settings import SparkHome
 from deploy.runners.spark.worker import process_id
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
+from tests.deploy.runners.patience import insist
 from tests.deploy.runners.spark.cases import JOB, batch, streaming
 from tests.deploy.runners.spark.fake_spark import install, master_knows
 
@@ -42,7 +47,7 @@ def settings(tmp_path: Path) -> SparkSettings:
 def runner(home: SparkHome, settings: SparkSettings) -> Iterator[SparkRunner]:
     made = SparkRunner(settings)
     yield made
-    made.shutdown()
+    insist(made.shutdown)
     assert not drivers(settings)
 
 
@@ -80,6 +85,10 @@ def ended(runner: SparkRunner, assignment: Assignment) -> TaskReport:
 def driver_pid(settings: SparkSettings, attempt: int = 1) -> int:
     file = settings.state / "jobs" / JOB / f"main.{attempt}" / "driver" / "process.json"
     return int(json.loads(file.read_bytes())["pid"])
+
+
+def _has_ended(runner: SparkRunner, assignment: Assignment) -> bool:
+    return report(runner, assignment).phase.ended
 
 
 def test_a_script_that_ends_well_has_succeeded(
@@ -174,7 +183,7 @@ def test_silence_alone_is_not_a_loss(
         agent.kill()
         assert report(patient, assignment).phase is Phase.STARTING
     finally:
-        patient.shutdown()
+        insist(patient.shutdown)
 
 
 def test_a_worker_that_cannot_start_is_lost_with_its_reason(
@@ -259,11 +268,11 @@ def test_a_stopped_attempt_is_gone_and_stays_so(
     runner.ensure(assignment)
     wait_until((workdir / "up").exists)
     pid = driver_pid(settings)
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     assert agent.client.process(process_id(assignment.attempt_id)).state == "exited"
     found = procfs.read(pid)
     assert found is None or not found.alive
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     runner.ensure(assignment)
     found_report = report(runner, assignment)
     assert (found_report.phase, found_report.message) == (Phase.LOST, "it was stopped")
@@ -273,7 +282,7 @@ def test_an_attempt_that_was_stopped_before_it_was_started_never_starts(
     runner: SparkRunner, agent: AgentProcess, workdir: Path
 ) -> None:
     assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     runner.ensure(assignment)
     assert report(runner, assignment).phase is Phase.LOST
     assert not (workdir / "up").exists()
@@ -285,7 +294,7 @@ def test_stopping_what_has_ended_does_not_change_how_it_ended(
     assignment = batch("raise ValueError('mine')", workdir, [agent.node()])
     runner.ensure(assignment)
     wait_until(lambda: runner._attempts.get(assignment).driver.result() is not None)
-    runner.stop(assignment)
+    insist(lambda: runner.stop(assignment))
     assert report(runner, assignment).message == "ValueError: mine"
 
 
@@ -414,7 +423,7 @@ time.sleep(600)
     wait_until(lambda: report(runner, first).executions_done == 2)
     found = report(runner, first)
     assert (found.misses, found.last_execution_s, found.progress, found.saved) == (1, 1.5, 0.5, 0.5)
-    runner.stop(first)
+    insist(lambda: runner.stop(first))
     # when another attempt under a new scheduler goes on,
     again = SparkRunner(settings)
     second = streaming(code, workdir, [agent.node()], attempt=2, batches=4)
@@ -431,8 +440,8 @@ def test_a_job_that_is_over_is_forgotten_but_its_log_stays(
     assignment = batch("print('a result')", workdir, [agent.node()])
     runner.ensure(assignment)
     ended(runner, assignment)
-    runner.forget(JOB)
-    runner.forget(JOB)
+    insist(lambda: runner.forget(JOB))
+    insist(lambda: runner.forget(JOB))
     assert agent.client.process(process_id(assignment.attempt_id)).state == "exited"
     assert not (settings.state / "jobs" / JOB).exists()
     assert (workdir / "logs" / "driver-1.log").read_text() == "a result\n"
@@ -459,3 +468,216 @@ def test_secrets_are_in_no_argument_and_no_readable_file(
     for file in [*settings.state.rglob("*"), *workdir.rglob("*")]:
         if file.is_file() and any(secret in file.read_bytes() for secret in secrets):
             assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_an_attempt_that_died_unseen_is_never_started_again(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch("open('runs', 'a').write('x')\n" + FOREVER, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "up").exists)
+    pid = driver_pid(settings)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not runner._attempts.get(assignment).driver.running())
+    # Nobody has asked for a report meanwhile: neither this scheduler nor the next one.
+    runner.ensure(assignment)
+    SparkRunner(settings).ensure(assignment)
+    assert driver_pid(settings) == pid
+    assert report(runner, assignment).phase is Phase.LOST
+    assert (workdir / "runs").read_text() == "x"
+
+
+STUBBORN = """
+import os, signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',
+    'trap "" TERM HUP; while :; do date +%N > alive; sleep 0.1; done'])
+while not os.path.exists('alive'): time.sleep(0.01)
+open('up', 'w').close()
+while True: time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path, over: bool
+) -> None:
+    assignment = batch(STUBBORN, workdir, [agent.node()])
+    runner.ensure(assignment)
+    wait_until((workdir / "up").exists)
+    if over:
+        insist(lambda: runner.forget(JOB))
+    else:
+        with pytest.raises(RunnerError, match="still ends"):
+            runner.stop(assignment)
+        # Until it is gone nothing is decided: the next attempt must not run beside it.
+        assert report(runner, assignment).phase is Phase.STARTING
+        insist(lambda: runner.stop(assignment))
+        assert report(runner, assignment).message == "it was stopped"
+    (workdir / "alive").unlink()
+    time.sleep(0.5)
+    assert not (workdir / "alive").exists()
+
+
+def test_what_is_stopped_is_no_kill_of_its_own(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    for attempt in range(1, 5):
+        (workdir / "up").unlink(missing_ok=True)
+        assignment = batch(FOREVER, workdir, [agent.node()], attempt=attempt)
+        runner.ensure(assignment)
+        wait_until((workdir / "up").exists)
+        # Its end is seen between two calls of stop.
+        with suppress(RunnerError):
+            runner.stop(assignment)
+        wait_until(partial(_has_ended, runner, assignment))
+        found = report(runner, assignment)
+        assert (found.phase, found.message) == (Phase.LOST, "it was stopped")
+
+
+def test_nothing_secret_is_left_of_a_job_that_is_over(
+    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    # Given a driver that makes its own folder hard to remove,
+    code = (
+        "import os\nlocal = os.environ['SPARK_LOCAL_DIRS']\nos.makedirs(local + '/a/b')\nos.chmod(local, 0)"
+    )
+    assignment = batch(code, workdir, [agent.node()])
+    runner.ensure(assignment)
+    ended(runner, assignment)
+    insist(lambda: runner.forget(JOB))
+    secrets = [runner._master.secret.encode(), agent.token.encode()]
+    master = settings.state / "master"
+    for file in settings.state.rglob("*"):
+        if file.is_file() and not file.is_relative_to(master):
+            assert not any(secret in file.read_bytes() for secret in secrets), file
+    assert list((settings.state / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"env": {"BIG": "x" * 140_000}}, "'env BIG' has 140004 bytes: a program can be given 131071"),
+        ({"env": {"NULL": "a\0b"}}, "'env NULL' holds a zero byte"),
+        ({"args": ["fine", "a\0b"]}, r"'args\[1\]' holds a zero byte"),
+        ({"conf": {"spark.x": "a\0b"}}, "'conf spark.x' holds a zero byte"),
+        ({"script": "app\0.py"}, "'script' holds a zero byte"),
+        ({"env": {"HALF": "\ud800"}}, "'env HALF' holds half a character"),
+        ({"env": {f"V{at}": "x" * 100_000 for at in range(12)}}, "bytes together: a program can be given"),
+    ],
+)
+def test_what_no_program_can_be_given_is_refused_at_once(
+    runner: SparkRunner, workdir: Path, values: dict[str, Any], reason: str
+) -> None:
+    spec = batch("", workdir, []).spec
+    env = {"env": values.pop("env")} if "env" in values else {}
+    if "args" in values:
+        values["args"] = tuple(values["args"])
+    # Not validated: bounds of the model may refuse some of them first.
+    changed = spec.model_copy(update={"work": spec.work.model_copy(update=values), **env})
+    with pytest.raises(ValueError, match=reason) as refused:
+        runner.check(changed, str(workdir))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_start_that_cannot_succeed_has_failed_with_its_reason(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path
+) -> None:
+    assignment = batch("", workdir, [agent.node()])
+    spec = assignment.spec.model_copy(update={"env": {"BIG": "x" * 140_000}})
+    assignment = replace(assignment, spec=spec)
+    runner.ensure(assignment)
+    found = ended(runner, assignment)
+    assert found.phase is Phase.FAILED
+    assert "Argument list too long" in found.message
+
+
+def test_a_driver_over_a_limit_has_failed_with_its_reason(
+    home: SparkHome, settings: SparkSettings, agent: AgentProcess, workdir: Path
+) -> None:
+    narrow = SparkRunner(replace(settings, limits=Limits(processes=20)))
+    try:
+        many = "[subprocess.Popen(['sleep', '9']) for _ in range(30)]"
+        code = f"import subprocess, time\nall = {many}\ntime.sleep(60)"
+        assignment = batch(code, workdir, [agent.node()])
+        narrow.ensure(assignment)
+        found = ended(narrow, assignment)
+        assert (found.phase, found.message) == (
+            Phase.FAILED,
+            "it had more than 20 processes (runners.driver_processes_most)",
+        )
+    finally:
+        insist(narrow.shutdown)
+
+
+@pytest.mark.parametrize(
+    "name", ["attempt.json", "verdict.json", "driver/result.json", "driver/process.json"]
+)
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"phase": "no such"}'])
+def test_damaged_records_are_one_jobs_matter_and_it_can_be_ended(
+    runner: SparkRunner,
+    settings: SparkSettings,
+    agent: AgentProcess,
+    workdir: Path,
+    tmp_path: Path,
+    name: str,
+    content: str,
+) -> None:
+    broken = batch("pass", workdir, [agent.node()])
+    healthy = batch("pass", tmp_path / "a folder" / "job-2", [agent.node()])
+    for assignment in (broken, healthy):
+        runner.ensure(assignment)
+        ended(runner, assignment)
+    (settings.state / "jobs" / JOB / "main.1" / name).write_text(content)
+    first, second = SparkRunner(settings).reports([broken, healthy])
+    assert first.phase.ended
+    assert second.phase is Phase.SUCCEEDED
+    insist(lambda: runner.stop(broken))
+    insist(lambda: runner.forget(JOB))
+    assert not (settings.state / "jobs" / JOB).exists()
+
+
+def test_a_job_that_cannot_be_looked_at_hides_no_other(
+    runner: SparkRunner,
+    agent: AgentProcess,
+    workdir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = batch("pass", workdir, [agent.node()])
+    healthy = batch("pass", tmp_path / "a folder" / "job-2", [agent.node()])
+    for assignment in (broken, healthy):
+        runner.ensure(assignment)
+        ended(runner, assignment)
+    look = SparkRunner._look
+
+    def looked(self: SparkRunner, assignment: Assignment, *rest: Any) -> TaskReport:
+        if assignment == broken:
+            raise ZeroDivisionError("poison\nof two lines")
+        return look(self, assignment, *rest)
+
+    monkeypatch.setattr(SparkRunner, "_look", looked)
+    first, second = runner.reports([broken, healthy])
+    assert (first.key, second.phase) == (broken.key, Phase.SUCCEEDED)
+    assert first.message == "cannot be looked at: ZeroDivisionError: poison of two lines"
+
+
+def test_what_a_job_makes_of_its_folder_leads_nowhere(
+    runner: SparkRunner, agent: AgentProcess, workdir: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "driver-2.log").write_text("Error: the key")
+    first = batch(
+        f"import os\nos.rename('logs', 'x')\nos.symlink({str(precious)!r}, 'logs')", workdir, [agent.node()]
+    )
+    runner.ensure(first)
+    ended(runner, first)
+    second = batch("raise SystemExit(3)", workdir, [agent.node()], attempt=2)
+    # The first succeeded; as if it had not.
+    (runner._attempts.get(first).folder / "verdict.json").write_text('{"phase": "lost", "message": ""}')
+    runner.ensure(second)
+    found = ended(runner, second)
+    assert found.phase is Phase.FAILED
+    assert "the key" not in found.message
+    assert (precious / "driver-2.log").read_text() == "Error: the key"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,82 @@ def test_when_one_looks_changes_no_count(
     assert found.done == len(batches)
     assert found.misses == sum(duration > 2000 for duration in batches)
     assert found.latest_s == batches[-1] / 1000
+
+
+HOSTILE = [
+    '{"Event": "' + PROGRESS + '", "progress": {"id": "q", "batchId": 7',
+    json.dumps({"Event": PROGRESS}),
+    json.dumps({"Event": PROGRESS, "progress": []}),
+    json.dumps([PROGRESS]),
+    json.dumps(PROGRESS),
+    progress(10**30, 100).rstrip(),
+    progress(-1, 100).rstrip(),
+    progress(5, 10**30).rstrip(),
+    progress(5, -1).rstrip(),
+    progress(5, 100).rstrip().replace('"addBatch": 50', '"addBatch": "x"'),
+    progress(5, 100).rstrip().replace('"triggerExecution": 100', '"triggerExecution": NaN'),
+    progress(5, 100).rstrip().replace("100", "1" * 5000),
+    progress(5, 100, query="q" * 1000).rstrip(),
+    "[" * 100_000 + PROGRESS,
+    PROGRESS + "\udcff\0",
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_line_that_makes_no_sense_is_no_batch_and_hides_none(log: BatchLog, line: str) -> None:
+    place = write(log, progress(0, 100))
+    with place.open("ab") as file:
+        file.write(line.encode(errors="surrogateescape") + b"\n" + progress(1, 300).encode())
+    found = log.read()
+    assert (found.done, found.latest_s) == (2, 0.3)
+    assert log.read() == found
+
+
+def test_a_look_reads_no_more_than_its_share(log: BatchLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.runners.spark.streaming._LOOK_BYTES", 4096)
+    monkeypatch.setattr("deploy.runners.spark.streaming._LINE_BYTES", 1024)
+    place = write(log, progress(0, 100))
+    with place.open("a") as file:
+        file.write("x" * 10_000 + "\n" + progress(1, 200))
+    done = [log.read().done for _ in range(4)]
+    assert done[0] == 1
+    assert done[-1] == 2
+
+
+def test_links_pipes_and_crowds_do_no_harm(log: BatchLog, tmp_path: Path) -> None:
+    secret = tmp_path / "precious"
+    secret.write_text(progress(0, 100))
+    write(log, progress(0, 100), attempt=2)
+    folder = log.attempt_folder(1) / "eventlog_v2_x"
+    folder.mkdir(parents=True)
+    (folder / "events_1_x").symlink_to(secret)
+    os.mkfifo(folder / "events_2_x")
+    (log.attempt_folder(1) / "eventlog_v2_y").symlink_to(tmp_path)
+    for number in range(3000):
+        (folder / f"other_{number}").touch()
+    for _ in range(2):
+        assert log.read().done == 1
+    assert secret.exists()
+
+
+def test_more_queries_than_anybody_has_are_not_counted(log: BatchLog) -> None:
+    write(log, "".join(progress(0, 1, query=f"q{number}") for number in range(1500)))
+    assert len(log.read().newest) == 1000
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"done": "x"}', '{"done": 1, "more": 2}'])
+def test_a_damaged_record_begins_again_with_the_logs_that_are_left(
+    log: BatchLog, tmp_path: Path, content: str
+) -> None:
+    write(log, progress(0, 100) + progress(1, 100))
+    assert log.read().done == 2
+    (tmp_path / "batches.json").write_text(content)
+    assert log.read().done == 2
+
+
+def test_folders_of_earlier_attempts_do_not_pile_up(log: BatchLog) -> None:
+    for attempt in range(1, 6):
+        write(log, progress(attempt, 100), attempt=attempt)
+    assert log.read().done == 5
+    assert not log.attempt_folder(4).exists()
+    assert log.attempt_folder(5).exists()

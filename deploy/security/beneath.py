@@ -1,0 +1,130 @@
+"""Files in folders that a job's code can write to: no link of its making leads anywhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class UnsafePathError(OSError):
+    """A pipe, a device or a file of several names where a plain file was expected; one line."""
+
+
+def open_beneath(folder: Path, path: str, flags: int, mode: int = 0o600) -> int:
+    """Open a plain file below a folder, without following any link on the way.
+
+    Args:
+        folder: trusted, up to and with its own name.
+        path: relative, without "..".
+        flags: of `os.open`.
+        mode: of a file that is made.
+
+    Returns:
+        A file descriptor, closed on exec.
+
+    Raises:
+        UnsafePathError: if it is no plain file, or one of several names.
+        OSError: if it cannot be opened, or something on the way is a link.
+    """
+    with _parent(folder, path) as (at, name):
+        # A pipe without a writer would be waited for.
+        handle = _open(name, flags | os.O_NONBLOCK, mode, at)
+    found = os.fstat(handle)
+    # A second name may be that of somebody else's file.
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(handle)
+        raise UnsafePathError(f"{folder / path} is not a plain file")
+    return handle
+
+
+def unlink_beneath(folder: Path, path: str) -> None:
+    """Remove a file, if it is there, without following any link on the way. Raises OSError."""
+    with _parent(folder, path) as (at, name), suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=at)
+
+
+@contextmanager
+def _parent(folder: Path, path: str) -> Iterator[tuple[int, str]]:
+    *folders, name = Path(path).parts
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in folders:
+            below = _open(part, os.O_RDONLY | os.O_DIRECTORY, 0, at)
+            os.close(at)
+            at = below
+        yield at, name
+    finally:
+        os.close(at)
+
+
+def _open(name: str, flags: int, mode: int, at: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+
+
+def tail(folder: Path, path: str, size: int = 1 << 18) -> str:
+    """The end of a text file below a folder; "" if there is none, or none that may be read."""
+    try:
+        handle = open_beneath(folder, path, os.O_RDONLY)
+    except OSError:
+        return ""
+    with os.fdopen(handle, "rb") as file:
+        file.seek(max(0, os.fstat(handle).st_size - size))
+        return file.read(size).decode(errors="replace")
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, also what its writer made unreadable. Raises OSError.
+
+    Nothing may write to it meanwhile.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        os.chmod(folder, 0o700)
+        for at, names, _ in os.walk(folder):
+            for name in names:
+                if not os.path.islink(path := os.path.join(at, name)):
+                    os.chmod(path, 0o700)
+        shutil.rmtree(folder)
+
+
+def size_bytes(folder: Path, most: int, most_entries: int) -> int:
+    """What a folder takes on the disk, other file systems and links not followed.
+
+    Returns:
+        At most a bit more than `most`: then, or after `most_entries` names, counting stops, and the latter
+        counts as too much as well.
+    """
+    total, entries, waiting = 0, 0, [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    try:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+                    except OSError:
+                        continue
+                    if total > most or entries > most_entries:
+                        return most + 1
+        except OSError:
+            continue
+    return total
+
+
+def give(folder: Path, uid: int, gid: int) -> None:
+    """Let a folder, with all that is in it, belong to someone; links are not followed. Raises OSError."""
+    os.chown(folder, uid, gid, follow_symlinks=False)
+    for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            os.chown(name, uid, gid, dir_fd=at, follow_symlinks=False)

@@ -1,0 +1,464 @@
+"""What a job's code may reach on this machine: the one place that decides it, for drivers, servers and nodes.
+
+Every mode is a prefix of a command's argument list, made of programs that distributions ship. What that takes
+away, and what it cannot, `Sandbox.trial` finds out by trying.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import deploy
+from deploy.node import procfs
+from deploy.security.beneath import give, remove_tree
+from deploy.security.identities import Identities, IdentitiesError
+
+METADATA_ADDRESS = "169.254.169.254"
+_PROCESSES_MOST = 4096
+"""Threads and processes of one user id; a Spark driver has some hundred."""
+_TRIAL_S = 30.0
+_INSTALL = "install bubblewrap (Debian: apt install bubblewrap)"
+
+
+class Mode(StrEnum):
+    """How a job's code is kept apart."""
+
+    AUTO = "auto"
+    """Bubblewrap, or else user ids, whichever works here."""
+    UID = "uid"
+    """A user id of its own for each job. Needs root."""
+    BUBBLEWRAP = "bubblewrap"
+    """Namespaces in which the deployment's files are not there; as root, a user id of its own too."""
+    SYSTEMD = "systemd"
+    """Transient units of systemd, with a user id for each job. Needs root."""
+    NONE = "none"
+    """Nothing: whoever submits a job has all rights of the scheduler."""
+
+
+class SandboxError(ValueError):
+    """It cannot be made; one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """What one command is given.
+
+    Attributes:
+        name: what is ended together; unique.
+        owner: whose files these are: commands of one owner may be several, one after the other or at once.
+        writable: folders, without links on the way.
+        tmp: its own /tmp; emptied first.
+        readable: folders and files that the owner may read and not change.
+    """
+
+    name: str
+    owner: str
+    writable: tuple[Path, ...]
+    tmp: Path
+    readable: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """A command that is ready to be started.
+
+    Attributes:
+        argv: with the sandbox around it.
+        env: its whole environment.
+        group: a group that all of it, and nothing else, belongs to; None where there is none.
+    """
+
+    argv: list[str]
+    env: dict[str, str]
+    group: int | None
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A way to keep jobs apart from the deployment and from each other.
+
+    Args:
+        mode: any but AUTO.
+        state: folder of the deployment, without links; what of it a command may see is in its box.
+        hidden: other folders that no job may see.
+        readable: what jobs may read although it is hidden.
+        numbers: first and last of the user and group ids to lend; None where serve is not root.
+    """
+
+    mode: Mode
+    state: Path
+    hidden: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    numbers: tuple[int, int] | None = None
+
+    @property
+    def _ids(self) -> Identities | None:
+        if self.numbers is None or self.mode is Mode.NONE:
+            return None
+        return Identities(self.state / "sandbox", range(self.numbers[0], self.numbers[1] + 1))
+
+    @property
+    def apart(self) -> bool:
+        """Whether it keeps anything apart."""
+        return self.mode is not Mode.NONE
+
+    def job_folder(self, job_id: str) -> Path:
+        """The files of a job."""
+        return self.state / "jobs" / job_id
+
+    def wrap(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, box: Box) -> Boxed:
+        """Make a command's box. Nothing of an earlier command of this name may run any more.
+
+        Raises:
+            SandboxError: if the job has put something into its folders with which that is not safe.
+            IdentitiesError: if all ids are lent.
+            OSError: if files cannot be handed over.
+        """
+        remove_tree(box.tmp)
+        for folder in (*box.writable, box.tmp):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.mode is Mode.NONE:
+            return Boxed(list(argv), dict(env), None)
+        for path in (*box.writable, *box.readable, box.tmp):
+            # A link that an earlier attempt has left would take the place of what it leads to.
+            if path.resolve() != path:
+                raise SandboxError(f"{path} leads through a link to {path.resolve()}: remove the link")
+        uid = group = None
+        if (ids := self._ids) is not None:
+            uid, group = ids.lend(f"job {box.owner}"), ids.lend(f"box {box.name}")
+            self._hand_over(box, uid)
+        if self.mode is Mode.BUBBLEWRAP:
+            return Boxed([*self._bubblewrap(cwd, box, uid), *_as(uid, group), *argv], dict(env), group)
+        if self.mode is Mode.SYSTEMD:
+            return Boxed([*self._systemd(env, cwd, box, uid, group), *argv], dict(env), group)
+        return Boxed([*_as(uid, group), *argv], {**env, "TMPDIR": str(box.tmp)}, group)
+
+    def over(self, name: str) -> None:
+        """Nothing of a box runs any more."""
+        if (ids := self._ids) is not None:
+            ids.give_back(f"box {name}")
+
+    def forget(self, job_id: str) -> None:
+        """Nothing of a job runs any more: its files are the scheduler's again. Raises OSError."""
+        if (ids := self._ids) is not None:
+            folder = self.job_folder(job_id)
+            if folder.is_dir():
+                give(folder, os.geteuid(), os.getegid())
+            ids.give_back(f"job {job_id}")
+            (self.state / "sandbox" / f"passwd-{job_id}").unlink(missing_ok=True)
+
+    def trial(self, python: str = sys.executable, metadata: bool = False) -> list[str]:
+        """Start something in it, and let it try what it must not be able to do.
+
+        Args:
+            python: what the jobs are run with.
+            metadata: whether to ask for the cloud's metadata service too (takes a second or two).
+
+        Returns:
+            What does not hold, one line each.
+
+        Raises:
+            SandboxError: if nothing can be started in it.
+        """
+        with tempfile.TemporaryDirectory(prefix="spotweave-", dir="/var/tmp") as name:
+            folder = Path(name).resolve()
+            folder.chmod(0o711)
+            like = Sandbox(self.mode, folder, self.hidden, self.readable, self.numbers)
+            own, secret = folder / "own", folder / "secret"
+            secret.write_text("secret")
+            secret.chmod(0o600)
+            box = Box("trial", "trial", (own,), folder / "tmp")
+            me = procfs.read(os.getpid())
+            assert me is not None
+            words = [
+                python,
+                "-I",
+                "-S",
+                "-c",
+                _TRIAL,
+                str(secret),
+                str(me.pid),
+                str(me.start_ticks),
+                str(own),
+            ]
+            words += [METADATA_ADDRESS if metadata else ""]
+            env = {"PATH": os.environ.get("PATH", os.defpath)}
+            try:
+                boxed = like.wrap(words, env, own, box)
+                done = subprocess.run(
+                    boxed.argv, env=boxed.env, capture_output=True, text=True, timeout=_TRIAL_S, cwd="/"
+                )
+            except (OSError, IdentitiesError, subprocess.TimeoutExpired) as error:
+                raise SandboxError(f"sandbox {self.mode}: {error}") from error
+            if done.returncode != 0:
+                said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+                raise SandboxError(f"sandbox {self.mode}: {said}")
+        able = json.loads(done.stdout)
+        return [line for what, line in _BROKEN.items() if able[what]]
+
+    # --- the prefixes -------------------------------------------------------------------------------------
+
+    def _hand_over(self, box: Box, uid: int) -> None:
+        for path in box.readable:
+            _show(path, uid)
+        for folder in (*box.writable, box.tmp):
+            give(folder, uid, uid)
+        if self.mode is Mode.UID:
+            for path in (*box.writable, *box.readable, box.tmp):
+                for parent in path.parents:
+                    if parent != self.state and not parent.is_relative_to(self.state):
+                        break
+                    if parent.stat().st_uid == os.geteuid():
+                        parent.chmod(0o711)
+
+    def _mounts(self, box: Box) -> list[tuple[Path, str]]:
+        """What lies over the machine's files, outer folders first: "hide", "read" or "write"."""
+        found = {path: "hide" for path in (self.state, *self.hidden) if path.is_dir() and path.parent != path}
+        needed = {*_code(), *(path.resolve() for path in self.readable), Path("/etc/resolv.conf").resolve()}
+        for path in needed:
+            if path.exists() and any(path.is_relative_to(folder) for folder in found):
+                found[path] = "read"
+        found |= dict.fromkeys(box.writable, "write") | dict.fromkeys(box.readable, "read")
+        return sorted(found.items(), key=lambda mount: len(mount[0].parts))
+
+    def _bubblewrap(self, cwd: Path, box: Box, uid: int | None) -> list[str]:
+        words = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        for name in ("tmp", "var/tmp", "dev/shm"):
+            # Not a tmpfs: what lies there would be memory that belongs to no process.
+            place = box.tmp / name.replace("/", "-")
+            place.mkdir(mode=0o700)
+            if uid is not None:
+                os.chown(place, uid, uid)
+            words += ["--bind", str(place), f"/{name}"]
+        hidden: list[Path] = []
+        for path, how in self._mounts(box):
+            over = [folder for folder in hidden if path.is_relative_to(folder)]
+            if over or path.is_relative_to("/tmp") or path.is_relative_to("/var/tmp"):
+                top = over[-1] if over else Path("/")
+                for parent in reversed(path.parents):
+                    if parent != top and parent.is_relative_to(top):
+                        words += ["--dir", str(parent)]
+            if how == "hide":
+                words += ["--tmpfs", str(path)]
+                hidden.append(path)
+            else:
+                words += ["--bind" if how == "write" else "--ro-bind", str(path), str(path)]
+        for path in hidden:
+            words += ["--remount-ro", str(path)]
+        # No namespace of control groups: Java 17 fails in one.
+        words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+        words += ["--die-with-parent", "--new-session", "--chdir", str(cwd)]
+        if uid is None:
+            return [*words, "--unshare-user", "--", *_limited()]
+        words += ["--ro-bind", str(self._accounts(box, uid)), "/etc/passwd"]
+        for capability in ("SETUID", "SETGID", "SETPCAP"):
+            words += ["--cap-add", f"CAP_{capability}"]
+        return [*words, "--"]
+
+    def _systemd(
+        self, env: Mapping[str, str], cwd: Path, box: Box, uid: int | None, group: int | None
+    ) -> list[str]:
+        assert uid is not None
+        properties = {
+            "User": uid,
+            "Group": uid,
+            "SupplementaryGroups": group,
+            "UMask": "0077",
+            "WorkingDirectory": cwd,
+            "ProtectSystem": "strict",
+            "ProtectHome": "tmpfs",
+            "ProtectProc": "invisible",
+            "ProtectControlGroups": "yes",
+            "ProtectKernelTunables": "yes",
+            "PrivateTmp": "yes",
+            "PrivateDevices": "yes",
+            "PrivateIPC": "yes",
+            "NoNewPrivileges": "yes",
+            "CapabilityBoundingSet": "",
+            "RestrictSUIDSGID": "yes",
+            "RestrictNamespaces": "yes",
+            "IPAddressDeny": METADATA_ADDRESS,
+            "TasksMax": _PROCESSES_MOST,
+            "LimitCORE": 0,
+        }
+        words = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec"]
+        words += [f"--property={name}={value}" for name, value in properties.items()]
+        kinds = {"hide": "TemporaryFileSystem", "read": "BindReadOnlyPaths", "write": "BindPaths"}
+        for path, how in self._mounts(box):
+            words.append(f"--property={kinds[how]}={path}{':ro' if how == 'hide' else ''}")
+        words.append(f"--property=BindReadOnlyPaths={self._accounts(box, uid)}:/etc/passwd")
+        # Without values: those are taken from the environment of systemd-run, and seen by nobody.
+        words += [f"--setenv={name}" for name in env]
+        return [*words, "--"]
+
+    def _accounts(self, box: Box, uid: int) -> Path:
+        """A list of users in which this one has a name: without, Java's Hadoop refuses to start."""
+        file = self.state / "sandbox" / f"passwd-{box.owner}"
+        if not file.exists():
+            file.write_text(f"root:x:0:0::/:/usr/sbin/nologin\njob:x:{uid}:{uid}::/tmp:/usr/sbin/nologin\n")
+            file.chmod(0o644)
+        return file
+
+
+def choose(
+    wanted: Mode,
+    *,
+    trust: bool,
+    state: Path,
+    hidden: Sequence[Path] = (),
+    readable: Sequence[Path] = (),
+    numbers: tuple[int, int],
+    python: str = sys.executable,
+) -> Sandbox:
+    """The sandbox of a deployment, tried out.
+
+    Args:
+        wanted: as configured.
+        trust: whether submitters have all rights of the operator anyway.
+        state: as of `Sandbox`.
+        hidden: folders of the deployment beyond its state; homes and what runs on this machine are added.
+        readable: as of `Sandbox`.
+        numbers: as of `Sandbox`.
+        python: as of `Sandbox.trial`.
+
+    Raises:
+        SandboxError: one line, if jobs could not be kept apart.
+    """
+    root = os.geteuid() == 0
+    homes = (Path.home(), Path("/root"), Path("/home"), Path("/run"))
+    # A file of the operator's directly in /etc must not hide all of it.
+    deep = (path.resolve() for path in hidden if len(path.resolve().parts) > 2)
+    folders = tuple(dict.fromkeys((*deep, *(path.resolve() for path in homes))))
+
+    def made(mode: Mode) -> Sandbox:
+        return Sandbox(mode, state.resolve(), folders, tuple(readable), numbers if root else None)
+
+    if wanted is Mode.NONE:
+        if not trust:
+            raise SandboxError(
+                "runners.sandbox is none: a submitter of this deployment would be its operator; choose "
+                "another, or set runners.trust_submitters: true"
+            )
+        return made(Mode.NONE)
+    problems = []
+    for mode in (Mode.BUBBLEWRAP, Mode.UID) if wanted is Mode.AUTO else (wanted,):
+        try:
+            _require(mode, root)
+            found = made(mode)
+            found.trial(python)
+            if mode is Mode.UID:
+                _require_way(found.state)
+            return found
+        except SandboxError as error:
+            problems.append(str(error))
+    if wanted is Mode.AUTO and trust:
+        return made(Mode.NONE)
+    raise SandboxError(
+        "a submitter of this deployment would be its operator: jobs cannot be kept apart "
+        f"({'; '.join(problems)}); {_INSTALL}, or set runners.trust_submitters: true"
+    )
+
+
+def _require(mode: Mode, root: bool) -> None:
+    """Refuse what cannot work here. Raises SandboxError."""
+    programs = {
+        Mode.UID: ("setpriv", "prlimit"),
+        Mode.BUBBLEWRAP: ("bwrap", "setpriv", "prlimit"),
+        Mode.SYSTEMD: ("systemd-run",),
+    }
+    for program in programs[mode]:
+        if shutil.which(program) is None:
+            raise SandboxError(f"sandbox {mode}: there is no {program}")
+    if mode is not Mode.BUBBLEWRAP and not root:
+        raise SandboxError(f"sandbox {mode}: serve does not run as root")
+    if mode is Mode.SYSTEMD and not Path("/run/systemd/system").is_dir():
+        raise SandboxError("sandbox systemd: systemd does not run on this machine")
+
+
+def _require_way(state: Path) -> None:
+    """Refuse a state folder that no other user can reach. Raises SandboxError."""
+    for parent in state.parents:
+        if parent.exists() and not parent.stat().st_mode & 0o001:
+            raise SandboxError(
+                f"sandbox uid: jobs cannot reach {state}, because {parent} is closed to other users: "
+                "set another folder as state"
+            )
+
+
+def _as(uid: int | None, group: int | None) -> list[str]:
+    """As a user without any rights of its own."""
+    if uid is None:
+        return []
+    words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={group}", "--no-new-privs"]
+    # A change of the user forgets who is to die with whom.
+    words += ["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL", "--"]
+    return [*words, *_limited()]
+
+
+def _limited() -> list[str]:
+    return ["prlimit", f"--nproc={_PROCESSES_MOST}:{_PROCESSES_MOST}", "--"]
+
+
+def _code() -> set[Path]:
+    """Where programs lie that a job is run with, and that may be inside of somebody's home."""
+    packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    java = os.environ.get("JAVA_HOME") or shutil.which("java")
+    found = {sys.prefix, sys.base_prefix, str(Path(deploy.__file__).parents[1]), *packages}
+    if java is not None:
+        place = Path(java).resolve()
+        found.add(str(place.parents[1] if place.is_file() else place))
+    return {path for name in found for path in (Path(name), Path(name).resolve())}
+
+
+def _show(path: Path, gid: int) -> None:
+    """Let a group read a file, or a folder with all that is in it."""
+    os.chown(path, -1, gid, follow_symlinks=False)
+    path.chmod(0o750 if path.is_dir() else 0o640)
+    if path.is_dir():
+        for _, folders, files, at in os.fwalk(path, follow_symlinks=False):
+            for names, mode in ((folders, 0o750), (files, 0o640)):
+                for name in names:
+                    os.chown(name, -1, gid, dir_fd=at, follow_symlinks=False)
+                    if not os.path.islink(f"/proc/self/fd/{at}/{name}"):
+                        os.chmod(name, mode, dir_fd=at)
+
+
+_BROKEN = {
+    "secret": "a job's code can read the deployment's files",
+    "environ": "a job's code can read the scheduler's environment",
+    "signal": "a job's code can end the scheduler",
+    "metadata": f"a job's code reaches the cloud's metadata service ({METADATA_ADDRESS}), and with it the "
+    "rights of this machine's role: give the machine none, or let a firewall reject it for jobs",
+}
+_TRIAL = """
+import json, os, signal, socket, sys
+secret, pid, ticks, own, metadata = sys.argv[1:]
+def can(act):
+    try:
+        act()
+    except OSError:
+        return False
+    return True
+def seen():
+    # In a namespace of its own, another process may have that number.
+    with open(f"/proc/{pid}/stat") as stat:
+        if stat.read().rpartition(")")[2].split()[19] != ticks:
+            raise OSError
+open(own + "/written", "w").close()
+scheduler = can(seen)
+print(json.dumps({
+    "secret": can(lambda: open(secret).read()),
+    "environ": scheduler and can(lambda: open(f"/proc/{pid}/environ", "rb").read()),
+    "signal": scheduler and can(lambda: os.kill(int(pid), 0)),
+    "metadata": bool(metadata) and can(lambda: socket.create_connection((metadata, 80), 1.5).close()),
+}))
+"""

@@ -1,0 +1,21 @@
+"""Doing something until it succeeds, as the scheduler's loop does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from deploy.runners.base import RunnerError
+
+PATIENCE_S = 180.0
+
+
+def insist(act: Callable[[], None]) -> None:
+    """Do it as often as it takes."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return act()
+        except RunnerError:
+            assert time.monotonic() < end
+            time.sleep(0.1)

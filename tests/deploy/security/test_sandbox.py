@@ -1,0 +1,263 @@
+"""What a job's code reaches, in every sandbox that this machine can make: attacks with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.node import procfs
+from deploy.runners.detached import Detached
+from deploy.security import sandbox as module
+from deploy.security.sandbox import Box, Mode, Sandbox, SandboxError, choose
+from tests.deploy.node.agents import wait_until
+from tests.deploy.runners.patience import insist
+
+pytestmark = pytest.mark.real
+
+NUMBERS = (61184, 65519)
+ROOT = os.geteuid() == 0
+PYTHON = {Mode.BUBBLEWRAP: sys.executable, Mode.UID: "/usr/bin/python3"}
+"""Of which other users may read all: ours may lie in somebody's home."""
+
+ATTACK = """
+import json, os, signal, socket, subprocess, sys
+targets = json.loads(sys.argv[1])
+got = []
+def attempt(name, act):
+    try:
+        act()
+        got.append(name)
+    except (OSError, IndexError, subprocess.CalledProcessError):
+        pass
+def write(path):
+    with open(path, "a") as file:
+        file.write("x")
+for name, path in targets["read"].items():
+    attempt("read " + name, lambda: open(path, "rb").read())
+for name, path in targets["write"].items():
+    attempt("write " + name, lambda: write(path))
+def names():
+    if "other" not in os.listdir(targets["state"] + "/jobs"):
+        raise OSError
+attempt("see which jobs there are", names)
+attempt("become root", lambda: os.setuid(0))
+attempt("any environ of another", lambda: [
+    None for pid in os.listdir("/proc") if pid.isdigit() and pid != str(os.getpid())
+    and targets["secret"].encode() in open(f"/proc/{pid}/environ", "rb").read()][0])
+for pid in targets["pids"]:
+    attempt(f"signal {pid}", lambda: open(f"/proc/{pid}/environ", "rb").read() and os.kill(pid, 0))
+mount = ["mount", "-t", "tmpfs", "x", "/mnt"]
+attempt("mount", lambda: subprocess.run(mount, check=True, capture_output=True))
+with open("own-file", "w") as file:
+    file.write("mine")
+open(os.environ.get("TMPDIR", "/tmp") + "/scratch", "w").close()
+with open("got.json", "w") as file:
+    json.dump(got, file)
+"""
+
+
+class World:
+    """A deployment's state with secrets in it, two jobs, and a sandbox."""
+
+    def __init__(self, folder: Path, mode: Mode) -> None:
+        self.state = folder / "state"
+        self.secret = secrets.token_hex()
+        for job in ("mine", "other"):
+            (self.state / "jobs" / job).mkdir(parents=True, mode=0o700)
+            (self.state / "jobs" / job / "given").write_text(self.secret)
+        self.state.chmod(0o700)
+        for name in ("store.db", "store.db.key"):
+            (self.state / name).write_text(self.secret)
+            (self.state / name).chmod(0o600)
+        self.python = PYTHON[mode]
+        self.sandbox = choose(mode, trust=False, state=self.state, numbers=NUMBERS, python=self.python)
+
+    def run(self, name: str, code: str, *arguments: str, job: str = "mine") -> Detached:
+        """Start code of a job; its current folder is the job's."""
+        workdir = self.state / "jobs" / job
+        process = Detached(self.state / "runner" / name / "process")
+        box = Box(name, job, (workdir,), self.state / "runner" / name / "tmp")
+        argv = [self.python, "-c", code, *arguments]
+        env = {"PATH": os.environ["PATH"], "OWN": "its own"}
+        process.start(argv, env, workdir, self.state / "runner" / name / "log", boxed=(self.sandbox, box))
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.state / "runner" / name / "log").read_text()
+
+
+@pytest.fixture(params=[Mode.BUBBLEWRAP, Mode.UID])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    mode: Mode = request.param
+    try:
+        module._require(mode, ROOT)
+    except SandboxError as error:
+        pytest.skip(str(error))
+    # Not below pytest's own folder, which is closed to all other users.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o711)
+        yield World(Path(name).resolve(), mode)
+
+
+def finished(process: Detached) -> int:
+    wait_until(lambda: process.result() is not None)
+    result = process.result()
+    assert result is not None
+    assert result.error == ""
+    return result.exit_code
+
+
+def test_a_job_reaches_its_own_files_and_no_secret(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = world.run("other", f"import time; {world.secret!r}; time.sleep(600)", job="other")
+    try:
+        monkeypatch.setenv("SCHEDULER_SECRET", world.secret)
+        bystander = subprocess.Popen(["sleep", "600"])
+        targets = {
+            "secret": world.secret,
+            "state": str(world.state),
+            "read": {
+                "key": str(world.state / "store.db.key"),
+                "store": str(world.state / "store.db"),
+                "another job's file": str(world.state / "jobs" / "other" / "given"),
+                "another job's command": str(world.state / "runner" / "other" / "process" / "command.json"),
+                "its own command": str(world.state / "runner" / "mine" / "process" / "command.json"),
+                "passwords": "/etc/shadow",
+            },
+            "write": {
+                "store": str(world.state / "store.db"),
+                "another job's folder": str(world.state / "jobs" / "other" / "x"),
+                "the code of the service": str(Path(module.__file__)),
+                "programs": "/usr/local/bin/x",
+            },
+            "pids": [os.getpid(), bystander.pid],
+        }
+        try:
+            mine = world.run("mine", ATTACK, json.dumps(targets))
+            assert finished(mine) == 0, world.log("mine")
+        finally:
+            bystander.kill()
+            bystander.wait()
+        assert json.loads((world.state / "jobs" / "mine" / "got.json").read_text()) == []
+        assert (world.state / "jobs" / "mine" / "own-file").read_text() == "mine"
+    finally:
+        insist(lambda: other.end(grace_s=0))
+
+
+def test_nothing_of_it_hides_from_its_end(world: World) -> None:
+    hide = (
+        "import subprocess, time\n"
+        "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
+        " 'trap \"\" TERM HUP; while :; do date +%N > alive; sleep 0.1; done'])\n"
+        "time.sleep(600)"
+    )
+    process = world.run("mine", hide)
+    alive = world.state / "jobs" / "mine" / "alive"
+    wait_until(alive.exists)
+    # Not even if its launcher was killed, so that it is nobody's child.
+    pid = json.loads((process.folder / "process.json").read_bytes())["pid"]
+    os.kill(pid, 9)
+    wait_until(lambda: not process.running())
+    insist(lambda: process.end(grace_s=0))
+    alive.unlink()
+    time.sleep(0.5)
+    assert not alive.exists()
+
+
+def test_a_fork_bomb_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PROCESSES_MOST", 200)
+    bomb = "import os, time\nopen('up', 'w').close()\nwhile True:\n"
+    bomb += "    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)"
+    process = world.run("mine", bomb)
+    wait_until((world.state / "jobs" / "mine" / "up").exists)
+    time.sleep(0.3)
+    insist(lambda: process.end(grace_s=0))
+    assert not process.running()
+    assert process._mine(list(procfs.scan())) == []
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can be another user")
+def test_files_are_the_schedulers_again_when_the_job_is_forgotten(world: World) -> None:
+    process = world.run(
+        "mine", "open('result', 'w').write('x'); import os; os.symlink('/etc/passwd', 'link')"
+    )
+    assert finished(process) == 0, world.log("mine")
+    folder = world.state / "jobs" / "mine"
+    assert folder.stat().st_uid in range(NUMBERS[0], NUMBERS[1] + 1)
+    world.sandbox.over("mine")
+    world.sandbox.forget("mine")
+    assert {path.lstat().st_uid for path in (folder, *folder.iterdir())} == {0}
+    assert Path("/etc/passwd").stat().st_uid == 0
+    assert json.loads((world.state / "sandbox" / "ids.json").read_text())["lent"] == {}
+
+
+def test_a_link_in_place_of_a_folder_is_refused_with_its_reason(world: World) -> None:
+    own = world.state / "jobs" / "mine" / "own"
+    own.symlink_to(world.state)
+    box = Box("mine", "mine", (own,), world.state / "tmp")
+    process = Detached(world.state / "process")
+    process.start(["true"], {}, world.state, world.state / "log", boxed=(world.sandbox, box))
+    result = process.result()
+    assert result is not None
+    assert result.of_job
+    assert "leads through a link" in result.error
+
+
+def test_without_a_sandbox_the_trial_finds_everything(tmp_path: Path) -> None:
+    assert len(Sandbox(Mode.NONE, tmp_path).trial()) == 3
+
+
+def test_nothing_is_trusted_unless_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SandboxError, match="a submitter of this deployment would be its operator"):
+        choose(Mode.NONE, trust=False, state=tmp_path, numbers=NUMBERS)
+    assert choose(Mode.NONE, trust=True, state=tmp_path, numbers=NUMBERS).mode is Mode.NONE
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SandboxError, match=r"there is no bwrap.*install bubblewrap.*trust_submitters: true"):
+        choose(Mode.AUTO, trust=False, state=tmp_path, numbers=NUMBERS)
+    assert choose(Mode.AUTO, trust=True, state=tmp_path, numbers=NUMBERS).mode is Mode.NONE
+    with pytest.raises(SandboxError, match="there is no bwrap"):
+        choose(Mode.BUBBLEWRAP, trust=True, state=tmp_path, numbers=NUMBERS)
+
+
+def test_systemd_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
+    if Path("/run/systemd/system").is_dir():
+        pytest.skip("it runs here")
+    with pytest.raises(SandboxError, match="sandbox systemd: "):
+        choose(Mode.SYSTEMD, trust=False, state=tmp_path, numbers=NUMBERS)
+
+
+@pytest.mark.skipif(not ROOT, reason="files are handed to another user")
+def test_a_unit_of_systemd_hides_the_state_and_the_metadata_service(tmp_path: Path) -> None:
+    state = tmp_path.resolve() / "state"
+    own = state / "own"
+    state.mkdir()
+    made = Sandbox(Mode.SYSTEMD, state, numbers=NUMBERS)
+    boxed = made.wrap(["/bin/true"], {"TOKEN": "never in argv"}, own, Box("a", "b", (own,), state / "tmp"))
+    words = boxed.argv
+    assert words[0] == "systemd-run"
+    assert words[words.index("--") :] == ["--", "/bin/true"]
+    uid = own.stat().st_uid
+    for expected in (
+        f"User={uid}",
+        f"SupplementaryGroups={boxed.group}",
+        "IPAddressDeny=169.254.169.254",
+        "ProtectSystem=strict",
+        "NoNewPrivileges=yes",
+        f"TemporaryFileSystem={state}:ro",
+        f"BindPaths={own}",
+    ):
+        assert f"--property={expected}" in words
+    assert "--setenv=TOKEN" in words
+    assert not any("never in argv" in word for word in words)
+    assert words.index(f"--property=TemporaryFileSystem={state}:ro") < words.index(
+        f"--property=BindPaths={own}"
+    )
