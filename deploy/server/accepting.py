@@ -108,17 +108,37 @@ class Server(uvicorn.Server):
 
         def settled(task: asyncio.Task[None]) -> None:
             self._handshakes.discard(task)
+            failure = None if task.cancelled() else task.exception()
+            if isinstance(failure, TimeoutError | ConnectionAbortedError):
+                self._connections.note_cut("head")
             # What speaks no TLS here, or nothing at all, is no news.
-            if task.cancelled() or isinstance(task.exception(), OSError):
+            if task.cancelled() or isinstance(failure, OSError):
                 self._connections.leave(guest)
                 accepted.close()
 
         ready.add_done_callback(settled)
 
     async def _connect(self, accepted: socket.socket, guest: Guest) -> None:
+        within_s = None
+        if self.config.ssl is not None:
+            within_s = self._connections.limits.head_within_s
+            # TLS takes a quarter of a MiB from its first moment on: that is for those who begin to speak.
+            async with asyncio.timeout(within_s):
+                await _readable(accepted)
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: Guarded(self.config, self.server_state, self.lifespan.state, self._connections, guest),
             accepted,
             ssl=self.config.ssl,
-            ssl_handshake_timeout=self._connections.limits.head_within_s if self.config.ssl else None,
+            ssl_handshake_timeout=within_s,
         )
+
+
+async def _readable(connection: socket.socket) -> None:
+    """Wait for the first byte, or the end, of a connection."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(connection, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(connection)

@@ -189,6 +189,20 @@ def test_what_a_client_drips_wins_it_no_time(tmp_path: Path, store: Store, decid
         assert live.cut("head") == 1
 
 
+def test_who_does_not_begin_to_speak_tls_is_cut_off(tmp_path: Path, store: Store, deciders: Deciders) -> None:
+    limits = ConnectionLimits(head_within_s=0.5)
+    with (
+        serving(tmp_path, store, deciders, limits, tls=True) as live,
+        live.connect() as silent,
+        live.connect() as half,
+    ):
+        half.sendall(b"\x16\x03\x01")
+        assert closed([silent, half], 2, PATIENCE_S) == 2
+        assert live.cut("head") == 2
+        with live.client() as client:
+            assert client.get("/healthz").status_code == 200
+
+
 def test_a_body_that_is_not_wanted_wins_no_time_either(
     tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
