@@ -69,6 +69,7 @@ class Service:
 
     Attributes:
         store: what survives.
+        sandbox: around jobs' code.
         scheduler: the loop.
         registry: metrics of everything but HTTP.
         stopping: set it, and `run` returns after its pass.
@@ -90,13 +91,12 @@ class Service:
             self._lead = self.store.lead()
             opened.callback(self._lead.release)
             self._refuse_in_vain()
-            sandbox = open_sandbox(config)
-            log.info("jobs are kept apart", sandbox=str(sandbox.mode))
-            self.providers = open_providers(config, sandbox=sandbox)
+            self.sandbox = open_sandbox(config)
+            self.providers = open_providers(config, sandbox=self.sandbox)
             for provider in self.providers.values():
                 opened.callback(provider.close)
             self.runners = make_runners(
-                config.runners, config.state_folder, open_checkpoints(config), sandbox
+                config.runners, config.state_folder, open_checkpoints(config), self.sandbox
             )
             offers = self._first_offers()
             self.scheduler = Scheduler(
@@ -160,6 +160,10 @@ class Service:
         It ends also when the lead is lost: a database server that restarts lets it go, and then another
         process may act.
         """
+        if self.sandbox.apart:
+            log.info("jobs run in a sandbox", mode=str(self.sandbox.mode))
+        else:
+            log.warning("jobs run with all rights of the scheduler: a submitter is its operator")
         for runner in self.runners:
             try:
                 runner.start()
