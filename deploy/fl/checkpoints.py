@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from deploy.fl.exchange import write_whole
 
-_SUFFIX = ".npz"
+_NAME = re.compile(r"round-([0-9]{6,9})\.npz")
 _HASH_BYTES = 32
 
 
@@ -63,7 +64,8 @@ def decode(content: bytes, source: str = "server") -> Checkpoint | None:
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
     """Keep a checkpoint, and the latest ones before it."""
-    put_whole(folder, checkpoint.round, encode(checkpoint))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / file_name(checkpoint.round), encode(checkpoint))
     for old in _files(folder)[keep:]:
         old.unlink(missing_ok=True)
 
@@ -76,19 +78,15 @@ def load(folder: Path, source: str = "server") -> Checkpoint | None:
     return None
 
 
-def put_whole(folder: Path, number: int, content: bytes) -> None:
-    """Write an encoded checkpoint as the one of a round."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / f"round-{number:06d}{_SUFFIX}", content)
+def file_name(number: int) -> str:
+    """Of a round's checkpoint."""
+    return f"round-{number:06d}.npz"
 
 
-def newest_whole(folder: Path) -> tuple[int, bytes] | None:
-    """The round of a folder's newest whole checkpoint, and the checkpoint as it was encoded."""
-    for path in _files(folder):
-        number = path.stem.removeprefix("round-")
-        if number.isdecimal() and is_whole(content := path.read_bytes()):
-            return int(number), content
-    return None
+def round_of(name: str) -> int | None:
+    """Whose checkpoint a file is; None if it is none."""
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def newest(candidates: Iterable[Checkpoint | None]) -> Checkpoint | None:
@@ -99,4 +97,4 @@ def newest(candidates: Iterable[Checkpoint | None]) -> Checkpoint | None:
 
 def _files(folder: Path) -> list[Path]:
     """Newest first."""
-    return sorted(folder.glob(f"round-*{_SUFFIX}"), reverse=True)
+    return sorted(folder.glob("round-*.npz"), reverse=True)

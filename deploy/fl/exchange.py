@@ -6,9 +6,9 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 SETUP_VARIABLE = "SPOTWEAVE_FL_SETUP"
 """In the ServerApp's environment: path of the setup file."""
@@ -18,6 +18,12 @@ STATE_KEY = "spotweave-state"
 """In a node's configuration: the client's state folder."""
 LINK_LOST = "the SuperLink was lost"
 """How a ServerApp's failure begins that is not its own."""
+HISTORY_ROUNDS = 1000
+"""The metrics of this many rounds are in the status file: what is read at every look must stay small."""
+
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e10)]
+Text = Annotated[str, Field(max_length=1000)]
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -35,7 +41,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # A diverged training has metrics that are no numbers; as null they could not be read back.
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     @classmethod
     def load(cls, path: Path) -> Self | None:
@@ -103,11 +110,11 @@ class Participation(_File):
     """
 
     owes: bool = True
-    asked_s: float | None = None
-    delivered: int = 0
-    last_epoch_s: float | None = None
-    error: str = ""
-    error_attempt: int = 0
+    asked_s: Seconds | None = None
+    delivered: Count = 0
+    last_epoch_s: Seconds | None = None
+    error: Text = ""
+    error_attempt: Count = 0
 
 
 class Status(_File):
@@ -119,19 +126,19 @@ class Status(_File):
         finished: whether all rounds are.
         clients: by name.
         metrics: of the latest round.
-        history: metrics of all rounds, by number of the round.
+        history: metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round.
         error: the ServerApp's exception in one line, "" for none.
         resumed_from: "server", "client NAME" or "" for a fresh start.
     """
 
-    run: int
-    completed: int = 0
+    run: Count
+    completed: Count = 0
     finished: bool = False
     clients: dict[str, Participation] = {}
     metrics: dict[str, float] = {}
-    history: dict[int, dict[str, float]] = {}
-    error: str = ""
-    resumed_from: str = ""
+    history: dict[Count, dict[str, float]] = {}
+    error: Text = ""
+    resumed_from: Text = ""
 
     def left_s(self, name: str, expected_s: float | None, now_s: float | None = None) -> float | None:
         """Expected seconds until all but one client have delivered.

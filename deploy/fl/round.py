@@ -100,7 +100,8 @@ class Round:
             self._replies[question.name] = reply
             client.owes = False
             client.delivered += 1
-            client.last_epoch_s = time.time() - question.asked_s
+            # The clock may have been set back meanwhile.
+            client.last_epoch_s = max(0.0, time.time() - question.asked_s)
             client.error = ""
             return
         client.asked_s = None

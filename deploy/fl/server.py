@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from deploy.fl import checkpoints
 from deploy.fl.checkpoints import Checkpoint
 from deploy.fl.client import QUERY
-from deploy.fl.exchange import SETUP_VARIABLE, Setup, Status, one_line
+from deploy.fl.exchange import HISTORY_ROUNDS, SETUP_VARIABLE, Setup, Status, one_line
 from deploy.fl.grid import RoundGrid, SafeGrid, SuperLinkLost
 from deploy.fl.records import from_record, to_record
 from deploy.fl.round import Round
@@ -146,6 +146,8 @@ class Training:
         self._status.history[number] = {
             name: float(value) for name, value in (metrics or {}).items() if isinstance(value, int | float)
         }
+        for old in sorted(self._status.history)[:-HISTORY_ROUNDS]:
+            del self._status.history[old]
         self._save_status()
         checkpoints.save(self._setup.checkpoints, Checkpoint(number, from_record(aggregated)))
         self._tell(number, aggregated)

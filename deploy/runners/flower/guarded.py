@@ -1,8 +1,9 @@
 """`python -m deploy.runners.flower.guarded ARGUMENTS`: flower-superlink, with doors that can be shut.
 
-A SuperLink serves nodes, its own ServerApp and whoever controls it on one port. Nodes prove who they are; but
-whoever reaches the port may start a run, that is, execute code here and on all clients. So here the control
-API wants a token, and everything but the nodes' API is for this machine alone.
+A SuperLink serves nodes, its own ServerApp and whoever controls it on one port. Nodes prove who they are, and
+ServerApps that they have a run's token; but whoever reaches the port may start a run, that is, execute code
+here and on all clients, and whoever asks first is given a run with its token. So here both want a token, and
+everything but the nodes' API is for this machine alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN_FILE_VARIABLE = "SPOTWEAVE_CONTROL_TOKEN_FILE"
 TOKEN_HEADER = "x-spotweave-control"
+_ACQUIRE = "/v1/runtime/acquire-task"
 
 
 class Guard:
@@ -47,10 +49,10 @@ class Guard:
             return False
         if client[0] != server[0] and not ipaddress.ip_address(client[0]).is_loopback:
             return False
-        if path.startswith("/v1/runtime/") or path == "/health":
-            return True
         given = dict(scope["headers"]).get(TOKEN_HEADER.encode(), b"")
-        return path.startswith("/v1/control/") and hmac.compare_digest(given, self._token)
+        if path.startswith("/v1/control/") or path.rstrip("/") == _ACQUIRE:
+            return hmac.compare_digest(given, self._token)
+        return path.startswith("/v1/runtime/") or path == "/health"
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
@@ -65,6 +67,9 @@ def main() -> None:
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
+    from deploy.runners.flower import superexec
+
+    superexec.put_first(Path(os.environ["HOME"]) / "bin")
     for name in ("uvicorn.access", "flwr"):
         logging.getLogger(name).addFilter(_worth_a_line)
     token = Path(os.environ[TOKEN_FILE_VARIABLE]).read_text()

@@ -13,47 +13,75 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from deploy.node.config import write_private
+from deploy.runners.flower.jobfolder import JobFolder
 
 _LIFE = datetime.timedelta(days=3650)
+_AUTHORITY, _CERTIFICATE = "authority.pem", "superlink.pem"
+_KEY, _CONTROL = "superlink.key", "control.token"
 
 
 class Identity:
-    """The secrets of one job in a folder.
+    """The secrets of one job.
+
+    Args of its making:
+        folder: all of them, for the scheduler alone.
+        shown: what its SuperLink needs is copied there. The user's ServerApp may run as the same user as the
+            SuperLink, so nothing is ever read back from there, and clients' keys never get there.
 
     Attributes:
         authority: certificate that nodes check the SuperLink against.
-        certificate: of the SuperLink.
-        key: of the SuperLink.
-        control: token without which the SuperLink's control API answers nothing.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shown: Path) -> None:
         self._folder = folder
-        self.authority = folder / "authority.pem"
-        self.certificate = folder / "superlink.pem"
-        self.key = folder / "superlink.key"
-        self.control = folder / "control.token"
+        self._shown = shown
+        self.authority = folder / _AUTHORITY
 
-    def make(self, host: str, clients: list[str]) -> None:
+    @property
+    def shown_authority(self) -> Path:
+        """The same, for the SuperLink and its ServerApps."""
+        return self._shown / _AUTHORITY
+
+    @property
+    def shown_certificate(self) -> Path:
+        """Certificate of the SuperLink."""
+        return self._shown / _CERTIFICATE
+
+    @property
+    def shown_key(self) -> Path:
+        """Key of the SuperLink."""
+        return self._shown / _KEY
+
+    @property
+    def shown_control(self) -> Path:
+        """Token without which the SuperLink's control API answers nothing."""
+        return self._shown / _CONTROL
+
+    def make(self, host: str) -> None:
         """Make what is missing.
 
         Args:
             host: IP address at which nodes reach the SuperLink.
-            clients: names.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The certificate is written last: where it is, all of the three fit together.
-        if not self.certificate.exists():
+        if not (self._folder / _CERTIFICATE).exists():
             self._make_certificates(host)
-        if not self.control.exists():
-            write_private(self.control, secrets.token_urlsafe(32))
-        for name in clients:
-            if not self.client_key(name).exists():
-                write_private(self.client_key(name), _ssh(ec.generate_private_key(ec.SECP384R1())))
+        if not (self._folder / _CONTROL).exists():
+            write_private(self._folder / _CONTROL, secrets.token_urlsafe(32))
+
+    def show(self) -> None:
+        """Give the SuperLink what it needs."""
+        self._shown.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in (_AUTHORITY, _CERTIFICATE, _KEY, _CONTROL):
+            JobFolder(self._shown).write(name, (self._folder / name).read_bytes())
 
     def client_key(self, name: str) -> Path:
-        """File of a client's private key, as OpenSSH writes it."""
-        return self._folder / f"client-{name}.key"
+        """File of a client's private key, as OpenSSH writes it; made when it is asked for first."""
+        path = self._folder / f"client-{name}.key"
+        if not path.exists():
+            write_private(path, _ssh(ec.generate_private_key(ec.SECP384R1())))
+        return path
 
     def private_key(self, name: str) -> ec.EllipticCurvePrivateKey:
         """A client's private key."""
@@ -71,12 +99,7 @@ class Identity:
 
     def token(self) -> str:
         """For the control API. Never logged."""
-        return self.control.read_text()
-
-    def destroy(self) -> None:
-        """Remove everything secret."""
-        for path in (self.key, self.control, *self._folder.glob("client-*.key")):
-            path.unlink(missing_ok=True)
+        return (self._folder / _CONTROL).read_text()
 
     def _make_certificates(self, host: str) -> None:
         # The authority signs this one certificate; its key is never written anywhere.
@@ -108,10 +131,10 @@ class Identity:
         pem = serialization.Encoding.PEM
         write_private(self.authority, authority.public_bytes(pem))
         write_private(
-            self.key,
+            self._folder / _KEY,
             key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
         )
-        write_private(self.certificate, certificate.public_bytes(pem))
+        write_private(self._folder / _CERTIFICATE, certificate.public_bytes(pem))
 
 
 def _builder(

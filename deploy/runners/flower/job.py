@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from deploy.fl.exchange import Participation
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment
-from deploy.node.api import ProcessSpec, ProcessStatus
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
+from deploy.node.api import ProcessSpec
+from deploy.node.client import NodeClient, NodeError, NodeRefused
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.keeping import Keeper
+from deploy.runners.flower.liveness import Liveness
 from deploy.runners.flower.record import ClientRecord, JobRecord
-from deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port
+from deploy.runners.flower.settings import FlowerSettings
+from deploy.runners.flower.silence import Silence
+from deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port, shown_folder
 from deploy.runners.flower.training import Training
 
 _LOOK_S = 0.5
 _RESTART_S = 5.0
 _MAX_STARTS = 5
 _HOPELESS_S = 60.0
+_NODES_S = 10.0
+"""So long a step starts nodes; the next one goes on."""
+_STOP_WAIT_S = 3.0
 
 
 class FlowerJob:
@@ -33,15 +39,17 @@ class FlowerJob:
         job_id: the scheduler's.
         spec: the job.
         workdir: the job's own folder (app, results).
-        host: IP address of SuperLinks, as nodes reach it.
-        node_python: the Python of nodes; its folder has Flower's programs.
+        settings: of the runner.
         keeper: of its checkpoints away from this machine; None: they are here only.
 
     Attributes:
+        settings: as given.
         record: what is known of it.
         training: its runs.
         keeper: as given.
         online: ids of the nodes that were there at the latest look.
+        liveness: which clients are there and deliver.
+        hopeless: why its SuperLink is not expected to come up; "" if it is.
 
     Raises:
         RunnerError: if there is no free port.
@@ -53,8 +61,7 @@ class FlowerJob:
         job_id: str,
         spec: JobSpec,
         workdir: Path,
-        host: str,
-        node_python: str,
+        settings: FlowerSettings,
         keeper: Keeper | None = None,
     ) -> None:
         self.job_id = job_id
@@ -62,28 +69,34 @@ class FlowerJob:
         self._spec = spec
         self._folder = folder
         self._workdir = workdir
-        self._node_python = node_python
+        self.settings = settings
         self._file = record_file(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = [client.name for client in self.work.clients]
         record = JobRecord.load(self._file)
         if record is None:
+            clients = {client.name: ClientRecord() for client in self.work.clients}
             try:
-                record = JobRecord(port=free_port(host), clients={name: ClientRecord() for name in names})
+                port = free_port(settings.host)
             except OSError as error:
                 raise RunnerError(str(error)) from error
+            record = JobRecord(workdir=str(workdir), rounds=self.work.rounds, port=port, clients=clients)
             record.save(self._file)
         self.record = record
-        self._identity = Identity(folder / "identity")
-        self._identity.make(host, names)
-        self.superlink = SuperLink(folder, host, record.port, self._identity)
+        self._identity = Identity(keys_folder(folder), shown_folder(folder))
+        self._identity.make(settings.host)
+        self.superlink = SuperLink(folder, settings.host, record.port, self._identity)
         self.keeper = keeper
         self.training = Training(
             job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper
         )
+        self.liveness = Liveness(settings, self.work.epoch_s)
+        self._silence = Silence()
         self._next_start_s = 0.0
         self._next_look_s = 0.0
+        self._unstarted: dict[str, str] = {}
+        """Why nodes could not be started at the latest try, by client."""
         self.online: set[int] = set()
+        self.hopeless = ""
 
     @property
     def over(self) -> bool:
@@ -111,14 +124,26 @@ class FlowerJob:
         client.set_offline = client.set_offline or client.attempt > 0
         client.attempt = assignment.attempt
         client.instance_id = assignment.nodes[0].instance_id
-        client.wanted, client.seen, client.drained = True, False, False
+        client.wanted, client.seen, client.drained, client.given_up = True, False, False, ""
+        self._unstarted.pop(name, None)
+        self.liveness.forget(name)
         record = self.record
         if record.outcome == "failed" and assignment.attempt > record.failed_attempts.get(name, 0):
             record.outcome, record.failure, record.failed_attempts = "", "", {}
             record.run_id, record.fruitless = 0, 0
+        if self.hopeless:
+            self.hopeless, record.starts = "", 0
         self.save()
         if client.node_id:
             self.training.write_setup()
+
+    def unwant(self, assignment: Assignment) -> None:
+        """Note that an attempt was stopped."""
+        _, client = self.client(assignment)
+        if assignment.attempt == client.attempt:
+            client.wanted = False
+            self.save()
+            self.mark_lost(client)
 
     def client(self, assignment: Assignment) -> tuple[str, ClientRecord]:
         """The name and record of a task's client."""
@@ -134,6 +159,12 @@ class FlowerJob:
         Raises:
             RunnerError: if that cannot be done now.
         """
+        try:
+            self.training.listen()
+        except OSError as error:
+            raise RunnerError(
+                f"job {self.job_id}: what its ServerApp says cannot be read: {error}"
+            ) from error
         self.training.keep()
         if self.over or not self._superlink_lives():
             return
@@ -144,16 +175,22 @@ class FlowerJob:
         try:
             self.online = self.superlink.online()
             self._register()
-            errors = [self._start_node(assignment) for assignment in new]
+            self._look_at_clients()
+            self._start_nodes(new)
             self.training.look(self.online)
-        except SuperLinkDown:
+        except SuperLinkDown as down:
             # It is starting, or was just killed: the next step sees to it.
+            if self._silence.note(False) > self.settings.superlink_silent_s:
+                self._silence.note(True)
+                self.superlink.end()
+                raise RunnerError(f"the SuperLink of {self.job_id} has hung: {down}") from down
             return
+        self._silence.note(True)
+        self.hopeless = ""
+        self.superlink.trim_log()
         if self.record.starts:
             self.record.starts = 0
             self.save()
-        if first := next((error for error in errors if error), None):
-            raise RunnerError(first)
 
     def mark_lost(self, client: ClientRecord) -> None:
         """Its node is gone: say so to the SuperLink at once, or at the next occasion."""
@@ -161,21 +198,21 @@ class FlowerJob:
             client.set_offline, client.seen = True, False
             self.save()
 
-    def end(self) -> None:
-        """End the SuperLink and its run. Raises RunnerError."""
-        self.superlink.end()
+    def give_up(self, client: ClientRecord, reason: str) -> None:
+        """An attempt is lost for a reason that may pass: it is never taken for alive again."""
+        client.given_up = reason
+        self.mark_lost(client)
+        self.save()
 
-    def forget(self) -> None:
-        """End it for good; logs and results stay, in the job's own folder."""
-        self.end()
-        self._identity.destroy()
-        if self.superlink.log.exists():
-            shutil.copyfile(self.superlink.log, self.training.results / "superlink.log")
-        shutil.rmtree(self._folder)
+    def why_not_started(self, assignment: Assignment) -> str:
+        """Why an attempt's SuperNode could not be started at the latest try, "" if it could."""
+        name, client = self.client(assignment)
+        return self._unstarted.get(name, "") if assignment.attempt == client.attempt else ""
 
-    def process_id(self, assignment: Assignment) -> str:
-        """Of the attempt's SuperNode."""
-        return f"flower.{assignment.attempt_id}"
+    def participation(self, name: str) -> Participation | None:
+        """What the ServerApp of the present run says of a client; None if it says nothing yet."""
+        status = self.training.present_status
+        return None if status is None else status.clients.get(name, Participation())
 
     def _superlink_lives(self) -> bool:
         """Whether its process does; starts it where it does not, but not too often."""
@@ -184,15 +221,19 @@ class FlowerJob:
             return True
         if not any(client.wanted for client in record.clients.values()):
             return False
-        hopeless = record.starts >= _MAX_STARTS
+        too_often = record.starts >= _MAX_STARTS
+        if too_often:
+            self.hopeless = f"the SuperLink does not start: {self.superlink.last_line()}".removesuffix(": ")
         if time.monotonic() < self._next_start_s:
-            if hopeless:
-                raise RunnerError(f"the SuperLink does not start: {self.superlink.last_line()}")
             return False
-        self._next_start_s = time.monotonic() + (_HOPELESS_S if hopeless else _RESTART_S)
+        self._next_start_s = time.monotonic() + (_HOPELESS_S if too_often else _RESTART_S)
         self.training.lost_with_superlink()
         record.starts += 1
         self.save()
+        self._silence.note(True)
+        self.liveness.superlink_restarted()
+        if not self.training.prepare():
+            return False
         self.superlink.start(self._workdir, self.training.setup_file, self._spec.env)
         return False
 
@@ -206,28 +247,54 @@ class FlowerJob:
                 self.online.discard(client.node_id)
                 client.set_offline = False
                 self.save()
-            if client.wanted and not client.seen and client.node_id in self.online:
+            if client.wanted and not client.seen and client.node_id in self.online and not client.given_up:
                 client.seen = True
+                self.liveness.seen(name)
                 self.save()
 
-    def _start_node(self, assignment: Assignment) -> str:
+    def _look_at_clients(self) -> None:
+        for name, client in self.record.clients.items():
+            if client.wanted and not client.left and not client.given_up:
+                here, own = client.node_id in self.online, self.participation(name)
+                self.liveness.look(name, client, here, own, self.record.runs)
+                if own is not None and not own.owes and client.hangs:
+                    client.hangs = 0
+                    self.save()
+
+    def _start_nodes(self, new: Iterable[Assignment]) -> None:
+        """Start SuperNodes where they are not known."""
+        until_s = time.monotonic() + _NODES_S
+        # Those that failed before come last: they must not take the others' time.
+        for assignment in sorted(new, key=lambda one: self.client(one)[0] in self._unstarted):
+            name, client = self.client(assignment)
+            if not client.wanted or client.attempt != assignment.attempt or client.seen or client.given_up:
+                continue
+            if time.monotonic() > until_s:
+                break
+            self._unstarted.pop(name, None)
+            if error := self._start_node(assignment, name):
+                self._unstarted[name] = error
+
+    def _start_node(self, assignment: Assignment, name: str) -> str:
         """Start the attempt's SuperNode if it is not known to its node. Returns why it could not."""
-        name, client = self.client(assignment)
-        if not client.wanted or client.attempt != assignment.attempt or client.seen:
-            return ""
         node = assignment.nodes[0]
         folder = f"flower/{self.job_id}.{name}"
+        mine = process_id(assignment)
         with NodeClient(node.address, node.port, node.token) as agent:
             try:
                 status = agent.status()
-                known = {process.process_id for process in status.processes}
-                if self.process_id(assignment) in known:
+                known = {process.process_id: process.state for process in status.processes}
+                if mine in known:
                     return ""
+                for other, state in known.items():
+                    # An earlier attempt on the same instance.
+                    if state == "running" and other.rpartition(".")[0] == mine.rpartition(".")[0]:
+                        _end_process(agent, other)
                 agent.put_file(f"{folder}/authority.pem", self._identity.authority)
                 agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
-                state = f"{status.workdir}/{folder}"
-                agent.start_process(self._node_process(assignment, name, node.address, state))
-            except NodeError as error:
+                place = f"{status.workdir}/{folder}"
+                agent.start_process(self._node_process(assignment, name, node.address, place))
+            except (NodeError, RunnerError) as error:
                 return f"{assignment.key.task} cannot be started on {node.instance_id}: {error}"
         return ""
 
@@ -235,11 +302,11 @@ class FlowerJob:
         # Its ClientApps are on the same instance; of several on one machine each has a loopback address.
         own = address if address.startswith("127.") else "127.0.0.1"
         config = next(client.config for client in self.work.clients if client.name == name)
-        bin_folder = Path(self._node_python).parent
+        node_python = self.settings.node_python
         return ProcessSpec(
-            process_id=self.process_id(assignment),
+            process_id=process_id(assignment),
             argv=(
-                self._node_python,
+                node_python,
                 "-m",
                 "deploy.runners.flower.supernode",
                 own,
@@ -252,29 +319,46 @@ class FlowerJob:
                 "OMP_NUM_THREADS": str(assignment.nodes[0].vcpus),
                 **self._spec.env,
                 **QUIET,
-                "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin",
+                "PATH": f"{Path(node_python).parent}:/usr/local/bin:/usr/bin:/bin",
                 "FLWR_HOME": f"{state}/home",
             },
             stop_grace_s=5.0,
         )
 
 
-def process_status(assignment: Assignment, process_id: str) -> ProcessStatus | None:
-    """How the attempt's process is on its node; None if the node does not know it.
+def process_id(assignment: Assignment) -> str:
+    """Of the attempt's SuperNode."""
+    return f"flower.{assignment.attempt_id}"
+
+
+def end_on_node(assignment: Assignment) -> None:
+    """End an attempt's SuperNode, if its node knows it.
 
     Raises:
-        NodeUnreachable: if that cannot be asked now.
+        RunnerError: while it still ends.
+        NodeUnreachable: if the node does not answer.
     """
     node = assignment.nodes[0]
     with NodeClient(node.address, node.port, node.token) as agent:
-        try:
-            return agent.process(process_id)
-        except NodeRefused as error:
-            if error.code == 404:
-                return None
-            raise NodeUnreachable(str(error)) from error
+        _end_process(agent, process_id(assignment))
+
+
+def _end_process(agent: NodeClient, name: str) -> None:
+    try:
+        status = agent.stop_process(name, _STOP_WAIT_S)
+    except NodeRefused as error:
+        if error.code == 404:
+            return
+        raise RunnerError(f"{name} cannot be stopped: {error}") from error
+    if status.state == "running":
+        raise RunnerError(f"{name} has not ended yet")
 
 
 def record_file(folder: Path) -> Path:
     """Of the job with this state folder."""
     return folder / "job.json"
+
+
+def keys_folder(folder: Path) -> Path:
+    """Of the job with this state folder; for the scheduler alone."""
+    return folder / "keys"

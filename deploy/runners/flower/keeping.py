@@ -13,17 +13,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 
 from deploy.fl import checkpoints
-from deploy.fl.exchange import Setup, Status
 from deploy.objects.base import ObjectsError
-from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.rounds import Kept, Rounds
+from deploy.runners.flower.silence import Silence
+from deploy.runners.flower.told import CHECKPOINTS
 
 _log = logging.getLogger(__name__)
 _BACK_OFF_S = 5.0
 _BACK_OFF_MOST_S = 300.0
+_FILES_MOST = 10_000
+_TRIES = 4
+"""So many of the newest files are read: a program that writes broken ones must not keep the thread busy."""
 
 
 class Keeper:
@@ -32,15 +35,19 @@ class Keeper:
     Args:
         rounds: the job's, where they are kept.
         job_id: for the log.
+        most_bytes: a larger checkpoint is not kept.
 
     Attributes:
         kept: the latest round that is known to be kept.
         problem: why the latest try failed, in one line; "" if it did not.
+        poison: why nothing can be fetched before the job's folder is another; "" if it can.
+        fetching_s: how long a run has been waiting for what is kept.
     """
 
-    def __init__(self, rounds: Rounds, job_id: str) -> None:
+    def __init__(self, rounds: Rounds, job_id: str, most_bytes: int) -> None:
         self._rounds = rounds
         self._job_id = job_id
+        self._most_bytes = most_bytes
         self._task: Future[tuple[int, int]] | None = None
         self._fetches = False
         self._failures = 0
@@ -48,12 +55,15 @@ class Keeper:
         self._latest_run: int | None = None
         self.kept = 0
         self.problem = ""
+        self.poison = ""
+        self.fetching_s = 0.0
+        self._fetching = Silence()
 
-    def keep(self, folder: Path, run: int, completed: int, rounds: int) -> bool:
+    def keep(self, folder: JobFolder, run: int, completed: int, rounds: int) -> bool:
         """See to it that the newest checkpoint is kept.
 
         Args:
-            folder: where the ServerApp writes them.
+            folder: the job's.
             run: that it is of.
             completed: rounds that are in a checkpoint.
             rounds: of the whole training.
@@ -68,24 +78,18 @@ class Keeper:
             self._begin(lambda: self._upload(folder, run, completed, rounds), fetches=False)
         return False
 
-    def fetched(self, folder: Path) -> int | None:
-        """Have the folder hold a whole checkpoint as new as any that is kept. It is asked before each run.
+    def fetched(self, folder: JobFolder) -> int | None:
+        """Have the job's folder hold a whole checkpoint as new as any that is kept; asked before each run.
 
         Returns:
             The highest number of a run that has kept anything, 0 for none; None: not done yet, ask again.
         """
         self._collect()
         latest, self._latest_run = self._latest_run, None
+        self.fetching_s = self._fetching.note(latest is not None)
         if latest is None and self._task is None:
             self._begin(lambda: self._fetch(folder), fetches=True)
         return latest
-
-    def has_all(self, record: JobRecord | None, setup: Setup | None) -> bool:
-        """Whether there is nothing of a job that is over left to keep (the last round, if it succeeded)."""
-        if record is None or setup is None or record.outcome != "succeeded":
-            return True
-        status = Status.load(setup.status_file)
-        return status is None or self.keep(setup.checkpoints, setup.run, status.completed, setup.rounds)
 
     def _collect(self) -> None:
         """Take note of how a thread ended."""
@@ -104,7 +108,9 @@ class Keeper:
         self._next_s = time.monotonic() + wait_s
         doing = "cannot be fetched" if self._fetches else "are not kept"
         self.problem = f"checkpoints {doing}: {error}"
-        unexpected = None if isinstance(error, ObjectsError | OSError) else error
+        if self._fetches and isinstance(error, PoisonError):
+            self.poison = str(error)
+        unexpected = None if isinstance(error, ObjectsError | OSError | PoisonError) else error
         _log.warning("job %s: %s; again in %.0f s", self._job_id, self.problem, wait_s, exc_info=unexpected)
 
     def _begin(self, act: Callable[[], tuple[int, int]], *, fetches: bool) -> None:
@@ -123,25 +129,40 @@ class Keeper:
         self._task = task
         threading.Thread(target=run, name=f"checkpoints of {self._job_id}", daemon=True).start()
 
-    def _upload(self, folder: Path, run: int, completed: int, rounds: int) -> tuple[int, int]:
-        found = checkpoints.newest_whole(folder)
+    def _upload(self, folder: JobFolder, run: int, completed: int, rounds: int) -> tuple[int, int]:
+        found = newest_whole(folder, self._most_bytes)
         if found is None or found[0] < completed:
-            raise ObjectsError(f"{folder} has no whole checkpoint of round {completed}")
+            raise ObjectsError(f"{CHECKPOINTS} has no whole checkpoint of round {completed}")
         number, content = found
         self._rounds.put(Kept(number, run), content, last=number >= rounds)
         return number, run
 
-    def _fetch(self, folder: Path) -> tuple[int, int]:
+    def _fetch(self, folder: JobFolder) -> tuple[int, int]:
         among = self._rounds.all()
-        own = checkpoints.newest_whole(folder)
+        own = newest_whole(folder, self._most_bytes)
         found = self._rounds.newest(among, own[0] if own else 0)
         # The next run makes rounds anew. What it begins with is put once more, rather than not at all.
         kept = 0
         if found is not None:
             one, content = found
             kept = one.round
-            checkpoints.put_whole(folder, one.round, content)
+            folder.write(f"{CHECKPOINTS}/{checkpoints.file_name(one.round)}", content)
             _log.info(
                 "job %s: round %d fetched from %s/%s", self._job_id, one.round, self._rounds.uri, one.name
             )
         return kept, max((one.run for one in among), default=0)
+
+
+def newest_whole(folder: JobFolder, most_bytes: int) -> tuple[int, bytes] | None:
+    """The round of a job's newest whole checkpoint here, and the checkpoint as it was encoded.
+
+    Raises:
+        PoisonError: if the job's programs have put something else in the way.
+        OSError: if it cannot be read.
+    """
+    found = (checkpoints.round_of(name) for name in folder.names(CHECKPOINTS, _FILES_MOST))
+    for number in sorted((one for one in found if one is not None), reverse=True)[:_TRIES]:
+        content = folder.read(f"{CHECKPOINTS}/{checkpoints.file_name(number)}", most_bytes)
+        if content is not None and checkpoints.is_whole(content):
+            return number, content
+    return None

@@ -22,6 +22,8 @@ class ClientRecord(BaseModel):
         set_offline: whether an earlier attempt's presence must still be ended at the SuperLink.
         drained: whether it was told to leave its node.
         left: whether it takes no part any more.
+        given_up: why this attempt was given up for lost while its node may still run; "" if it was not.
+        hangs: how often in a row it was given up because it did not deliver in time.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -34,12 +36,16 @@ class ClientRecord(BaseModel):
     set_offline: bool = False
     drained: bool = False
     left: bool = False
+    given_up: str = ""
+    hangs: int = 0
 
 
 class JobRecord(BaseModel):
     """One job.
 
     Attributes:
+        workdir: the job's own folder.
+        rounds: of the whole training.
         port: of its SuperLink, always the same: nodes know it.
         starts: how often it was started in a row without having answered.
         run_id: Flower's number of the present run, 0 for none.
@@ -50,11 +56,14 @@ class JobRecord(BaseModel):
         outcome: "" while it lasts, "succeeded" or "failed" (until a new attempt is made).
         failure: the user's error in one line.
         failed_attempts: the attempt of each client that had failed with it.
+        forgotten_s: epoch seconds since when it is only waited for its last checkpoint; 0: it is not over.
         clients: by name.
     """
 
     model_config = ConfigDict(extra="forbid")
 
+    workdir: str
+    rounds: int
     port: int
     starts: int = 0
     run_id: int = 0
@@ -65,6 +74,7 @@ class JobRecord(BaseModel):
     outcome: str = ""
     failure: str = ""
     failed_attempts: dict[str, int] = {}
+    forgotten_s: float = 0.0
     clients: dict[str, ClientRecord]
 
     @classmethod

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from deploy.fl.exchange import Participation
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node.api import ProcessStatus
-from deploy.node.client import NodeClient, NodeError, NodeUnreachable
-from deploy.runners.flower.failures import last_exception
+from deploy.runners.flower.asking import Answer
 from deploy.runners.flower.job import FlowerJob
 
-Asked = ProcessStatus | NodeUnreachable | None
-"""How the attempt's process is; None: its node does not know it, or there is nobody to ask."""
+_METRICS_MOST = 32
+_NAME_MOST = 64
 
 
-def report(job: FlowerJob, assignment: Assignment, process: Asked, latest: Phase) -> TaskReport:
+def report(job: FlowerJob, assignment: Assignment, answer: Answer | None, latest: Phase) -> TaskReport:
     """The report of an attempt.
 
     Args:
         job: that it is of.
         assignment: the attempt.
-        process: on its node.
+        answer: the latest of its node; None: there is none yet, or nobody to ask.
         latest: phase of the report before, for where a node does not answer.
     """
     name, client = job.client(assignment)
-    phase, message = _phase(job, assignment, process, latest)
-    status, present = job.training.status(), job.training.present_status()
+    phase, message = _phase(job, assignment, answer, latest)
+    status, present = job.training.status, job.training.present_status
     rounds = job.work.rounds
     completed = rounds if phase is Phase.SUCCEEDED else status.completed if status else 0
     own = status.clients.get(name) if status else None
-    details = {"run": str(job.record.runs), "node_id": str(client.node_id)}
+    details = {}
     if status:
-        details |= {key: f"{value:.6g}" for key, value in status.metrics.items()}
+        first = list(status.metrics.items())[:_METRICS_MOST]
+        details = {key[:_NAME_MOST]: f"{value:.6g}" for key, value in first}
         if status.resumed_from:
-            details["resumed_from"] = status.resumed_from
+            details["resumed_from"] = status.resumed_from[:_NAME_MOST]
+    details |= {"run": str(job.record.runs), "node_id": str(client.node_id)}
     if job.keeper is not None:
         details["kept_round"] = str(job.keeper.kept)
         if not phase.ended:
@@ -43,7 +43,7 @@ def report(job: FlowerJob, assignment: Assignment, process: Asked, latest: Phase
         phase=phase,
         progress=completed / rounds,
         saved=completed / rounds,
-        message=message,
+        message=" ".join(message.split())[:300],
         executions_done=completed,
         last_execution_s=own.last_epoch_s if own else None,
         round_left_s=present.left_s(name, job.work.epoch_s) if present and job.runs else None,
@@ -51,34 +51,44 @@ def report(job: FlowerJob, assignment: Assignment, process: Asked, latest: Phase
     )
 
 
-def _phase(job: FlowerJob, assignment: Assignment, process: Asked, latest: Phase) -> tuple[Phase, str]:
+def wants_words(job: FlowerJob, assignment: Assignment) -> bool:
+    """Whether the log of an attempt that runs says what is to be reported of it."""
+    name, _ = job.client(assignment)
+    own = job.participation(name)
+    return own is not None and _unexplained(own, assignment)
+
+
+def _phase(job: FlowerJob, assignment: Assignment, answer: Answer | None, latest: Phase) -> tuple[Phase, str]:
     record = job.record
     name, client = job.client(assignment)
     if record.outcome == "succeeded":
         return Phase.SUCCEEDED, f"{job.work.rounds} rounds done"
     if record.outcome == "failed" and assignment.attempt <= record.failed_attempts.get(name, 0):
         return Phase.FAILED, record.failure
-    status = job.training.present_status()
-    own = status.clients.get(name, Participation()) if status else None
+    own = job.participation(name)
     if not assignment.nodes:
         if own is None or own.owes:
             return Phase.STARTING, "released, and its result is owed"
         return Phase.WAITING, "released"
     if own is not None and own.error and own.error_attempt == assignment.attempt:
-        return Phase.FAILED, _user_error(job, assignment, own.error)
+        return Phase.FAILED, _user_error(own, assignment, answer)
     if assignment.attempt != client.attempt or not client.wanted:
         return Phase.LOST, "stopped"
-    if isinstance(process, NodeUnreachable):
-        return latest, f"the node does not answer: {process}"
-    if process is None:
-        if client.seen:
+    if not client.given_up and (reason := _given_up(job, assignment)):
+        job.give_up(client, reason)
+    if client.given_up:
+        return Phase.LOST, client.given_up
+    if answer is None or answer.unreachable:
+        return latest, f"the node does not answer: {answer.unreachable}" if answer else "the node is asked"
+    if answer.process is None:
+        if client.seen and answer.asked_s > job.liveness.seen_s(name):
             job.mark_lost(client)
             return Phase.LOST, "the node does not know it any more"
-        return Phase.STARTING, "waits for the SuperLink"
-    if process.state != "running":
+        return Phase.STARTING, job.why_not_started(assignment) or "waits for the SuperLink"
+    if answer.process.state != "running":
         job.mark_lost(client)
-        why = "left on notice" if client.drained else f"the SuperNode ended with {process.exit_code}"
-        return Phase.LOST, f"{why}: {_last_words(job, assignment)}".removesuffix(": ")[:300]
+        why = "left on notice" if client.drained else f"the SuperNode ended with {answer.process.exit_code}"
+        return Phase.LOST, f"{why}: {answer.words}".removesuffix(": ")
     if not client.seen:
         return Phase.STARTING, "the SuperNode is starting"
     if not job.runs and record.runs == 0:
@@ -88,18 +98,26 @@ def _phase(job: FlowerJob, assignment: Assignment, process: Asked, latest: Phase
     return Phase.RUNNING, "owes a result" if own is not None else ""
 
 
-def _user_error(job: FlowerJob, assignment: Assignment, error: str) -> str:
+def _given_up(job: FlowerJob, assignment: Assignment) -> str:
+    """Why an attempt is to be given up though nothing is known of its end, "" if it is not."""
+    name, client = job.client(assignment)
+    if job.hopeless:
+        return job.hopeless
+    if job.keeper is not None and job.keeper.fetching_s > job.settings.keep_within_s:
+        return job.keeper.problem or "its checkpoints are not fetched"
+    reason, hangs = job.liveness.verdict(name, client)
+    client.hangs += hangs
+    why = job.why_not_started(assignment)
+    return f"{reason}: {why}" if reason and why and not client.seen else reason
+
+
+def _unexplained(own: Participation, assignment: Assignment) -> bool:
     """Flower does not say why an app cannot be loaded; the node's log does."""
-    if "attempting to load" not in error:
-        return error
-    return f"the ClientApp cannot be loaded: {_last_words(job, assignment)}".removesuffix(": ")[:300]
+    return own.error_attempt == assignment.attempt and "attempting to load" in own.error
 
 
-def _last_words(job: FlowerJob, assignment: Assignment) -> str:
-    node = assignment.nodes[0]
-    with NodeClient(node.address, node.port, node.token) as agent:
-        try:
-            log = b"".join(agent.whole_log(job.process_id(assignment))).decode(errors="replace")
-        except NodeError:
-            return ""
-    return last_exception(log)
+def _user_error(own: Participation, assignment: Assignment, answer: Answer | None) -> str:
+    if not _unexplained(own, assignment):
+        return own.error
+    words = answer.words if answer else ""
+    return f"the ClientApp cannot be loaded: {words}".removesuffix(": ")

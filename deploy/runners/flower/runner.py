@@ -5,7 +5,8 @@ other's clients; its database, keys, log and death are one job's matter; and for
 process tree. It costs a process and a port for each job that runs.
 
 Nothing here waits: `ensure` and `reports` take the next step that is due (SuperLink up, clients registered,
-nodes started, run started, run looked after), so the scheduler's loop has to come by, not to stand still. A
+nodes started, run started, run looked after), so the scheduler's loop has to come by, not to stand still.
+What talks to a SuperLink or a node does so in a thread, and a slow job delays its own reports only. A
 client's key makes it the same Flower node on every instance. The state folder, the processes' environments
 and the node agents tell a new runner what an earlier one had started.
 """
@@ -13,48 +14,58 @@ and the node agents tell a new runner what an earlier one had started.
 from __future__ import annotations
 
 import logging
-import shutil
-import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from deploy.fl.exchange import Setup
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
-from deploy.objects.base import Objects
+from deploy.node.client import NodeClient, NodeError, NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
-from deploy.runners.flower.job import FlowerJob, process_status, record_file
+from deploy.runners.flower.asking import Answer, Asking
+from deploy.runners.flower.crew import Crew, Errand, Patience, wait_for
+from deploy.runners.flower.ending import end_job
+from deploy.runners.flower.job import FlowerJob, end_on_node, process_id, record_file
 from deploy.runners.flower.keeping import Keeper
-from deploy.runners.flower.record import JobRecord
-from deploy.runners.flower.reporting import Asked, report
+from deploy.runners.flower.reporting import report, wants_words
 from deploy.runners.flower.rounds import Rounds
+from deploy.runners.flower.settings import FlowerSettings
+from deploy.runners.flower.silence import Silence
 from deploy.runners.flower.superlink import process_of
-from deploy.runners.flower.training import setup_file
 
+__all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)
-_STOP_WAIT_S = 3.0
+_STEPS, _ENDS = 64, 32
+_PATIENCE_S, _REFILL = 3.0, 0.2
+_LOCK_S = 1.0
+_GONE_S = 30.0
+"""A node that has not answered a stop for so long is taken for gone: its instance is ended too."""
 
 
-@dataclass(frozen=True)
-class FlowerSettings:
-    """How the runner works.
+class _Held:
+    """A job in this process.
 
     Attributes:
-        state: folder of the runner's own; made with mode 0700.
-        host: IP address of this machine as nodes reach it; SuperLinks listen there.
-        node_python: Python of the nodes, with Flower and spotweave beside it.
-        checkpoints: where each round's weights are kept besides this machine; None: nowhere.
+        lock: of whoever works on it.
+        job: None before it is needed, and after it was forgotten.
+        late: whether it was too slow for the latest look.
+        trouble: how long no step of it has gone well.
+        problem: why the latest step did not, "" if it did.
+        reports: the latest, by attempt.
     """
 
-    state: Path
-    host: str = "127.0.0.1"
-    node_python: str = field(default=sys.executable)
-    checkpoints: Objects | None = None
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.job: FlowerJob | None = None
+        self.forgotten = False
+        self.late = False
+        self.trouble = Silence()
+        self.trouble_s = 0.0
+        self.problem = ""
+        self.reports: dict[str, TaskReport] = {}
 
 
 class FlowerRunner:
@@ -63,10 +74,12 @@ class FlowerRunner:
     def __init__(self, settings: FlowerSettings) -> None:
         self._settings = settings
         self._state = settings.state.resolve()
-        self._lock = threading.RLock()
-        self._jobs: dict[str, FlowerJob] = {}
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Held] = {}
         self._keepers: dict[str, Keeper] = {}
-        self._latest: dict[str, Phase] = {}
+        self._steps, self._ends = Crew("flower-jobs", _STEPS), Crew("flower-ends", _ENDS)
+        self._asking = Asking()
+        self._patience = Patience(_PATIENCE_S, _REFILL)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -82,56 +95,52 @@ class FlowerRunner:
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def ensure(self, assignment: Assignment) -> None:
-        """See Runner."""
-        with self._lock:
-            if len(assignment.nodes) != 1:
-                raise RunnerError(f"{assignment.attempt_id}: {len(assignment.nodes)} nodes, a client has one")
-            job = self._job(assignment)
-            _, client = job.client(assignment)
-            if (
-                0 < client.attempt < assignment.attempt
-                and client.instance_id == assignment.nodes[0].instance_id
-            ):
-                self._stop_process(assignment, job.process_id(_earlier(assignment, client.attempt)))
+        """See Runner. What is not done in a moment goes on, and is seen to by `reports`."""
+        if len(assignment.nodes) != 1:
+            raise RunnerError(f"{assignment.attempt_id}: {len(assignment.nodes)} nodes, a client has one")
+        held = self._held(assignment.key.job_id)
+        with self._locked(held, assignment.key.job_id):
+            job = self._job(held, assignment)
             job.want(assignment)
-            job.step([assignment])
+        errand = self._begin_step(held, [assignment])
+        if self._patience.wait(errand):
+            self._steps.collect(assignment.key.job_id)
+            self._raise(errand)
+            if why := job.why_not_started(assignment):
+                raise RunnerError(why)
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner. An assignment without nodes (a released client) is told of its job only: WAITING, or
         STARTING where its result is owed, with `round_left_s`; or how the job ended.
         """
-        with self._lock:
-            jobs: dict[str, list[Assignment]] = {}
-            for assignment in assignments:
-                jobs.setdefault(assignment.key.job_id, []).append(assignment)
-            for job_id, members in jobs.items():
-                if self._known(job_id):
-                    try:
-                        self._job(members[0]).step(members)
-                    except RunnerError as error:
-                        _log.warning("job %s: %s", job_id, error)
-            with ThreadPoolExecutor(max_workers=8) as pool:
-                processes = list(pool.map(self._ask_node, assignments))
-            return [
-                self._report(assignment, process)
-                for assignment, process in zip(assignments, processes, strict=True)
-            ]
+        jobs: dict[str, list[Assignment]] = {}
+        for assignment in assignments:
+            jobs.setdefault(assignment.key.job_id, []).append(assignment)
+        steps = {
+            job_id: self._begin_step(self._held(job_id), members)
+            for job_id, members in jobs.items()
+            if self._known(job_id)
+        }
+        # Who was late before is not waited for until it has caught up.
+        self._wait([errand for job_id, errand in steps.items() if not self._held(job_id).late])
+        for job_id, errand in steps.items():
+            self._take(job_id, errand)
+        self._wait([asked for one in assignments if (asked := self._ask(one)) is not None])
+        return [self._report(assignment) for assignment in assignments]
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
         """See Runner. A SuperNode that is told to end signs off; what it was training is asked for again."""
-        with self._lock:
-            job = self._job(assignment)
+        held = self._held(assignment.key.job_id)
+        with self._locked(held, assignment.key.job_id):
+            job = self._job(held, assignment)
             _, client = job.client(assignment)
             if assignment.attempt != client.attempt or assignment.nodes[0].instance_id not in instance_ids:
                 return
             client.drained = True
             job.save()
-            node = assignment.nodes[0]
-            with NodeClient(node.address, node.port, node.token) as agent:
-                try:
-                    agent.signal(job.process_id(assignment), "TERM")
-                except NodeError as error:
-                    _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
+        name = f"{assignment.attempt_id}:drain"
+        self._patience.wait(self._ends.begin(name, lambda: _tell_to_end(assignment)))
+        self._ends.collect(name)
 
     def stop(self, assignment: Assignment) -> None:
         """See Runner. Raises RunnerError while a SuperNode still ends.
@@ -139,122 +148,228 @@ class FlowerRunner:
         A node that does not answer is gone or will be: its instance is ended too. What it trained is asked
         for again, and its place at the SuperLink is taken by the next attempt.
         """
-        with self._lock:
-            if not self._known(assignment.key.job_id):
-                return
-            job = self._job(assignment)
-            _, client = job.client(assignment)
-            if assignment.attempt == client.attempt:
-                client.wanted = False
-                job.save()
-            if assignment.nodes:
-                self._stop_process(assignment, job.process_id(assignment))
-            if assignment.attempt == client.attempt:
-                job.mark_lost(client)
-            self._latest.pop(assignment.attempt_id, None)
+        name = f"{assignment.attempt_id}:stop"
+        errand = self._ends.begin(name, lambda: self._stop(assignment))
+        if not self._patience.wait(errand) and errand.took_s < _GONE_S:
+            raise RunnerError(f"{assignment.attempt_id} still ends")
+        self._ends.collect(name)
+        if not errand.future.done():
+            _log.warning("%s is not told to end: its node has not answered", assignment.attempt_id)
+        else:
+            self._raise(errand)
+        self._asking.forget(assignment.attempt_id)
+        if (held := self._jobs.get(assignment.key.job_id)) is not None:
+            held.reports.pop(assignment.attempt_id, None)
 
     def leave(self, assignment: Assignment) -> None:
         """See Runner. It is asked for nothing any more; rounds that wait for it go on."""
-        with self._lock:
-            job = self._job(assignment)
+        held = self._held(assignment.key.job_id)
+        with self._locked(held, assignment.key.job_id):
+            job = self._job(held, assignment)
             _, client = job.client(assignment)
             client.left, client.wanted = True, False
             job.save()
             job.training.write_setup()
 
     def forget(self, job_id: str) -> None:
-        """See Runner. Raises RunnerError while the last checkpoint of a job that succeeded is not kept."""
+        """See Runner. Processes and secrets go first. Raises RunnerError while they end, and for a limited
+        time while the last checkpoint of a job that succeeded is not kept.
+        """
+        held = self._held(job_id)
+        held.forgotten = True
+        errand = self._ends.begin(f"{job_id}:forget", lambda: self._forget(job_id, held))
+        if not self._patience.wait(errand):
+            raise RunnerError(f"job {job_id} still ends")
+        self._ends.collect(f"{job_id}:forget")
+        self._raise(errand)
         with self._lock:
-            folder = self._state / job_id
-            process_of(folder).end(grace_s=0.0)
-            keeper = self._keeper(job_id)
-            record, setup = JobRecord.load(record_file(folder)), Setup.load(setup_file(folder))
-            if keeper is not None and not keeper.has_all(record, setup):
-                raise RunnerError(f"job {job_id}: {keeper.problem or 'its last checkpoint is being kept'}")
-            job = self._jobs.pop(job_id, None)
+            self._jobs.pop(job_id, None)
             self._keepers.pop(job_id, None)
-            if job is not None:
-                job.forget()
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
+        self._steps.collect(job_id)
+        for attempt_id in held.reports:
+            self._asking.forget(attempt_id)
 
     def shutdown(self) -> None:
         """See Runner. Nodes' processes end with their instances."""
-        with self._lock:
-            for job in self._jobs.values():
-                job.end()
-            self._jobs.clear()
-            for folder in self._state.glob("*/job.json"):
-                process_of(folder.parent).end(grace_s=0.0)
+        self.close()
+        for file in self._state.glob("*/job.json"):
+            process_of(file.parent).end(grace_s=0.0)
 
     def close(self) -> None:
         """Let go of connections; whatever runs goes on and is found by the next runner."""
         with self._lock:
-            for job in self._jobs.values():
-                job.superlink.forget_connection()
+            jobs = list(self._jobs.values())
             self._jobs.clear()
+        for held in jobs:
+            held.forgotten = True
+            with held.lock:
+                if held.job is not None:
+                    held.job.superlink.forget_connection()
+
+    def _known(self, job_id: str) -> bool:
+        held = self._jobs.get(job_id)
+        return (held is not None and held.job is not None) or record_file(self._state / job_id).exists()
+
+    def _held(self, job_id: str) -> _Held:
+        with self._lock:
+            return self._jobs.setdefault(job_id, _Held())
 
     def _keeper(self, job_id: str) -> Keeper | None:
         if self._settings.checkpoints is None:
             return None
-        if job_id not in self._keepers:
-            self._keepers[job_id] = Keeper(Rounds(self._settings.checkpoints, job_id), job_id)
-        return self._keepers[job_id]
+        with self._lock:
+            if job_id not in self._keepers:
+                rounds = Rounds(self._settings.checkpoints, job_id)
+                self._keepers[job_id] = Keeper(rounds, job_id, self._settings.checkpoint_most_bytes)
+            return self._keepers[job_id]
 
-    def _known(self, job_id: str) -> bool:
-        return job_id in self._jobs or record_file(self._state / job_id).exists()
+    @contextmanager
+    def _locked(self, held: _Held, job_id: str) -> Iterator[None]:
+        """The job, for something short. Raises RunnerError if it is busy: its SuperLink may not answer."""
+        if not held.lock.acquire(timeout=0.0 if held.late else _LOCK_S):
+            raise RunnerError(f"job {job_id} is being looked after: its SuperLink is slow to answer")
+        try:
+            yield
+        except RunnerError:
+            raise
+        except Exception as error:
+            raise RunnerError(f"job {job_id}: {_text(error)}") from error
+        finally:
+            held.lock.release()
 
-    def _job(self, assignment: Assignment) -> FlowerJob:
+    def _job(self, held: _Held, assignment: Assignment) -> FlowerJob:
+        """The job; needs its lock."""
         job_id = assignment.key.job_id
-        if job_id not in self._jobs:
-            try:
-                self._jobs[job_id] = FlowerJob(
-                    self._state / job_id,
-                    job_id,
-                    assignment.spec,
-                    Path(assignment.workdir),
-                    self._settings.host,
-                    self._settings.node_python,
-                    self._keeper(job_id),
-                )
-            except OSError as error:
-                raise RunnerError(f"job {job_id}: {error}") from error
-        return self._jobs[job_id]
+        if held.forgotten:
+            raise RunnerError(f"job {job_id} is over")
+        if held.job is None:
+            held.job = FlowerJob(
+                self._state / job_id,
+                job_id,
+                assignment.spec,
+                Path(assignment.workdir),
+                self._settings,
+                self._keeper(job_id),
+            )
+        return held.job
 
-    def _stop_process(self, assignment: Assignment, process_id: str) -> None:
-        node = assignment.nodes[0]
-        with NodeClient(node.address, node.port, node.token) as agent:
-            try:
-                status = agent.stop_process(process_id, _STOP_WAIT_S)
-            except NodeRefused as error:
-                if error.code == 404:
-                    return
-                raise RunnerError(f"{process_id} cannot be stopped: {error}") from error
-            except NodeUnreachable as error:
-                _log.warning("%s is not told to end: %s", process_id, error)
-                return
-        if status.state == "running":
-            raise RunnerError(f"{process_id} has not ended yet")
+    def _begin_step(self, held: _Held, members: Sequence[Assignment]) -> Errand:
+        def step() -> None:
+            with held.lock:
+                self._job(held, members[0]).step(members)
 
-    def _ask_node(self, assignment: Assignment) -> Asked:
-        job = self._jobs.get(assignment.key.job_id)
-        if job is None or job.over or not assignment.nodes:
+        return self._steps.begin(members[0].key.job_id, step)
+
+    def _take(self, job_id: str, errand: Errand) -> None:
+        """Take note of how a step went, or of that it goes on."""
+        held = self._held(job_id)
+        held.late = not errand.future.done()
+        if held.late:
+            held.problem = f"its SuperLink or nodes have kept the runner waiting for {errand.took_s:.0f} s"
+            held.trouble_s = held.trouble.note(errand.begun_s is None)
+            return
+        self._steps.collect(job_id)
+        error = errand.future.exception()
+        held.problem = "" if error is None else _text(error)
+        held.trouble_s = held.trouble.note(error is None)
+        if error is not None:
+            expected = isinstance(error, RunnerError)
+            _log.warning("job %s: %s", job_id, held.problem, exc_info=None if expected else error)
+            if not expected:
+                # It will not pass by waiting.
+                held.trouble_s = float("inf")
+
+    def _wait(self, errands: list[Errand]) -> None:
+        wait_for(errands, self._settings.reports_within_s)
+
+    def _ask(self, assignment: Assignment) -> Errand | None:
+        held = self._jobs.get(assignment.key.job_id)
+        if held is None or held.job is None or held.late or held.job.over or not assignment.nodes:
             return None
         try:
-            return process_status(assignment, job.process_id(assignment))
-        except NodeUnreachable as error:
-            return error
+            words = wants_words(held.job, assignment)
+        except Exception:
+            # `_report` says what is wrong.
+            return None
+        return self._asking.begin(assignment, process_id(assignment), words=words)
 
-    def _report(self, assignment: Assignment, process: Asked) -> TaskReport:
-        job = self._jobs.get(assignment.key.job_id)
-        if job is None:
-            return TaskReport(assignment.key, assignment.attempt, Phase.LOST, message="it was never started")
-        latest = self._latest.get(assignment.attempt_id, Phase.STARTING)
-        found = report(job, assignment, process, latest)
-        if not found.phase.ended:
-            self._latest[assignment.attempt_id] = found.phase
+    def _report(self, assignment: Assignment) -> TaskReport:
+        """Of one attempt; whatever goes wrong is that attempt's matter."""
+        held = self._jobs.get(assignment.key.job_id)
+        if held is None or held.forgotten:
+            return _plain(assignment, Phase.LOST, "it was never started", None)
+        before = held.reports.get(assignment.attempt_id)
+        try:
+            found = self._find(held, assignment, before)
+        except Exception as error:
+            _log.warning("%s cannot be looked at", assignment.attempt_id, exc_info=error)
+            found = _plain(assignment, Phase.LOST, f"the runner cannot look at it: {_text(error)}", before)
+        held.reports[assignment.attempt_id] = found
         return found
 
+    def _find(self, held: _Held, assignment: Assignment, before: TaskReport | None) -> TaskReport:
+        latest = before.phase if before else Phase.STARTING
+        # By then a SuperLink that hangs has been started again.
+        patience_s = self._settings.superlink_silent_s + self._settings.node_silent_s
+        if assignment.nodes and held.trouble_s > patience_s:
+            return _plain(assignment, Phase.LOST, held.problem, before)
+        if held.late or held.job is None:
+            return _plain(assignment, latest, held.problem, before)
+        answer: Answer | None = None
+        with self._locked(held, assignment.key.job_id):
+            job = held.job
+            name, client = job.client(assignment)
+            if assignment.nodes and not job.over:
+                answer = self._asking.latest(assignment)
+                if assignment.attempt == client.attempt:
+                    job.liveness.agent(name, answer)
+            return report(job, assignment, answer, latest)
 
-def _earlier(assignment: Assignment, attempt: int) -> Assignment:
-    return Assignment(assignment.key, attempt, assignment.spec, assignment.nodes, assignment.workdir)
+    def _stop(self, assignment: Assignment) -> None:
+        if assignment.nodes and assignment.nodes[0].port:
+            try:
+                end_on_node(assignment)
+            except NodeUnreachable as error:
+                _log.warning("%s is not told to end: %s", process_id(assignment), error)
+        job_id = assignment.key.job_id
+        if self._known(job_id):
+            held = self._held(job_id)
+            with held.lock:
+                if not held.forgotten:
+                    self._job(held, assignment).unwant(assignment)
+
+    def _forget(self, job_id: str, held: _Held) -> None:
+        folder = self._state / job_id
+        # Before the lock: whoever has it may be waiting for the SuperLink.
+        process_of(folder).end(grace_s=0.0)
+        with held.lock:
+            if held.job is not None:
+                held.job.superlink.end()
+                held.job = None
+            end_job(folder, job_id, self._keeper(job_id), self._settings.keep_within_s)
+
+    def _raise(self, errand: Errand) -> None:
+        error = errand.future.exception()
+        if error is not None:
+            raise error if isinstance(error, RunnerError) else RunnerError(_text(error)) from error
+
+
+def _tell_to_end(assignment: Assignment) -> None:
+    node = assignment.nodes[0]
+    with NodeClient(node.address, node.port, node.token) as agent:
+        try:
+            agent.signal(process_id(assignment), "TERM")
+        except NodeError as error:
+            _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
+
+
+def _plain(assignment: Assignment, phase: Phase, message: str, before: TaskReport | None) -> TaskReport:
+    """A report where nothing new is known."""
+    found = before or TaskReport(assignment.key, assignment.attempt, phase)
+    return replace(found, phase=phase, message=message)
+
+
+def _text(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, RunnerError) and text else f"{type(error).__name__}: {text}"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 from flwr.common.serde import fab_to_proto, user_config_to_proto
@@ -24,19 +27,31 @@ from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
+from flwr.supercore.protobuf.client import (
+    ProtobufCall,
+    ProtobufClient,
+    ProtobufClientInterceptor,
+    ProtobufRequestContext,
+)
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from deploy.fl.exchange import SETUP_VARIABLE
-from deploy.runners.detached import Detached
-from deploy.runners.flower.app import Value, build
+from deploy.runners.detached import Detached, tail
+from deploy.runners.flower.app import Value
+from deploy.runners.flower.bounded import BoundedTransport
 from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
 
 _PORTS = range(20000, 30000)
 """Below the ports that systems hand out by themselves, so that one is still free after a restart."""
+_ANSWER_S = 10.0
+_START_S = 30.0
+"""An app has up to some MiB, and the SuperLink writes it to its disk."""
+_ANSWER_MOST_BYTES = 16 << 20
+_LOG_MOST_BYTES = 256 << 20
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+_Client = TypeVar("_Client", bound=ProtobufClient)
 
 
 class SuperLinkDown(Exception):  # noqa: N818
@@ -72,10 +87,13 @@ class _Token:
 
 
 class SuperLink:
-    """One SuperLink, by its folder.
+    """One SuperLink, by its job's folder.
+
+    Only `shown` and the job's own folder have to be visible to it and to the user's ServerApp that it starts;
+    it writes in `shown/data` and there. What it answers is checked like what a stranger says.
 
     Args of its making:
-        folder: state: database, log, Flower's home.
+        folder: state of the job.
         host: IP address on which it listens.
         port: on which it listens.
         identity: certificates and keys.
@@ -86,6 +104,7 @@ class SuperLink:
         self._host, self._port = host, port
         self._identity = identity
         self._process = process_of(self._folder)
+        self._shown = shown_folder(self._folder)
         self._client: ControlHttpClient | None = None
 
     @property
@@ -96,7 +115,7 @@ class SuperLink:
     @property
     def log(self) -> Path:
         """What it and its ServerApps print."""
-        return self._folder / "superlink.log"
+        return log_of(self._folder)
 
     def running(self) -> bool:
         """Whether its process lives."""
@@ -109,18 +128,20 @@ class SuperLink:
             RunnerError: if it cannot be started.
         """
         self.end()
-        home = self._folder / "home"
-        home.mkdir(mode=0o700, exist_ok=True)
+        identity, data = self._identity, self._shown / "data"
+        home = data / "home"
+        identity.show()
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         bin_folder = Path(sys.executable).parent
         argv = [
             sys.executable,
             "-m",
             "deploy.runners.flower.guarded",
             *("--host", self._host, "--port", str(self._port)),
-            *("--ssl-ca-certfile", str(self._identity.authority)),
-            *("--ssl-certfile", str(self._identity.certificate)),
-            *("--ssl-keyfile", str(self._identity.key)),
-            *("--database", str(self._folder / "superlink.db")),
+            *("--ssl-ca-certfile", str(identity.shown_authority)),
+            *("--ssl-certfile", str(identity.shown_certificate)),
+            *("--ssl-keyfile", str(identity.shown_key)),
+            *("--database", str(data / "superlink.db")),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
         ]
@@ -133,7 +154,7 @@ class SuperLink:
             "HOME": str(home),
             "FLWR_HOME": str(home),
             SETUP_VARIABLE: str(setup),
-            TOKEN_FILE_VARIABLE: str(self._identity.control),
+            TOKEN_FILE_VARIABLE: str(identity.shown_control),
         }
         self._process.start(argv, whole, workdir, self.log, again=True)
 
@@ -150,10 +171,8 @@ class SuperLink:
 
     def runs(self) -> list[Run]:
         """All its runs, oldest first. Raises SuperLinkDown."""
-        try:
+        with _asking():
             response = self._control().ListRuns(ListRunsRequest())
-        except (httpx.HTTPError, OSError) as error:
-            raise SuperLinkDown(str(error)) from error
         runs = sorted(response.run_dict.values(), key=lambda run: run.pending_at)
         return [
             Run(
@@ -174,10 +193,8 @@ class SuperLink:
         key = self._identity.public_key(name)
         if (known := self._nodes().get(key)) is not None:
             return known[0]
-        try:
+        with _asking():
             response = self._control().RegisterNode(RegisterNodeRequest(public_key=key, name=name))
-        except (httpx.HTTPError, OSError) as error:
-            raise SuperLinkDown(str(error)) from error
         return int(response.node_id)
 
     def set_offline(self, name: str, node_id: int) -> None:
@@ -189,62 +206,70 @@ class SuperLink:
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(key, key.public_key()),
         ]
-        client = FleetHttpClient.from_server_address(
-            self.address, False, self._identity.authority.read_bytes(), interceptors
-        )
         try:
-            with client:
+            with _asking(), self._bound(FleetHttpClient, interceptors, _ANSWER_S) as client:
                 client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
-        except httpx.HTTPStatusError:
+        except SuperLinkDown as error:
+            if not isinstance(error.__cause__, httpx.HTTPStatusError):
+                raise
             # It was offline already.
-            return
-        except (httpx.HTTPError, OSError) as error:
-            raise SuperLinkDown(str(error)) from error
 
-    def start_run(self, app: Path, config: dict[str, Value]) -> int:
+    def start_run(self, name: str, content: bytes, config: Mapping[str, Value]) -> int:
         """Start the app's ServerApp.
+
+        Args:
+            name: of the app, for people.
+            content: the app as Flower ships it.
+            config: what replaces its settings.
 
         Raises:
             SuperLinkDown: if it cannot be asked.
             ValueError: if Flower refuses the app; one line.
         """
-        content = build(app, app.name)
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
-        request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(config))
+        request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
         try:
-            response = self._control().StartRun(request)
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code < 500:
-                reason = " ".join(error.response.text.split())[:300]
-                raise ValueError(f"app {app.name!r}: Flower refuses it: {reason}") from error
-            raise SuperLinkDown(str(error)) from error
-        except (httpx.HTTPError, OSError) as error:
-            raise SuperLinkDown(str(error)) from error
+            with _asking(), self._new_control(_START_S) as client:
+                response = client.StartRun(request)
+        except SuperLinkDown as error:
+            cause = error.__cause__
+            if isinstance(cause, httpx.HTTPStatusError) and cause.response.status_code < 500:
+                reason = " ".join(cause.response.text.split())[:300]
+                raise ValueError(f"app {name!r}: Flower refuses it: {reason}") from error
+            raise
         if not response.HasField("run_id"):
-            raise ValueError(f"app {app.name!r}: Flower did not start it: {response.note}")
+            raise ValueError(
+                f"app {name!r}: Flower did not start it: {' '.join(response.note.split())[:300]}"
+            )
         return int(response.run_id)
 
     def stop_run(self, run_id: int) -> None:
         """Give a run up, so that nodes drop what they still have of it. Raises SuperLinkDown."""
-        try:
+        with _asking():
             self._control().StopRun(StopRunRequest(run_id=run_id))
-        except (httpx.HTTPError, OSError) as error:
-            raise SuperLinkDown(str(error)) from error
 
     def last_line(self) -> str:
         """The end of its log, for people."""
-        try:
-            lines = self.log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
+        lines = tail(self.log).strip().splitlines()
         return lines[-1][:300] if lines else ""
+
+    def trim_log(self) -> None:
+        """Let go of a log that is too long: what a ServerApp prints is not to fill the disk."""
+        try:
+            if self.log.stat().st_size > _LOG_MOST_BYTES:
+                kept = tail(self.log)
+                # Who writes to it appends, so nothing is in the way of that.
+                with self.log.open("r+b") as file:
+                    file.truncate(0)
+                with self.log.open("a", encoding="utf-8") as file:
+                    file.write(f"[what came before was more than {_LOG_MOST_BYTES} bytes]\n{kept}")
+        except FileNotFoundError:
+            return
 
     def _nodes(self) -> dict[bytes, tuple[int, str]]:
         """Node id and status by public key; nodes that were taken out are not there."""
-        try:
+        with _asking():
             response = self._control().ListNodes(ListNodesRequest())
-        except (httpx.HTTPError, OSError) as error:
-            raise SuperLinkDown(str(error)) from error
         return {
             node.public_key: (node.node_id, node.status)
             for node in response.nodes_info
@@ -253,21 +278,54 @@ class SuperLink:
 
     def _control(self) -> ControlHttpClient:
         if self._client is None:
-            self._client = ControlHttpClient.from_server_address(
-                self.address,
-                insecure=False,
-                root_certificates=self._identity.authority.read_bytes(),
-                interceptors=[
-                    RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
-                    _Token(self._identity.token()),
-                ],
-            )
+            self._client = self._new_control(_ANSWER_S)
         return self._client
+
+    def _new_control(self, within_s: float) -> ControlHttpClient:
+        interceptors: list[ProtobufClientInterceptor] = [
+            RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
+            _Token(self._identity.token()),
+        ]
+        return self._bound(ControlHttpClient, interceptors, within_s)
+
+    def _bound(
+        self, kind: type[_Client], interceptors: list[ProtobufClientInterceptor], within_s: float
+    ) -> _Client:
+        """A client of Flower with an HTTP client of ours: its own bounds only the time between two bytes,
+        and goes wherever it is sent.
+        """
+        verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        verify.load_verify_locations(cadata=self._identity.authority.read_text())
+        client = kind(f"https://{self.address}", interceptors=interceptors, verify=verify)
+        client._client.close()
+        client._client = httpx.Client(
+            transport=BoundedTransport(verify, within_s, _ANSWER_MOST_BYTES), timeout=within_s
+        )
+        return client
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """No answer, or none that can be understood, is SuperLinkDown."""
+    try:
+        yield
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        raise SuperLinkDown(str(error) or type(error).__name__) from error
 
 
 def process_of(folder: Path) -> Detached:
     """The SuperLink's process of the job with this state folder."""
-    return Detached(folder / "superlink")
+    return Detached(folder / "process")
+
+
+def shown_folder(folder: Path) -> Path:
+    """What the SuperLink and its ServerApps see of this state folder."""
+    return folder / "superlink"
+
+
+def log_of(folder: Path) -> Path:
+    """Of the SuperLink of the job with this state folder."""
+    return folder / "superlink.log"
 
 
 def free_port(host: str) -> int:

@@ -10,10 +10,13 @@ import socket
 import sys
 from pathlib import Path
 
+from deploy.runners.flower import superexec
+
 
 def main() -> None:
     """Never returns."""
     host = sys.argv[1]
+    superexec.put_first(Path(os.environ["FLWR_HOME"]) / "bin")
     with socket.create_server((host, 0)) as probe:
         port = probe.getsockname()[1]
     program = str(Path(sys.executable).with_name("flower-supernode"))

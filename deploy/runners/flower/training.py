@@ -8,11 +8,14 @@ from pathlib import Path
 
 from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import Flower
+from deploy.node.config import write_private
 from deploy.runners.flower import app
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
+from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.keeping import Keeper
 from deploy.runners.flower.record import JobRecord
-from deploy.runners.flower.superlink import SuperLink
+from deploy.runners.flower.superlink import SuperLink, shown_folder
+from deploy.runners.flower.told import RESULTS, read_status
 
 _log = logging.getLogger(__name__)
 _QUORUM_KEY = "quorum"
@@ -30,6 +33,9 @@ class Training:
         save: puts the record on the disk.
         superlink: where runs run.
         keeper: of checkpoints away from this machine; None: they are here only.
+
+    Attributes:
+        status: what the ServerApp said last, in this run or an earlier one, as of the latest `listen`.
     """
 
     def __init__(
@@ -45,30 +51,51 @@ class Training:
     ) -> None:
         self._job_id = job_id
         self._work = work
-        self._app = workdir / work.app
+        self._workdir = workdir
+        self._built = folder / "app.fab"
         self._record = record
         self._save = save
         self._superlink = superlink
         self._keeper = keeper
-        self.results = workdir / "flower"
-        self.results.mkdir(parents=True, exist_ok=True)
+        self.folder = JobFolder(workdir)
         self.setup_file = setup_file(folder)
+        self.status: Status | None = None
 
-    def status(self) -> Status | None:
-        """What the ServerApp said last, in this run or an earlier one."""
-        return Status.load(self.results / "status.json")
-
+    @property
     def present_status(self) -> Status | None:
         """What the ServerApp of the present (or last) run said."""
-        status = self.status()
-        return status if status is not None and status.run == self._record.runs else None
+        return self.status if self.status is not None and self.status.run == self._record.runs else None
+
+    def listen(self) -> None:
+        """Take note of what the ServerApp says; the job has failed if that cannot be used.
+
+        Raises:
+            OSError: if it cannot be read now.
+        """
+        try:
+            self.status = read_status(self.folder, self._work.rounds)
+        except PoisonError as error:
+            self.status = None
+            if not self._record.outcome:
+                # It goes on and would spoil the next run too.
+                self._record.dead_runs += [self._record.run_id] if self._record.run_id else []
+                self._fail(str(error))
+
+    def prepare(self) -> bool:
+        """Make what the ServerApp expects. Returns whether it could be; the job has failed if not."""
+        try:
+            self.folder.make(RESULTS)
+        except PoisonError as error:
+            self._fail(str(error))
+            return False
+        self.write_setup()
+        return True
 
     def keep(self) -> None:
         """Take the newest checkpoint away from this machine, if that is not done; does not wait."""
-        status = self.present_status() if self._keeper is not None else None
+        status = self.present_status
         if self._keeper is not None and status is not None and status.completed:
-            folder = self.results / "checkpoints"
-            self._keeper.keep(folder, status.run, status.completed, self._work.rounds)
+            self._keeper.keep(self.folder, status.run, status.completed, self._work.rounds)
 
     def look(self, online: set[int]) -> None:
         """Follow the present run; start one where there is none and there can be.
@@ -100,7 +127,7 @@ class Training:
             self._save()
             return
         if present is not None:
-            if failure := server_failure(present.details, self.status(), record.runs):
+            if failure := server_failure(present.details, self.status, record.runs):
                 self._fail(failure)
                 return
             _log.warning("run %d of %s was lost: %s", record.run_id, self._job_id, present.details)
@@ -123,13 +150,17 @@ class Training:
             for name, client in self._record.clients.items()
             if not client.left
         }
-        Setup(
+        setup = Setup(
             rounds=self._work.rounds,
             quorum=self._quorum(),
             run=self._record.runs,
-            folder=str(self.results.resolve()),
+            folder=str(self._workdir.resolve() / RESULTS),
             clients=clients,
-        ).save(self.setup_file)
+        )
+        self.setup_file.parent.mkdir(mode=0o700, exist_ok=True)
+        JobFolder(self.setup_file.parent).write(
+            self.setup_file.name, setup.model_dump_json(indent=1).encode()
+        )
 
     def _may_start(self, online: set[int]) -> bool:
         """A first run waits for its clients; a later one has a state to save and waits for them itself."""
@@ -141,8 +172,10 @@ class Training:
         """Whether this machine has the newest checkpoint: it may be another one than that of the last run."""
         if self._keeper is None:
             return True
-        latest = self._keeper.fetched(self.results / "checkpoints")
+        latest = self._keeper.fetched(self.folder)
         if latest is None:
+            if self._keeper.poison:
+                self._fail(self._keeper.poison)
             return False
         # Its record may be lost with its machine; what it has kept is not to be in the way of the next run.
         self._record.runs = max(self._record.runs, latest)
@@ -150,18 +183,29 @@ class Training:
 
     def _start(self) -> None:
         record = self._record
-        status = self.status()
-        record.completed_before = status.completed if status else 0
+        record.completed_before = self.status.completed if self.status else 0
         record.runs += 1
         self._save()
         self.write_setup()
         try:
-            record.run_id = self._superlink.start_run(self._app, app.overrides(self._work, self._app))
+            content = self._app()
+            record.run_id = self._superlink.start_run(
+                self._work.app, content, app.overrides(self._work, content)
+            )
         except ValueError as error:
             self._fail(str(error))
             return
         self._save()
         _log.info("run %d of %s started, number %d", record.run_id, self._job_id, record.runs)
+
+    def _app(self) -> bytes:
+        """The app as it was when the job came: its ServerApp may change its own folder. Raises ValueError."""
+        try:
+            return self._built.read_bytes()
+        except FileNotFoundError:
+            content = app.build(self._workdir / self._work.app, self._work.app)
+            write_private(self._built, content)
+            return content
 
     def _lost(self, *, blame: bool) -> None:
         """The present run is over by no fault of the app, unless that happens all the time.
@@ -170,7 +214,7 @@ class Training:
             blame: whether that may count against the app: not where the SuperLink died.
         """
         record = self._record
-        status = self.status()
+        status = self.status
         if status is not None and status.completed > record.completed_before:
             record.fruitless = 0
         elif blame:
@@ -194,4 +238,4 @@ class Training:
 
 def setup_file(folder: Path) -> Path:
     """Of the job with this state folder."""
-    return folder / "setup.json"
+    return shown_folder(folder) / "setup.json"

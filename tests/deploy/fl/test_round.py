@@ -281,6 +281,21 @@ def test_a_run_goes_on_from_the_checkpoint_and_tells_each_round(started: Path, g
     assert kept.round == 3
 
 
+def test_a_long_training_tells_of_its_latest_rounds(
+    started: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner reads what is told at every look."""
+    monkeypatch.setattr(fl_server, "HISTORY_ROUNDS", 2)
+    setup(started, rounds=4, run=1).save(started / "setup.json")
+    grid.automatic = True
+    fl_server.train(
+        grid, context(), to_record({"w": np.array([0.0])}), evaluate=lambda number, arrays: {"m": number}
+    )
+    status = Status.load(started / "status.json")
+    assert status is not None
+    assert status.history == {3: {"m": 3.0}, 4: {"m": 4.0}}
+
+
 class Killed(BaseException):
     """The process ends here."""
 

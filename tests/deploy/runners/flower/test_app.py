@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,64 @@ def test_settings_that_cannot_be_passed_are_refused(folder: Path, spec: JobSpec,
         app.check(spec, folder)
 
 
+LONG = "x" * 140_000
+ENVIRONMENTS = [
+    ({"A": "b\0c"}, "env 'A' has a zero byte"),
+    ({"A": LONG}, "env 'A' has 140001 bytes: expected at most 32768"),
+    ({"A" * 140_000: ""}, "has 140000 bytes: expected at most 32768"),
+    ({"A": "ä" * 20_000}, "env 'A' has 40001 bytes"),
+    ({f"A{number}": "x" * 30_000 for number in range(5)}, "env has 150010 bytes together"),
+    ({"FLWR_INTERNAL_GRPC_CONTROL_API": "1"}, "are set by spotweave"),
+    ({"SPOTWEAVE_FL_SETUP": "/tmp/x"}, "are set by spotweave"),
+]
+
+
+@pytest.mark.parametrize(("env", "message"), ENVIRONMENTS, ids=range(len(ENVIRONMENTS)))
+def test_an_environment_that_no_process_can_have_is_refused(
+    folder: Path, env: dict[str, str], message: str
+) -> None:
+    spec = job_spec("mean", 1, {"a": {}}).model_copy(update={"env": env})
+    refused(spec, folder, message)
+
+
+@pytest.mark.parametrize(
+    ("config", "run_config", "message"),
+    [
+        ({"x": "a\0b"}, {}, "client a: config 'x' has a zero byte"),
+        ({"x": LONG}, {}, "client a: config 'x' has 140001 bytes"),
+        (
+            {f"x{number}": "y" * 30_000 for number in range(5)},
+            {},
+            "client a: config has 150010 bytes together",
+        ),
+        ({}, {"fault": "a\0b"}, "run_config 'fault' has a zero byte"),
+        ({}, {"fault": LONG}, "run_config 'fault' has 140005 bytes"),
+    ],
+    ids=range(5),
+)
+def test_settings_that_no_process_can_be_given_are_refused(
+    folder: Path, config: dict[str, str], run_config: dict[str, str], message: str
+) -> None:
+    refused(job_spec("mean", 1, {"a": config}, **run_config), folder, message)
+
+
+def refused(spec: JobSpec, folder: Path, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        app.check(spec, folder)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_the_largest_settings_that_are_accepted_can_be_given_to_a_process(folder: Path) -> None:
+    config = {f"x{number}": "y" * 30_000 for number in range(3)}
+    env = {f"A{number}": "x" * 30_000 for number in range(3)}
+    spec = job_spec("mean", 1, {"a": config}).model_copy(update={"env": env})
+    app.check(spec, folder)
+    given = app.node_config(config, "a", "/state")
+    subprocess.run(["/bin/true", given], env=env, check=True)
+
+
 def test_flower_reads_a_clients_settings_as_they_were_meant() -> None:
     given = {"partition": "2", "rate": "0.5", "warm": "true", "site": "St. Mary", "code": "007", "none": ""}
     text = app.node_config(given, "large", "/nodes/one two/state")
@@ -97,4 +156,8 @@ def test_the_jobs_rounds_replace_the_apps(folder: Path) -> None:
     work = job_spec("mean", 7, {"a": {}}, fault="12", epoch_s="2").work
     assert isinstance(work, Flower)
     # `fault` is text in the app, so it stays text.
-    assert app.overrides(work, folder / "mean") == {"num-server-rounds": 7, "fault": "12", "epoch-s": 2}
+    assert app.overrides(work, app.build(folder / "mean", "mean")) == {
+        "num-server-rounds": 7,
+        "fault": "12",
+        "epoch-s": 2,
+    }

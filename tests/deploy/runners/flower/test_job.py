@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from deploy.model.tasks import Assignment, Node, Phase
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
+from deploy.runners.flower import asking
 from deploy.runners.flower import job as job_module
-from deploy.runners.flower import reporting
 from deploy.runners.flower import runner as runner_module
 from deploy.runners.flower.failures import MAX_FRUITLESS
+from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import Run, SuperLinkDown
-from tests.deploy.runners.flower.world import MEAN, job_spec
+from tests.deploy.runners.flower.world import MEAN, insist, job_spec
 
 SPEC = job_spec("mean", 4, {"a": {}, "b": {}})
 
@@ -38,6 +40,11 @@ class Played:
         self.refuse = ""
         self.processes: dict[str, dict[str, ProcessStatus]] = {}
         self.unreachable: set[str] = set()
+        self.slow = threading.Event()
+        """Set: answers come at once; not set: they do not come."""
+        self.slow.set()
+        self.slow_nodes = threading.Event()
+        self.slow_nodes.set()
 
     def finish(self, completed: bool, details: str = "") -> None:
         self.list[-1] = Run(self.list[-1].run_id, True, completed, details)
@@ -66,6 +73,7 @@ class PlayedSuperLink:
         pass
 
     def _answer(self) -> Played:
+        assert self.played.slow.wait(60)
         if not self.played.alive:
             raise SuperLinkDown("refused")
         return self.played
@@ -89,7 +97,13 @@ class PlayedSuperLink:
             for run in self.played.list
         ]
 
-    def start_run(self, app: Path, config: Mapping[str, object]) -> int:
+    def trim_log(self) -> None:
+        pass
+
+    def last_line(self) -> str:
+        return "no such option"
+
+    def start_run(self, name: str, content: bytes, config: Mapping[str, object]) -> int:
         if self._answer().refuse:
             raise ValueError(self.played.refuse)
         self.played.list.append(Run(1000 + len(self.played.list), False, False, ""))
@@ -111,6 +125,7 @@ class PlayedNode:
         pass
 
     def _mine(self) -> dict[str, ProcessStatus]:
+        assert self.played.slow_nodes.wait(60)
         if self.address in self.played.unreachable:
             raise NodeUnreachable("refused")
         return self.played.processes.setdefault(self.address, {})
@@ -149,8 +164,8 @@ class PlayedNode:
     def stop_process(self, process_id: str, wait_s: float) -> ProcessStatus:
         return self._end(process_id, 0)
 
-    def whole_log(self, process_id: str) -> list[bytes]:
-        return [b"Traceback (most recent call last):\n  x\nImportError: no module\n"]
+    def log(self, process_id: str, offset: int = 0) -> bytes:
+        return b"Traceback (most recent call last):\n  x\nImportError: no module\n"[offset:]
 
 
 class Stage:
@@ -162,26 +177,39 @@ class Stage:
         self.runner = FlowerRunner(FlowerSettings(folder / "state"))
         self.runner.start()
         self.attempts = {"a": 1, "b": 1}
+        self.spec = SPEC
 
     def assignment(self, name: str) -> Assignment:
         attempt = self.attempts[name]
         node = Node(f"i-{name}{attempt}", f"127.0.{attempt}.{ord(name)}", 1, "token", 1, 1.0)
-        return Assignment(TaskKey("job", f"client-{name}"), attempt, SPEC, (node,), str(self.folder / "work"))
+        return Assignment(
+            TaskKey("job", f"client-{name}"), attempt, self.spec, (node,), str(self.folder / "work")
+        )
 
     def ensure(self, name: str) -> None:
         self.runner.ensure(self.assignment(name))
 
     def phases(self) -> dict[str, Phase]:
         # A look that is due: a test does not wait between two steps.
-        for job in self.runner._jobs.values():
-            job._next_look_s = job._next_start_s = 0.0
+        for held in self.runner._jobs.values():
+            if held.job is not None:
+                held.job._next_look_s = held.job._next_start_s = 0.0
         reports = self.runner.reports([self.assignment(name) for name in ("a", "b")])
         return {report.key.task[-1]: report.phase for report in reports}
+
+    def stop(self, name: str) -> None:
+        insist(lambda: self.runner.stop(self.assignment(name)))
+
+    def job(self) -> FlowerJob:
+        job = self.runner._jobs["job"].job
+        assert job is not None
+        return job
 
     def messages(self) -> list[str]:
         return [r.message for r in self.runner.reports([self.assignment(name) for name in ("a", "b")])]
 
     def say(self, **status: object) -> None:
+        (self.folder / "work/flower").mkdir(exist_ok=True)
         Status.model_validate(status).save(self.folder / "work/flower/status.json")
 
     def until_running(self) -> None:
@@ -200,7 +228,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(job_module, "SuperLink", PlayedSuperLink)
     monkeypatch.setattr(job_module, "NodeClient", PlayedNode)
     monkeypatch.setattr(runner_module, "NodeClient", PlayedNode)
-    monkeypatch.setattr(reporting, "NodeClient", PlayedNode)
+    monkeypatch.setattr(asking, "NodeClient", PlayedNode)
     return played
 
 
@@ -220,7 +248,7 @@ def test_the_run_starts_when_all_clients_are_there(stage: Stage, played: Played)
     played.here = set(played.nodes.values())
     stage.phases()
     assert len(played.list) == 1
-    setup = Setup.load(stage.folder / "state/job/setup.json")
+    setup = Setup.load(stage.folder / "state/job/superlink/setup.json")
     assert setup is not None
     assert (setup.rounds, setup.run) == (4, 1)
     assert {name: client.attempt for name, client in setup.clients.items()} == {"a": 1, "b": 1}
@@ -251,7 +279,7 @@ def test_a_released_client_is_told_of_the_job_without_a_node(stage: Stage, playe
     stage.until_running()
     clients = {"a": Participation(owes=False), "b": Participation(owes=True, last_epoch_s=9.0)}
     stage.say(run=1, completed=1, clients=clients)
-    stage.runner.stop(stage.assignment("a"))
+    insist(lambda: stage.runner.stop(stage.assignment("a")))
     released = Assignment(TaskKey("job", "client-a"), 1, SPEC, (), str(stage.folder / "work"))
     report = stage.runner.reports([released])[0]
     assert (report.phase, report.round_left_s) == (Phase.WAITING, 9.0)
@@ -264,7 +292,7 @@ def test_a_released_client_is_told_of_the_job_without_a_node(stage: Stage, playe
 
 def test_a_client_that_leaves_is_not_among_those_who_take_part(stage: Stage, played: Played) -> None:
     stage.until_running()
-    stage.runner.stop(stage.assignment("a"))
+    insist(lambda: stage.runner.stop(stage.assignment("a")))
     stage.runner.leave(stage.assignment("a"))
     setup = Setup.load(next((stage.folder / "state").rglob("setup.json")))
     assert setup is not None
@@ -280,7 +308,7 @@ def test_a_dead_superlink_is_started_again_and_the_run_too(stage: Stage, played:
     # The old run still counts as running there, and is not taken for a new one.
     stage.phases()
     assert [run.finished for run in played.list] == [True, False]
-    assert stage.runner._jobs["job"].record.runs == 2
+    assert stage.job().record.runs == 2
     assert stage.runner.reports([stage.assignment("a")])[0].executions_done == 2
 
 
@@ -295,13 +323,13 @@ def test_superlinks_that_die_are_not_the_users_fault(stage: Stage, played: Playe
 
 def test_a_run_that_was_started_when_the_scheduler_died_is_adopted(stage: Stage, played: Played) -> None:
     stage.until_running()
-    record = stage.runner._jobs["job"].record
+    record = stage.job().record
     record.run_id = 0
     record.save(stage.folder / "state/job/job.json")
     stage.runner = FlowerRunner(FlowerSettings(stage.folder / "state"))
     stage.phases()
     stage.phases()
-    assert stage.runner._jobs["job"].record.run_id == 1000
+    assert stage.job().record.run_id == 1000
     assert len(played.list) == 1
     assert played.starts == 1
 
@@ -318,6 +346,7 @@ def test_a_server_that_dies_again_and_again_is_the_users_fault(stage: Stage, pla
 
 
 def test_runs_that_are_lost_after_a_round_do_not_count(stage: Stage, played: Played) -> None:
+    stage.spec = job_spec("mean", 2 * MAX_FRUITLESS, {"a": {}, "b": {}})
     stage.until_running()
     for count in range(1, 2 * MAX_FRUITLESS):
         stage.say(run=count, completed=count)
@@ -333,7 +362,7 @@ def test_a_servers_error_fails_all_until_a_new_attempt(stage: Stage, played: Pla
     assert stage.phases() == {"a": Phase.FAILED, "b": Phase.FAILED}
     assert stage.messages() == ["KeyError: 'x'"] * 2
     for name in ("a", "b"):
-        stage.runner.stop(stage.assignment(name))
+        stage.stop(name)
         stage.attempts[name] = 2
         stage.ensure(name)
     played.here = set(played.nodes.values())
@@ -373,7 +402,7 @@ def test_a_drained_client_is_lost_and_its_place_at_the_superlink_free(stage: Sta
     stage.attempts["a"] = 2
     stage.ensure("a")
     assert "a" in played.offline
-    setup = Setup.load(stage.folder / "state/job/setup.json")
+    setup = Setup.load(stage.folder / "state/job/superlink/setup.json")
     assert setup is not None
     assert setup.clients["a"].attempt == 2
     with pytest.raises(RunnerError, match="only a new attempt"):
@@ -400,14 +429,14 @@ def test_a_process_that_ended_by_itself_is_lost_with_its_last_words(stage: Stage
 
 def test_what_was_never_started_can_be_stopped_and_forgotten(stage: Stage, played: Played) -> None:
     assert stage.phases() == {"a": Phase.LOST, "b": Phase.LOST}
-    stage.runner.stop(stage.assignment("a"))
-    stage.runner.forget("job")
+    insist(lambda: stage.runner.stop(stage.assignment("a")))
+    insist(lambda: stage.runner.forget("job"))
     assert played.starts == 0
 
 
 def test_a_forgotten_job_leaves_no_secrets(stage: Stage, played: Played) -> None:
     stage.until_running()
-    stage.runner.forget("job")
+    insist(lambda: stage.runner.forget("job"))
     assert not played.alive
     assert not (stage.folder / "state/job").exists()
     assert stage.phases() == {"a": Phase.LOST, "b": Phase.LOST}

@@ -14,15 +14,16 @@ from deploy.fl import checkpoints
 from deploy.fl.checkpoints import Checkpoint
 from deploy.fl.exchange import Setup, Status
 from deploy.model.tasks import Phase
-from deploy.objects.base import ConflictError, ObjectsError
+from deploy.objects.base import ConflictError, Objects, ObjectsError
 from deploy.objects.folder import FolderObjects
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import keeping
+from deploy.runners.flower.jobfolder import JobFolder
 from deploy.runners.flower.keeping import Keeper
 from deploy.runners.flower.rounds import Kept, Rounds
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.runners.flower.test_job import Played, Stage, played
-from tests.deploy.runners.flower.world import MEAN
+from tests.deploy.runners.flower.world import MEAN, insist
 
 __all__ = ["played"]
 
@@ -71,11 +72,15 @@ def until(true: Callable[[], object], patience_s: float = 60.0) -> None:
         time.sleep(0.005)
 
 
+def keeper_of(store: Objects) -> Keeper:
+    return Keeper(Rounds(store, "job"), "job", 1 << 20)
+
+
 def fetched(keeper: Keeper, folder: Path) -> int:
     found: list[int] = []
 
     def ask() -> bool:
-        latest = keeper.fetched(folder)
+        latest = keeper.fetched(JobFolder(folder))
         found.extend([] if latest is None else [latest])
         return latest is not None
 
@@ -124,14 +129,14 @@ def test_broken_objects_are_passed_over(store: Store, tmp_path: Path) -> None:
     harm(store, Kept(4, 3))
     harm(store, Kept(3, 2))
     # The next run's number is above that of the broken one too: nothing is in its way.
-    assert fetched(Keeper(Rounds(store, "job"), "job"), tmp_path / "here") == 3
-    found = checkpoints.load(tmp_path / "here")
+    assert fetched(keeper_of(store), tmp_path) == 3
+    found = checkpoints.load(tmp_path / "flower/checkpoints")
     assert found is not None
     assert found.round == 3
     harm(store, Kept(3, 1))
-    shutil.rmtree(tmp_path / "here")
-    fetched(Keeper(Rounds(store, "job"), "job"), tmp_path / "here")
-    found = checkpoints.load(tmp_path / "here")
+    shutil.rmtree(tmp_path / "flower/checkpoints")
+    fetched(keeper_of(store), tmp_path)
+    found = checkpoints.load(tmp_path / "flower/checkpoints")
     assert found is not None
     assert found.round == 2
 
@@ -139,19 +144,19 @@ def test_broken_objects_are_passed_over(store: Store, tmp_path: Path) -> None:
 def test_only_what_is_newer_than_here_is_fetched_and_a_broken_one_here_is_replaced(
     store: Store, tmp_path: Path
 ) -> None:
-    keeper, here = Keeper(Rounds(store, "job"), "job"), tmp_path / "here"
-    assert fetched(keeper, here) == 0
+    keeper, here = keeper_of(store), tmp_path / "flower/checkpoints"
+    assert fetched(keeper, tmp_path) == 0
     assert checkpoints.load(here) is None
     put(store, Kept(3, 1), 0.25)
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
-    assert fetched(keeper, here) == 1
+    assert fetched(keeper, tmp_path) == 1
     found = checkpoints.load(here)
     assert found is not None
     assert found.arrays["weights"][0] == 3.0
     path = here / "round-000003.npz"
     path.write_bytes(path.read_bytes()[:-1])
-    fetched(keeper, here)
+    fetched(keeper, tmp_path)
     found = checkpoints.load(here)
     assert found is not None
     assert (found.round, found.arrays["weights"][0]) == (3, 3.25)
@@ -160,17 +165,17 @@ def test_only_what_is_newer_than_here_is_fetched_and_a_broken_one_here_is_replac
 def test_a_store_that_fails_is_asked_again_and_what_is_wrong_is_said(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper, here = Keeper(Rounds(store, "job"), "job"), tmp_path / "here"
+    keeper, here = keeper_of(store), tmp_path / "flower/checkpoints"
     checkpoints.save(here, weights(1))
     store.down = "s3://b/a: AWS failed"
-    until(lambda: keeper.keep(here, 1, 1, 4) or store.puts >= 3)
+    until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4) or store.puts >= 3)
     assert keeper.problem == "checkpoints are not kept: s3://b/a: AWS failed"
     assert "job job: checkpoints are not kept: s3://b/a: AWS failed; again in" in caplog.text
     # Rounds that were completed meanwhile need not be put one by one.
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
     store.down = ""
-    until(lambda: keeper.keep(here, 1, 3, 4))
+    until(lambda: keeper.keep(JobFolder(tmp_path), 1, 3, 4))
     assert (keeper.kept, keeper.problem) == (3, "")
     assert store.kept()[-1:] == ["job/run-000001/round-000003.npz"]
 
@@ -187,17 +192,17 @@ def test_a_slow_store_keeps_nobody_waiting(store: Store, tmp_path: Path) -> None
             super().put(name, content)
 
     slow = Slow(store.folder)
-    keeper, here = Keeper(Rounds(slow, "job"), "job"), tmp_path / "here"
+    keeper, here = keeper_of(slow), tmp_path / "flower/checkpoints"
     checkpoints.save(here, weights(1))
-    assert not keeper.keep(here, 1, 1, 4)
+    assert not keeper.keep(JobFolder(tmp_path), 1, 1, 4)
     assert begun.wait(60)
     # One object at a time; and a run is not started on what is older than that.
-    assert not keeper.keep(here, 1, 1, 4)
-    assert keeper.fetched(here) is None
+    assert not keeper.keep(JobFolder(tmp_path), 1, 1, 4)
+    assert keeper.fetched(JobFolder(tmp_path)) is None
     going.set()
-    until(lambda: keeper.keep(here, 1, 1, 4))
+    until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4))
     assert slow.puts == 1
-    assert fetched(keeper, here) == 1
+    assert fetched(keeper, tmp_path) == 1
 
 
 @pytest.fixture
@@ -254,7 +259,7 @@ def test_another_machine_goes_on_from_what_is_kept(kept_stage: Stage, played: Pl
     assert "checkpoints cannot be fetched: s3://b/a: AWS cannot be reached" in kept_stage.messages()[0]
     store.down = ""
     start(kept_stage)
-    setup = Setup.load(kept_stage.folder / "state/job/setup.json")
+    setup = Setup.load(kept_stage.folder / "state/job/superlink/setup.json")
     assert setup is not None
     assert setup.run == 2
     found = checkpoints.load(kept_stage.folder / "work/flower/checkpoints")
@@ -311,7 +316,7 @@ def test_a_job_that_did_not_succeed_is_forgotten_at_once(kept_stage: Stage, stor
     complete(kept_stage, 1)
     until(lambda: (kept_stage.phases(), store.kept())[1])
     store.down = "s3://b/a: AWS failed"
-    kept_stage.runner.forget("job")
+    insist(lambda: kept_stage.runner.forget("job"))
     assert store.kept() == ["job/run-000001/round-000001.npz"]
 
 
@@ -320,5 +325,5 @@ def test_an_app_that_keeps_no_checkpoints_is_forgotten_too(kept_stage: Stage, pl
     played.finish(True)
     kept_stage.phases()
     assert Status.load(kept_stage.folder / "work/flower/status.json") is None
-    kept_stage.runner.forget("job")
+    insist(lambda: kept_stage.runner.forget("job"))
     assert not (kept_stage.folder / "state/job").exists()

@@ -6,6 +6,7 @@ import socket
 import ssl
 import stat
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,21 +17,54 @@ from deploy.runners.flower.identity import Identity
 
 @pytest.fixture(scope="module")
 def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
-    made = Identity(tmp_path_factory.mktemp("identity"))
-    made.make("127.0.0.1", ["a", "b"])
+    folder = tmp_path_factory.mktemp("identity")
+    made = Identity(folder / "keys", folder / "superlink")
+    make(made)
     return made
 
 
+def make(identity: Identity) -> None:
+    identity.make("127.0.0.1")
+    identity.show()
+    for name in ("a", "b"):
+        identity.client_key(name)
+
+
+def contents(identity: Identity) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in identity.authority.parent.parent.rglob("*.*")}
+
+
 def test_only_the_owner_reads_them(identity: Identity) -> None:
-    files = list(identity.key.parent.iterdir())
-    assert len(files) == 6
+    files = list(contents(identity))
+    assert len(files) == 6 + 4
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert {stat.S_IMODE(file.parent.stat().st_mode) for file in files} == {0o700}
+
+
+def test_a_superlink_is_shown_its_own_secrets_and_no_clients(identity: Identity) -> None:
+    shown = {file.name for file in identity.shown_key.parent.iterdir()}
+    assert shown == {"authority.pem", "superlink.pem", "superlink.key", "control.token"}
+
+
+def test_what_a_superlink_does_to_its_copies_is_not_believed(tmp_path: Path) -> None:
+    identity = Identity(tmp_path / "keys", tmp_path / "superlink")
+    make(identity)
+    before = contents(identity)
+    (tmp_path / "store.key").write_text("the scheduler's")
+    for name in ("authority.pem", "superlink.pem", "superlink.key", "control.token"):
+        (tmp_path / "superlink" / name).unlink()
+        (tmp_path / "superlink" / name).symlink_to(tmp_path / "store.key")
+    assert identity.token() == before[tmp_path / "keys/control.token"].decode()
+    identity.show()
+    assert (tmp_path / "store.key").read_text() == "the scheduler's"
+    (tmp_path / "store.key").unlink()
+    assert contents(identity) == before
 
 
 def test_a_second_time_changes_nothing(identity: Identity) -> None:
-    before = {file: file.read_bytes() for file in identity.key.parent.iterdir()}
-    identity.make("127.0.0.1", ["a", "b"])
-    assert {file: file.read_bytes() for file in identity.key.parent.iterdir()} == before
+    before = contents(identity)
+    make(identity)
+    assert contents(identity) == before
     assert identity.public_key("a") != identity.public_key("b")
     assert b"PRIVATE" not in identity.public_key("a")
 
@@ -40,7 +74,7 @@ def test_nodes_trust_this_superlink_at_this_address_only(
     identity: Identity, host: str, trusted: bool
 ) -> None:
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(identity.certificate, identity.key)
+    server_side.load_cert_chain(identity.shown_certificate, identity.shown_key)
     client_side = ssl.create_default_context(cafile=str(identity.authority))
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -90,8 +124,14 @@ async def nothing(*_: object) -> None:
         (scope("/v1/control/start-run", "10.0.0.1", "wrong"), False),
         (scope("/v1/control/start-run", "10.0.0.1", "secret"), True),
         (scope("/v1/control/start-run", "127.0.0.1", "secret"), True),
+        (scope("/v1/runtime/pull-messages"), False),
+        (scope("/v1/runtime/pull-messages", "10.0.0.1"), True),
         (scope("/v1/runtime/acquire-task"), False),
-        (scope("/v1/runtime/acquire-task", "10.0.0.1"), True),
+        (scope("/v1/runtime/acquire-task", token="secret"), False),
+        (scope("/v1/runtime/acquire-task", "10.0.0.1"), False),
+        (scope("/v1/runtime/acquire-task", "10.0.0.1", "wrong"), False),
+        (scope("/v1/runtime/acquire-task/", "10.0.0.1"), False),
+        (scope("/v1/runtime/acquire-task", "10.0.0.1", "secret"), True),
         (scope("/health"), False),
         (scope("/docs", "10.0.0.1", "secret"), False),
         ({"type": "websocket", "path": "/v1/fleet/x"}, False),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import yaml
 from deploy.fl import checkpoints
 from deploy.fl.exchange import Status
 from deploy.model.jobs import JobSpec
-from deploy.model.tasks import Phase
+from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.detached import TAG
 from tests.deploy.node.agents import ROOT, tagged
@@ -56,7 +58,7 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         assert all(report.last_execution_s for report in reports.values())
         for task in here.assignments:
             here.stop(task)
-        here.runner.forget("story")
+        insist(lambda: here.runner.forget("story"))
         assert not left_behind(tmp_path)
         assert not (tmp_path / "state/story").exists()
         assert [len(agent.client.status().processes) for agent in here.agents.values()] == [1, 1, 1]
@@ -115,6 +117,43 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
 
 
 @pytest.mark.long
+def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) -> None:
+    """A SuperNode whose agent goes on, a whole instance, and the SuperLink: all of them with SIGSTOP."""
+    spec = job_spec("mean", 3, TWO, epoch_s="2.0")
+    with world(tmp_path, spec, MEAN, node_silent_s=10.0, superlink_silent_s=15.0) as here:
+        here.place_all()
+        here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
+        for process in tagged(here.agents["client-a"].instance_id):
+            if b"deploy.node" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+                os.kill(process.pid, signal.SIGSTOP)
+        for process in tagged(here.agents["client-b"].instance_id):
+            os.kill(process.pid, signal.SIGSTOP)
+        lost: dict[str, str] = {}
+
+        def both_lost(reports: Mapping[str, TaskReport]) -> bool:
+            found = [one for one in reports.items() if one[1].phase is Phase.LOST and one[0] not in lost]
+            for task, report in found:
+                lost[task] = report.message
+                here.stop(task)
+            return len(lost) == 2
+
+        here.wait_for_any(both_lost)
+        assert "its SuperNode has been offline for" in lost["client-a"]
+        assert "its node has not answered for" in lost["client-b"]
+        (first,) = superlinks(tmp_path)
+        os.kill(first, signal.SIGSTOP)
+        for task in spec.tasks:
+            here.place(task)
+        here.wait_for_phase(Phase.SUCCEEDED)
+        assert first not in superlinks(tmp_path)
+        status = Status.load(here.workdir / "flower/status.json")
+        assert status is not None
+        assert {number: found["weight"] for number, found in status.history.items()} == pytest.approx(
+            {number: AFTER_ROUNDS[number] for number in (1, 2, 3)}
+        )
+
+
+@pytest.mark.long
 def test_another_machine_goes_on_with_the_round_after_the_one_that_s3_has(tmp_path: Path) -> None:
     spec = job_spec("mean", 4, TWO, epoch_s="1.0")
     objects = Account().objects()
@@ -151,11 +190,30 @@ def tagged_twice(instance_id: str) -> list[str]:
     return nodes[1:]
 
 
+def command_lines() -> set[bytes]:
+    """Of all processes of this machine, as everybody sees them."""
+    found = set()
+    for process in procfs.scan():
+        with suppress(OSError):
+            found.add(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    return found
+
+
 def test_users_errors_fail_with_their_messages(tmp_path: Path) -> None:
     """First one client's data are missing, then the server cannot evaluate what they made."""
     with world(tmp_path, job_spec("mean", 2, TWO, fault="both"), MEAN) as here:
         here.place_all()
-        reports = here.wait_for(lambda reports: reports["client-b"].phase is Phase.FAILED)
+        seen: set[bytes] = set()
+
+        def failed(reports: Mapping[str, TaskReport]) -> bool:
+            seen.update(command_lines())
+            return reports["client-b"].phase is Phase.FAILED
+
+        reports = here.wait_for(failed)
+        for program in (b"flwr-serverapp", b"flwr-clientapp"):
+            (line, *_) = [one for one in seen if program in one]
+            assert b"--token-file\0/proc/self/fd/" in line
+        assert not any(b"--token\0" in line for line in seen)
         assert reports["client-b"].message == "ValueError: no data here"
         assert reports["client-a"].phase in (Phase.RUNNING, Phase.WAITING)
         here.place("client-b", here.agents["client-b"])

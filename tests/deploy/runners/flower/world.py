@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
@@ -47,8 +48,16 @@ def insist(act: Callable[[], None]) -> None:
 class World:
     """One job, one instance per client, and a scheduler's loop that can be told what to wait for."""
 
-    def __init__(self, folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: JobSpec,
+        app: Path,
+        checkpoints: Objects | None = None,
+        **settings: float,
+    ) -> None:
         self.folder = folder
+        self.settings: dict[str, Any] = dict(settings)
         self.checkpoints = checkpoints
         self.spec = spec
         self.workdir = folder / "work"
@@ -65,7 +74,8 @@ class World:
 
     def new_runner(self) -> FlowerRunner:
         """One that has seen nothing yet."""
-        runner = FlowerRunner(FlowerSettings(self.folder / "state", checkpoints=self.checkpoints))
+        settings = FlowerSettings(self.folder / "state", checkpoints=self.checkpoints, **self.settings)
+        runner = FlowerRunner(settings)
         runner.start()
         return runner
 
@@ -116,13 +126,22 @@ class World:
             time.sleep(0.3)
         return reports
 
+    def wait_for_any(self, true: Callable[[dict[str, TaskReport]], bool]) -> None:
+        """Until this holds, also of attempts that have ended."""
+        end = time.monotonic() + PATIENCE_S
+        while not true(reports := self.reports()):
+            assert time.monotonic() < end, f"it did not come: {reports}"
+            time.sleep(0.3)
+
     def wait_for_phase(self, phase: Phase) -> dict[str, TaskReport]:
         """Until all tasks are there."""
         return self.wait_for(lambda reports: all(report.phase is phase for report in reports.values()))
 
     def job(self) -> FlowerJob:
         """The runner's own view."""
-        return self.runner._jobs["story"]
+        job = self.runner._jobs["story"].job
+        assert job is not None
+        return job
 
     def node_ids(self) -> dict[str, str]:
         """Flower's names of the clients."""
@@ -138,9 +157,11 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None) -> Iterator[World]:
+def world(
+    folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None, **settings: float
+) -> Iterator[World]:
     """A world that ends with the test."""
-    made = World(folder, spec, app, checkpoints)
+    made = World(folder, spec, app, checkpoints, **settings)
     try:
         yield made
     finally:

@@ -1,0 +1,169 @@
+"""A job's own folder as the scheduler reads and writes it: the user's programs write there too.
+
+What is found there may be anything: a link to the scheduler's own files, a pipe that nobody writes to, a file
+of any size. Nothing here follows a link, waits for a writer or reads more than it was told to. What is put
+there belongs to the user whom the folder belongs to, where the scheduler may say so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1 << 20
+
+
+class PoisonError(ValueError):
+    """What the job's own programs left in its folder cannot be used; one line."""
+
+
+class JobFolder:
+    """The folder of one job.
+
+    Every method raises PoisonError where something that only the job's programs can have put there is in the
+    way, and OSError where the machine fails.
+
+    Args:
+        path: of the folder; what leads to it is the scheduler's, what is in it is not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, name: str, most_bytes: int) -> bytes | None:
+        """A regular file ("flower/status.json"), whole; None if there is none.
+
+        Raises:
+            PoisonError: also if it is larger than that.
+        """
+        try:
+            with self._parent(name) as (folder, last):
+                handle = os.open(
+                    last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+                )
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _judged(error, name) from error
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise PoisonError(f"{name} is not a file")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                # It may grow while it is read.
+                if found.st_size > most_bytes or len(content := file.read(most_bytes + 1)) > most_bytes:
+                    raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
+        finally:
+            os.close(handle)
+        return content
+
+    def names(self, folder: str, most: int) -> list[str]:
+        """What is in a folder ("flower/checkpoints"), in no order; nothing if there is none.
+
+        Raises:
+            PoisonError: also if there is more than that.
+        """
+        try:
+            with self._parent(f"{folder}/.") as (handle, _), os.scandir(handle) as entries:
+                found = [entry.name for _, entry in zip(range(most + 1), entries, strict=False)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _judged(error, folder) from error
+        if len(found) > most:
+            raise PoisonError(f"{folder} holds more than {most} files")
+        return found
+
+    def make(self, name: str) -> None:
+        """A folder, if there is none."""
+        try:
+            with self._parent(f"{name}/.", make=True):
+                pass
+        except OSError as error:
+            raise _judged(error, name) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file (mode 0600) there, whole or not at all, in place of what has its name."""
+        with self._new(name) as handle, os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+
+    def copy_tail(self, source: Path, name: str, most_bytes: int) -> None:
+        """Put the end of a file of the scheduler's there."""
+        with source.open("rb") as file, self._new(name) as handle:
+            left = min(most_bytes, file.seek(0, os.SEEK_END))
+            file.seek(-left, os.SEEK_END)
+            # It may still be written to.
+            while left and (piece := file.read(min(left, _CHUNK_BYTES))):
+                left -= len(piece)
+                while piece:
+                    piece = piece[os.write(handle, piece) :]
+
+    @contextmanager
+    def _new(self, name: str) -> Iterator[int]:
+        """A file under another name that gets this one if all goes well."""
+        try:
+            with self._parent(name, make=True) as (folder, last):
+                part = f".{last}.{secrets.token_hex(8)}"
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                handle = os.open(part, flags, 0o600, dir_fd=folder)
+                try:
+                    _give(handle, folder)
+                    yield handle
+                    os.replace(part, last, src_dir_fd=folder, dst_dir_fd=folder)
+                except BaseException:
+                    os.unlink(part, dir_fd=folder)
+                    raise
+                finally:
+                    os.close(handle)
+        except OSError as error:
+            raise _judged(error, name) from error
+
+    @contextmanager
+    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A handle of the folder that a name is in, and the last part of the name."""
+        *parts, last = name.split("/")
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in parts:
+                made = make and _make(part, handle)
+                below = os.open(part, _FOLDER, dir_fd=handle)
+                if made:
+                    _give(below, handle)
+                os.close(handle)
+                handle = below
+            yield handle, last
+        finally:
+            os.close(handle)
+
+
+def _make(name: str, folder: int) -> bool:
+    """Whether there was no folder of this name."""
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _give(handle: int, folder: int) -> None:
+    """To the owner of the folder that it is in."""
+    owner = os.fstat(folder)
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.fchown(handle, owner.st_uid, owner.st_gid)
+
+
+def _judged(error: OSError, name: str) -> OSError | PoisonError:
+    """Whether an error is the doing of the job's programs."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENXIO):
+        return PoisonError(f"{name} is a link, or something else than a file in folders")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return PoisonError(f"{name} may not be read")
+    return error

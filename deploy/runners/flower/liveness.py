@@ -1,0 +1,112 @@
+"""Which clients are there, and which of them have stopped working: by looking, again and again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from deploy.fl.exchange import Participation
+from deploy.runners.flower.asking import Answer
+from deploy.runners.flower.record import ClientRecord
+from deploy.runners.flower.settings import FlowerSettings
+from deploy.runners.flower.silence import Silence
+
+_Question = tuple[int, int, int, float]
+"""Attempt, run, rounds delivered, when it was asked: what a client owes until it is another."""
+
+
+@dataclass
+class _Client:
+    agent: Silence = field(default_factory=Silence)
+    offline: Silence = field(default_factory=Silence)
+    starting: Silence = field(default_factory=Silence)
+    owing: Silence = field(default_factory=Silence)
+    answer: Answer | None = None
+    question: _Question | None = None
+    expected_s: float | None = None
+    agent_s: float = 0.0
+    offline_s: float = 0.0
+    starting_s: float = 0.0
+    owing_s: float = 0.0
+    seen_s: float = 0.0
+
+
+class Liveness:
+    """Of one job's clients.
+
+    Args:
+        settings: of the runner.
+        epoch_s: what the job says of a client's part of a round; None: nothing.
+    """
+
+    def __init__(self, settings: FlowerSettings, epoch_s: float | None) -> None:
+        self._settings = settings
+        self._epoch_s = epoch_s
+        self._clients: dict[str, _Client] = {}
+
+    def forget(self, name: str) -> None:
+        """It is another attempt now."""
+        self._clients.pop(name, None)
+
+    def superlink_restarted(self) -> None:
+        """Who was online has to find it again, and is asked again."""
+        for name, old in self._clients.items():
+            self._clients[name] = _Client(agent=old.agent, agent_s=old.agent_s, seen_s=old.seen_s)
+
+    def seen(self, name: str) -> None:
+        """It has come online."""
+        self._client(name).seen_s = time.monotonic()
+
+    def seen_s(self, name: str) -> float:
+        """When it was seen online first, of a monotonic clock; 0 if that was before this process."""
+        return self._client(name).seen_s
+
+    def agent(self, name: str, latest: Answer | None) -> None:
+        """Take note of what its node's agent answered last: what it did before the last look counts once."""
+        client = self._client(name)
+        client.agent_s = client.agent.note(
+            latest is not None and latest is not client.answer and not latest.unreachable
+        )
+        client.answer = latest
+
+    def look(self, name: str, record: ClientRecord, here: bool, own: Participation | None, run: int) -> None:
+        """Take note of what its SuperLink and its ServerApp say.
+
+        Args:
+            name: of the client.
+            record: of the client.
+            here: whether the SuperLink says that it is online.
+            own: what the ServerApp of the present run says.
+            run: number of that run.
+        """
+        client = self._client(name)
+        client.offline_s = client.offline.note(here or not record.seen)
+        client.starting_s = client.starting.note(record.seen)
+        question = None
+        if own is not None and own.owes and own.asked_s is not None and record.seen:
+            question = (record.attempt, run, own.delivered, own.asked_s)
+            client.expected_s = self._epoch_s if own.last_epoch_s is None else own.last_epoch_s
+        # The clock is ours, not the ServerApp's: it may say anything.
+        client.owing_s = client.owing.note(question is None or question != client.question)
+        client.question = question
+
+    def verdict(self, name: str, record: ClientRecord) -> tuple[str, bool]:
+        """Why an attempt is to be given up, "" if it is not; and whether it is there and hangs."""
+        client, settings = self._client(name), self._settings
+        if client.agent_s > settings.node_silent_s:
+            return f"its node has not answered for {client.agent_s:.0f} s", False
+        if client.offline_s > settings.node_silent_s:
+            return f"its SuperNode has been offline for {client.offline_s:.0f} s", False
+        if client.starting_s > settings.start_within_s:
+            return f"its SuperNode has not come online within {client.starting_s:.0f} s", False
+        if client.expected_s is not None and client.question is not None:
+            patience_s = settings.hung_floor_s + settings.hung_factor * client.expected_s
+            if client.owing_s > patience_s * 2.0 ** min(record.hangs, 30):
+                return (
+                    f"it hangs: it has owed a result for {client.owing_s:.0f} s, "
+                    f"and {client.expected_s:.0f} s are expected"
+                ), True
+        return "", False
+
+    def _client(self, name: str) -> _Client:
+        return self._clients.setdefault(name, _Client())
