@@ -78,6 +78,7 @@ class Service:
 
     Attributes:
         store: what survives.
+        sandbox: around jobs' code.
         scheduler: the loop.
         registry: metrics of everything but HTTP.
         stopping: set it, and `run` returns after its pass.
@@ -100,13 +101,12 @@ class Service:
             opened.callback(self._lead.release)
             require_all_rented(config, self.store.instances.live())
             self._refuse_in_vain()
-            sandbox = open_sandbox(config)
-            log.info("jobs are kept apart", sandbox=str(sandbox.mode))
-            self.providers = open_providers(config, sandbox=sandbox)
+            self.sandbox = open_sandbox(config)
+            self.providers = open_providers(config, sandbox=self.sandbox)
             for provider in self.providers.values():
                 opened.callback(provider.close)
             self.runners = make_runners(
-                config.runners, config.state_folder, open_checkpoints(config), sandbox
+                config.runners, config.state_folder, open_checkpoints(config), self.sandbox
             )
             offers = self._first_offers()
             self.hearing = Hearing(self.store, self.clock, node_status)
@@ -172,6 +172,10 @@ class Service:
         It ends also when the lead is lost: somebody who removes its lock, or a database server that restarts,
         lets it go, and then another process may act. While it is not known, no pass is made.
         """
+        if self.sandbox.apart:
+            log.info("jobs run in a sandbox", mode=str(self.sandbox.mode))
+        else:
+            log.warning("jobs run with all rights of the scheduler: a submitter is its operator")
         for runner in self.runners:
             try:
                 runner.start()
