@@ -23,6 +23,8 @@ from deploy.store.values import Json
 
 _GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
 """Nobody waits for what somebody stopped: it is ended, so that its disk costs no more."""
+_AT_ONCE = 100
+"""Instances that are swept in one transaction."""
 _SWEPT = tuple(state for state in InstanceState if state.live and state is not InstanceState.STOPPING)
 
 
@@ -199,7 +201,9 @@ class Ending:
         with self._store.transaction():
             data: dict[str, Json] = {"reason": self._purse.spent, "jobs": len(jobs)}
             self._store.events.add("deployment.budget_spent", now_s, data)
-            for job in jobs:
+        # Each in a transaction of its own: a request that writes waits for whoever is writing.
+        for job in jobs:
+            with self._quarantine.guard(job.job_id, "ending a job"):
                 end_job(self._store, job.job_id, JobState.FAILED, now_s, self._purse.spent)
 
     def _is_done(self, job: Job) -> bool:
@@ -213,10 +217,11 @@ class Ending:
             live = self._store.instances.names(_SWEPT)
             needed = self._store.tasks.held() | kept_for_moves(self._store)
             ending = self._store.intents.pending_targets(IntentKind.TERMINATE)
-        unneeded = live - needed - ending
-        if unneeded:
+        unneeded = sorted(live - needed - ending)
+        for first in range(0, len(unneeded), _AT_ONCE):
             with self._store.transaction():
-                for instance in self._store.instances.named(sorted(unneeded)).values():
+                some = unneeded[first : first + _AT_ONCE]
+                for instance in self._store.instances.named(some).values():
                     end(self._store, instance, now_s)
 
 

@@ -84,7 +84,7 @@ class FlowerJob:
         self.record = record
         self._identity = Identity(keys_folder(folder), shown_folder(folder))
         self._identity.make(settings.host)
-        self.superlink = SuperLink(folder, settings.host, record.port, self._identity)
+        self.superlink = SuperLink(folder, settings.host, record.port, self._identity, settings)
         self.keeper = keeper
         self.training = Training(
             job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper

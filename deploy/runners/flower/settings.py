@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.objects.base import Objects
+from deploy.runners.detached import Limits
+from deploy.security.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,9 @@ class FlowerSettings:
         host: IP address of this machine as nodes reach it; SuperLinks listen there.
         node_python: Python of the nodes, with Flower and spotweave beside it.
         checkpoints: where each round's weights are kept besides this machine; None: nowhere.
+        sandbox: around each SuperLink and its ServerApps; None: none, whoever submits a job has all rights of
+            the scheduler.
+        limits: of each SuperLink with all that it starts.
         checkpoint_most_bytes: a larger checkpoint is kept on this machine only.
         reports_within_s: a look at all jobs waits so long for those that are slow to answer.
         node_silent_s: a node whose agent does not answer, or whose SuperNode is offline, for so long is given
@@ -35,6 +40,8 @@ class FlowerSettings:
     host: str = "127.0.0.1"
     node_python: str = field(default=sys.executable)
     checkpoints: Objects | None = None
+    sandbox: Sandbox | None = None
+    limits: Limits = field(default_factory=Limits)
     checkpoint_most_bytes: int = 1 << 30
     reports_within_s: float = 3.0
     node_silent_s: float = 60.0

@@ -42,6 +42,8 @@ from deploy.runners.flower.app import Value
 from deploy.runners.flower.bounded import BoundedTransport
 from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
+from deploy.runners.flower.settings import FlowerSettings
+from deploy.security.sandbox import Box
 
 _PORTS = range(20000, 30000)
 """Below the ports that systems hand out by themselves, so that one is still free after a restart."""
@@ -97,12 +99,16 @@ class SuperLink:
         host: IP address on which it listens.
         port: on which it listens.
         identity: certificates and keys.
+        settings: of the runner: the sandbox and the limits.
     """
 
-    def __init__(self, folder: Path, host: str, port: int, identity: Identity) -> None:
+    def __init__(
+        self, folder: Path, host: str, port: int, identity: Identity, settings: FlowerSettings
+    ) -> None:
         self._folder = folder.resolve()
         self._host, self._port = host, port
         self._identity = identity
+        self._settings = settings
         self._process = process_of(self._folder)
         self._shown = shown_folder(self._folder)
         self._client: ControlHttpClient | None = None
@@ -156,7 +162,15 @@ class SuperLink:
             SETUP_VARIABLE: str(setup),
             TOKEN_FILE_VARIABLE: str(identity.shown_control),
         }
-        self._process.start(argv, whole, workdir, self.log, again=True)
+        boxed = None
+        if self._settings.sandbox is not None:
+            # The job's own name owns both: what its ServerApp writes is its next SuperLink's too.
+            job_id, workdir = self._folder.name, workdir.resolve()
+            box = Box(box_name(job_id), job_id, (self._shown, workdir), self._folder / "tmp")
+            boxed = self._settings.sandbox, box
+        self._process.start(
+            argv, whole, workdir, self.log, again=True, boxed=boxed, limits=self._settings.limits
+        )
 
     def end(self) -> None:
         """End it, its ServerApps and everything else it started. Raises RunnerError if something stays."""
@@ -311,6 +325,11 @@ def _asking() -> Iterator[None]:
         yield
     except (httpx.HTTPError, OSError, ValueError) as error:
         raise SuperLinkDown(str(error) or type(error).__name__) from error
+
+
+def box_name(job_id: str) -> str:
+    """Of the sandbox of a job's SuperLink."""
+    return f"{job_id}.superlink"
 
 
 def process_of(folder: Path) -> Detached:
