@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deploy.model.jobs import Places
 from deploy.scheduler.safety import STANDS, Margin, catch, finish_s
 from tests.deploy.scheduler.cases import need, offer
 
@@ -43,7 +45,8 @@ def test_a_deadline_that_nothing_meets_any_more_is_left_to_the_policy() -> None:
 
 def test_on_demand_choices_stand() -> None:
     assert verdict(400.0, chosen="sure") is None
-    assert verdict(400.0, chosen=None, running=True, here="sure", left_here_s=300.0) is None
+    for slack_s in (400.0, 310.0):
+        assert verdict(slack_s, chosen=None, running=True, here="sure", left_here_s=300.0) is None
 
 
 def test_a_task_that_runs_on_spot_is_moved_in_time() -> None:
@@ -60,6 +63,19 @@ def test_only_what_is_free_counts() -> None:
     task = need(kind="deadline", slack_s=780.0)
     # 660 s on the slower one; with margins 786 s.
     assert catch(task, "spot", OFFERS, {"spot": 4, "sure": 4, "fast": 0}, MARGIN).offer_id == "sure"
+
+
+def test_a_task_goes_only_where_it_may_and_where_there_is_capacity_now() -> None:
+    task = need(kind="deadline", slack_s=456.0)
+    gone = replace(FAST, available=False)
+    assert catch(task, "spot", [SPOT, SURE, gone], FREE, MARGIN).offer_id is None
+    later = replace(task, slack_s=780.0)
+    assert catch(later, "spot", [SPOT, SURE, gone], FREE, MARGIN).offer_id == "sure"
+    picky = replace(later, places=Places(instance_types=("large",)))
+    large = replace(FAST, offer_id="large", instance_type="large", speed=1.0)
+    free = {**FREE, "large": 4}
+    assert catch(picky, "spot", [SPOT, SURE, FAST], FREE, MARGIN).offer_id is None
+    assert catch(picky, "spot", [SPOT, SURE, large], free, MARGIN).offer_id == "large"
 
 
 @settings(deadline=None)

@@ -64,6 +64,10 @@ def test_a_client_that_trusts_the_pair_connects_and_another_does_not(pair: TlsFi
     assert said == [b"hello"]
 
 
+def test_nothing_older_than_tls_1_2_is_spoken(pair: TlsFiles) -> None:
+    assert pair.server_context().minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
 def test_the_key_is_private(pair: TlsFiles) -> None:
     assert pair.key.stat().st_mode & 0o777 == 0o600
     pair.key.chmod(0o640)
