@@ -154,8 +154,8 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     result = spotweave("check", "--config", config, env=NO_JAVA)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert len(lines) == 7
-    assert [line.split()[0] for line in lines] == ["ok"] * 6 + ["warning"]
+    assert len(lines) == 8
+    assert [line.split()[0] for line in lines] == ["ok"] * 7 + ["warning"]
     assert not (tmp_path / "state").exists()
     wrong = deployment(
         tmp_path, state="/etc/hostname", policy={"market": "nope"}, http={"host": "0.0.0.0", "tokens": True}
