@@ -7,6 +7,7 @@ figure; the second replays its recorded answers and so is the provider's part: r
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ REPEATS = 3
 _REGIONS = {"us-east-1": 400, "us-east-2": 300, "us-west-2": 300}
 INSTANCES = sum(_REGIONS.values())
 _QUEUE = "spotweave-events"
+_LIMITS = ("provider.LOOK_S", "prices.LOOK_S", "notices.QUEUE_S")
 _KEYS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
@@ -31,7 +33,9 @@ def measure() -> Iterator[Measurement]:
     """One pass is what the loop asks for: offers with new prices, and every instance of the deployment."""
     from moto import mock_aws
 
-    with mock.patch.dict(os.environ, _KEYS):
+    # Moto is slower than any region may be.
+    patient = [mock.patch(f"deploy.providers.aws.{name}", 3600.0) for name in _LIMITS]
+    with mock.patch.dict(os.environ, _KEYS), patient[0], patient[1], patient[2]:
         server = mock_aws()
         server.start()
         try:
@@ -124,13 +128,13 @@ class _Recorder:
     def __init__(self) -> None:
         self.calls = 0
         self.replays = False
-        self._sent = ("", "")
+        self._sent = threading.local()
         self._answers: dict[tuple[str, str], bytes] = {}
 
     def record(self, response_dict: dict[str, Any], **_: Any) -> None:
         """Botocore is about to parse an answer."""
         self.calls += 1
-        self._answers[self._sent] = response_dict["body"]
+        self._answers[self._sent.what] = response_dict["body"]
 
     def replay(self, request: Any, **_: Any) -> Any:
         """Botocore is about to send a request."""
@@ -140,10 +144,10 @@ class _Recorder:
         target = request.headers.get("X-Amz-Target", b"")
         # EC2 names the operation in the body, SQS in a header.
         operation = next((part for part in asked.split("&") if part.startswith("Action=")), str(target))
-        self._sent = (request.url, operation)
+        self._sent.what = (request.url, operation)
         if not self.replays:
             return None
-        return AWSResponse(request.url, 200, {}, _Raw(self._answers[self._sent]))
+        return AWSResponse(request.url, 200, {}, _Raw(self._answers[self._sent.what]))
 
 
 class _Raw:

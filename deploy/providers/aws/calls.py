@@ -1,8 +1,8 @@
 """Asking several regions at once, each for a limited time: one that hangs holds up nobody else.
 
 The SDK's own time limits are for one read of a socket, so an answer that comes byte by byte may take for
-ever. What is too late here goes on in its thread, which nobody waits for, and its answer is not used. While
-it lasts, and for `AGAIN_S` at most, its region is not asked the same again.
+ever. What is too late here goes on in its thread, which nobody waits for, and its answer is not used. Its
+region is not asked the same again for `AGAIN_S`, unless the late call ends well before.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import structlog
 from deploy.providers.base import ProviderError
 
 log = structlog.get_logger("aws")
-LOOK_S = 10.0
-"""For what runs and for prices: pages of them, with the SDK's own second and third attempts."""
+LOOK_S = 20.0
+"""For what runs and for prices: pages of them, also for a machine that is busy."""
 QUEUE_S = 5.0
 CHANGE_S = 15.0
 """For a launch or an end."""
 AGAIN_S = 60.0
 MOST_LATE = 8
-"""Late calls of one kind to one region; beyond them it is not asked until one of them ends."""
+"""Late calls of one kind to one region that go on; beyond them it is not asked until one of them ends."""
 T = TypeVar("T")
 
 
@@ -88,13 +88,17 @@ class Calls:
     def _refused(self, kind: str, region: str) -> str:
         """Why a region is not asked now; "" if it may be."""
         with self._lock:
-            late = [one for one in self._late.get((kind, region), ()) if not one[1].done()]
+            now_s = self._monotonic()
+            late = [
+                (began_s, future)
+                for began_s, future in self._late.pop((kind, region), ())
+                if not future.done() or (future.exception() is not None and now_s - began_s < AGAIN_S)
+            ]
             if not late:
-                self._late.pop((kind, region), None)
                 return ""
             self._late[kind, region] = late
-            if self._monotonic() - late[-1][0] < AGAIN_S or len(late) >= MOST_LATE:
-                return f"aws {region}: {kind}: an earlier call still has no answer"
+            if now_s - late[-1][0] < AGAIN_S or len(late) >= MOST_LATE:
+                return f"aws {region}: {kind}: it did not answer in time, and is left alone for {AGAIN_S:g} s"
             return ""
 
 

@@ -76,6 +76,26 @@ def test_one_that_hangs_is_not_asked_again_while_it_does() -> None:
         raise AssertionError("it is never asked again")
 
 
+def test_one_whose_late_call_failed_is_left_alone_for_a_while() -> None:
+    until, now_s = threading.Event(), [0.0]
+    asked = Calls(lambda: now_s[0])
+    ended = threading.Event()
+
+    def fail() -> str:
+        until.wait(LONG_S)
+        ended.set()
+        raise ProviderError("time-out")
+
+    with pytest.raises(ProviderError, match="no answer within"):
+        asked.one("look", SOON_S, "a", fail)
+    until.set()
+    assert ended.wait(LONG_S)
+    with pytest.raises(ProviderError, match="left alone"):
+        asked.one("look", LONG_S, "a", lambda: "again")
+    now_s[0] = AGAIN_S
+    assert asked.one("look", LONG_S, "a", lambda: "again") == "again"
+
+
 def test_kinds_of_errors_stay_what_they_are() -> None:
     def refuse() -> str:
         raise CapacityError("none")
