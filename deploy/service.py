@@ -282,6 +282,8 @@ def make_runners(
                 host=address,
                 node_python=config.node_python or sys.executable,
                 checkpoints=checkpoints,
+                sandbox=sandbox,
+                limits=limits,
             )
         ),
     ]

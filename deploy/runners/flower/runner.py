@@ -34,7 +34,7 @@ from deploy.runners.flower.reporting import report, wants_words
 from deploy.runners.flower.rounds import Rounds
 from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.silence import Silence
-from deploy.runners.flower.superlink import process_of
+from deploy.runners.flower.superlink import box_name, process_of
 
 __all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)
@@ -346,7 +346,11 @@ class FlowerRunner:
             if held.job is not None:
                 held.job.superlink.end()
                 held.job = None
+            if self._settings.sandbox is not None:
+                self._settings.sandbox.over(box_name(job_id))
             end_job(folder, job_id, self._keeper(job_id), self._settings.keep_within_s)
+            if self._settings.sandbox is not None:
+                self._settings.sandbox.forget(job_id)
 
     def _raise(self, errand: Errand) -> None:
         error = errand.future.exception()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.objects.base import Objects
+from deploy.runners.detached import Limits
+from deploy.security.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class FlowerSettings:
         hung_floor_s: see there. Where no epoch is known, a client that is online may take for ever.
         keep_within_s: the last checkpoint of a job that is over may take so long to be kept; the clients of a
             run that waits so long for what is kept are given up.
+        sandbox: around each SuperLink with its ServerApps; None: none, whoever submits a job has all rights
+            of the scheduler.
+        limits: of each SuperLink with its ServerApps.
     """
 
     state: Path
@@ -43,3 +48,5 @@ class FlowerSettings:
     hung_factor: float = 5.0
     hung_floor_s: float = 120.0
     keep_within_s: float = 600.0
+    sandbox: Sandbox | None = None
+    limits: Limits = field(default_factory=Limits)

@@ -54,7 +54,7 @@ class World:
         spec: JobSpec,
         app: Path,
         checkpoints: Objects | None = None,
-        **settings: float,
+        **settings: Any,
     ) -> None:
         self.folder = folder
         self.settings: dict[str, Any] = dict(settings)
@@ -158,7 +158,7 @@ class World:
 
 @contextmanager
 def world(
-    folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None, **settings: float
+    folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None, **settings: Any
 ) -> Iterator[World]:
     """A world that ends with the test."""
     made = World(folder, spec, app, checkpoints, **settings)

@@ -525,8 +525,7 @@ def test_what_is_stopped_is_no_kill_of_its_own(
         # Its end is seen between two calls of stop.
         with suppress(RunnerError):
             runner.stop(assignment)
-        wait_until(lambda assignment=assignment: report(runner, assignment).phase.ended)
-        found = report(runner, assignment)
+        found = ended(runner, assignment)
         assert (found.phase, found.message) == (Phase.LOST, "it was stopped")
 
 
