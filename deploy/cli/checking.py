@@ -160,9 +160,8 @@ def _not_kept_apart(config: DeploymentConfig) -> list[str]:
         )
     if sandbox.mode is SandboxMode.UID and not _has_name(config.runners.ids[0]):
         found.append(
-            f"the ids {config.runners.sandbox_ids} have no names, and without Java's Hadoop starts no Spark "
-            "job: add accounts (useradd --uid) and give their ids as runners.sandbox_ids, or install "
-            "bubblewrap"
+            f"the ids {config.runners.sandbox_ids} have no names, and Java starts no Spark job without: add "
+            "accounts (useradd --uid) and give their ids as runners.sandbox_ids, or install bubblewrap"
         )
     return found
 

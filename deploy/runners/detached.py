@@ -222,6 +222,10 @@ class Detached:
         except TypeError:
             return None
 
+    def forget_result(self) -> None:
+        """As if its latest run had not ended."""
+        (self.folder / "result.json").unlink(missing_ok=True)
+
     def end(self, grace_s: float) -> None:
         """End it and everything that it started, wherever that went: SIGTERM, then SIGKILL. Does not wait.
 

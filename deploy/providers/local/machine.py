@@ -76,6 +76,7 @@ class Machine:
             }
         )
         _log.error("the node agent ended with %d", self._run_agent(config))
+        self._kill_others()
         # An interruption that is going on ends this process itself, when it has written down that it did.
         with self._state.locked():
             pass

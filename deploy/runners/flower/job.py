@@ -84,7 +84,7 @@ class FlowerJob:
         self.record = record
         self._identity = Identity(keys_folder(folder), shown_folder(folder))
         self._identity.make(settings.host)
-        self.superlink = SuperLink(folder, settings.host, record.port, self._identity, settings)
+        self.superlink = SuperLink(folder, settings.host, record.port, self._identity)
         self.keeper = keeper
         self.training = Training(
             job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper
@@ -131,6 +131,7 @@ class FlowerJob:
         if record.outcome == "failed" and assignment.attempt > record.failed_attempts.get(name, 0):
             record.outcome, record.failure, record.failed_attempts = "", "", {}
             record.run_id, record.fruitless = 0, 0
+            self.superlink.forgive()
         if self.hopeless:
             self.hopeless, record.starts = "", 0
         self.save()
@@ -221,6 +222,9 @@ class FlowerJob:
             return True
         if not any(client.wanted for client in record.clients.values()):
             return False
+        if fault := self.superlink.fault():
+            self.training.fail(fault)
+            return False
         too_often = record.starts >= _MAX_STARTS
         if too_often:
             self.hopeless = f"the SuperLink does not start: {self.superlink.last_line()}".removesuffix(": ")
@@ -234,7 +238,8 @@ class FlowerJob:
         self.liveness.superlink_restarted()
         if not self.training.prepare():
             return False
-        self.superlink.start(self._workdir, self.training.setup_file, self._spec.env)
+        sandbox, limits = self.settings.sandbox, self.settings.limits
+        self.superlink.start(self._workdir, self.training.setup_file, self._spec.env, sandbox, limits)
         return False
 
     def _register(self) -> None:

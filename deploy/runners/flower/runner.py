@@ -346,9 +346,10 @@ class FlowerRunner:
             if held.job is not None:
                 held.job.superlink.end()
                 held.job = None
-            end_job(folder, job_id, self._keeper(job_id), self._settings.keep_within_s)
             if self._settings.sandbox is not None:
                 self._settings.sandbox.over(box_name(job_id))
+            end_job(folder, job_id, self._keeper(job_id), self._settings.keep_within_s)
+            if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
 
     def _raise(self, errand: Errand) -> None:

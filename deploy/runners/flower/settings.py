@@ -20,9 +20,6 @@ class FlowerSettings:
         host: IP address of this machine as nodes reach it; SuperLinks listen there.
         node_python: Python of the nodes, with Flower and spotweave beside it.
         checkpoints: where each round's weights are kept besides this machine; None: nowhere.
-        sandbox: around each SuperLink and its ServerApps; None: none, whoever submits a job has all rights of
-            the scheduler.
-        limits: of each SuperLink with all that it starts.
         checkpoint_most_bytes: a larger checkpoint is kept on this machine only.
         reports_within_s: a look at all jobs waits so long for those that are slow to answer.
         node_silent_s: a node whose agent does not answer, or whose SuperNode is offline, for so long is given
@@ -34,14 +31,15 @@ class FlowerSettings:
         hung_floor_s: see there. Where no epoch is known, a client that is online may take for ever.
         keep_within_s: the last checkpoint of a job that is over may take so long to be kept; the clients of a
             run that waits so long for what is kept are given up.
+        sandbox: around each SuperLink with its ServerApps; None: none, whoever submits a job has all rights
+            of the scheduler.
+        limits: of each SuperLink with its ServerApps.
     """
 
     state: Path
     host: str = "127.0.0.1"
     node_python: str = field(default=sys.executable)
     checkpoints: Objects | None = None
-    sandbox: Sandbox | None = None
-    limits: Limits = field(default_factory=Limits)
     checkpoint_most_bytes: int = 1 << 30
     reports_within_s: float = 3.0
     node_silent_s: float = 60.0
@@ -50,3 +48,5 @@ class FlowerSettings:
     hung_factor: float = 5.0
     hung_floor_s: float = 120.0
     keep_within_s: float = 600.0
+    sandbox: Sandbox | None = None
+    limits: Limits = field(default_factory=Limits)

@@ -37,13 +37,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from deploy.fl.exchange import SETUP_VARIABLE
-from deploy.runners.detached import Detached, tail
+from deploy.runners.detached import Detached, Limits, tail
 from deploy.runners.flower.app import Value
 from deploy.runners.flower.bounded import BoundedTransport
 from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.settings import FlowerSettings
-from deploy.security.sandbox import Box
+from deploy.security.sandbox import Box, Sandbox
 
 _PORTS = range(20000, 30000)
 """Below the ports that systems hand out by themselves, so that one is still free after a restart."""
@@ -99,16 +98,12 @@ class SuperLink:
         host: IP address on which it listens.
         port: on which it listens.
         identity: certificates and keys.
-        settings: of the runner: the sandbox and the limits.
     """
 
-    def __init__(
-        self, folder: Path, host: str, port: int, identity: Identity, settings: FlowerSettings
-    ) -> None:
+    def __init__(self, folder: Path, host: str, port: int, identity: Identity) -> None:
         self._folder = folder.resolve()
         self._host, self._port = host, port
         self._identity = identity
-        self._settings = settings
         self._process = process_of(self._folder)
         self._shown = shown_folder(self._folder)
         self._client: ControlHttpClient | None = None
@@ -127,8 +122,22 @@ class SuperLink:
         """Whether its process lives."""
         return self._process.running()
 
-    def start(self, workdir: Path, setup: Path, env: Mapping[str, str]) -> None:
+    def start(
+        self,
+        workdir: Path,
+        setup: Path,
+        env: Mapping[str, str],
+        sandbox: Sandbox | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         """Start it, after whatever is left of an earlier one is gone; does not wait until it answers.
+
+        Args:
+            workdir: the job's own folder, its current one.
+            setup: file of what its ServerApps are told.
+            env: of the job.
+            sandbox: around it and its ServerApps; None: none.
+            limits: of it and its ServerApps together; None: none.
 
         Raises:
             RunnerError: if it cannot be started.
@@ -163,14 +172,21 @@ class SuperLink:
             TOKEN_FILE_VARIABLE: str(identity.shown_control),
         }
         boxed = None
-        if self._settings.sandbox is not None:
-            # The job's own name owns both: what its ServerApp writes is its next SuperLink's too.
-            job_id, workdir = self._folder.name, workdir.resolve()
-            box = Box(box_name(job_id), job_id, (self._shown, workdir), self._folder / "tmp")
-            boxed = self._settings.sandbox, box
-        self._process.start(
-            argv, whole, workdir, self.log, again=True, boxed=boxed, limits=self._settings.limits
-        )
+        if sandbox is not None:
+            # The job's: nothing is read back from either.
+            writable = (workdir.resolve(), self._shown)
+            job_id = self._folder.name
+            boxed = sandbox, Box(box_name(job_id), job_id, writable, self._folder / "tmp")
+        self._process.start(argv, whole, workdir, self.log, again=True, boxed=boxed, limits=limits)
+
+    def fault(self) -> str:
+        """Why it can never run, by the job's own doing; "" if it may."""
+        result = self._process.result()
+        return result.error if result is not None and result.of_job else ""
+
+    def forgive(self) -> None:
+        """Let it be tried again. It does not run."""
+        self._process.forget_result()
 
     def end(self) -> None:
         """End it, its ServerApps and everything else it started. Raises RunnerError if something stays."""
@@ -327,14 +343,14 @@ def _asking() -> Iterator[None]:
         raise SuperLinkDown(str(error) or type(error).__name__) from error
 
 
-def box_name(job_id: str) -> str:
-    """Of the sandbox of a job's SuperLink."""
-    return f"{job_id}.superlink"
-
-
 def process_of(folder: Path) -> Detached:
     """The SuperLink's process of the job with this state folder."""
     return Detached(folder / "process")
+
+
+def box_name(job_id: str) -> str:
+    """Of the box of a job's SuperLink."""
+    return f"superlink {job_id}"
 
 
 def shown_folder(folder: Path) -> Path:

@@ -143,6 +143,10 @@ class Training:
             record.dead_runs.append(record.run_id)
             self._lost(blame=False)
 
+    def fail(self, reason: str) -> None:
+        """The job has failed, and no other run is made of this attempt."""
+        self._fail(reason)
+
     def write_setup(self) -> None:
         """Tell the ServerApp who takes part."""
         clients = {

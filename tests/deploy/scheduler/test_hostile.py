@@ -1,4 +1,4 @@
-"""Sixty-six hostile jobs next to twenty honest ones: these are on time, and each hostile one is dealt with."""
+"""Sixty-six hostile jobs next to twenty honest ones, who are on time; each hostile one is dealt with."""
 
 from __future__ import annotations
 

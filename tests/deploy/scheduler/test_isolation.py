@@ -137,9 +137,9 @@ def test_a_stage_that_fails_for_all_leaves_the_others(
 HOSTILE: Mapping[str, Callable[[TaskReport], Any]] = {
     "raises": lambda report: 1 / 0,
     "another job's": lambda report: replace(report, key=TaskKey("honest-1", "main"), phase=Phase.SUCCEEDED),
-    "no phase": lambda report: replace(report, phase="running"),
-    "no numbers": lambda report: replace(report, progress=None),
-    "texts for numbers": lambda report: replace(report, executions_done="many", saved="all"),
+    "no phase": lambda report: _spoilt(report, phase="running"),
+    "no numbers": lambda report: _spoilt(report, progress=None),
+    "texts for numbers": lambda report: _spoilt(report, executions_done="many", saved="all"),
 }
 ODD: Mapping[str, Callable[[TaskReport], TaskReport]] = {
     "vast numbers": lambda report: replace(report, executions_done=10**30, misses=10**400, next_due_s=1e308),
@@ -150,6 +150,11 @@ ODD: Mapping[str, Callable[[TaskReport], TaskReport]] = {
         report, message="x" * 10**7, saved_region="\0" * 10**6, details={"a\0" * 9: "\udc80" * 10**6}
     ),
 }
+
+
+def _spoilt(report: TaskReport, **values: Any) -> TaskReport:
+    """With values that are not of their kinds."""
+    return replace(report, **values)
 
 
 def _reports(world: World, job_id: str, spoil: Callable[[TaskReport], TaskReport]) -> None:

@@ -1,83 +1,81 @@
-"""A real training whose SuperLink and ServerApp are in a sandbox, and a ServerApp that wants out of it."""
+"""Real trainings whose SuperLink and ServerApp are in a sandbox, or use more than they may."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import pytest
 
 from deploy.model.tasks import Phase
-from deploy.security import sandbox as module
-from deploy.security.sandbox import Mode, Sandbox, SandboxError, choose
-from deploy.security.tokens import AccessTokens
-from deploy.store.store import Store
-from tests.deploy.runners.flower.world import MEAN, World, insist, job_spec
+from deploy.runners.detached import Limits
+from deploy.security.sandbox import Mode, SandboxError, choose
+from tests.deploy.runners.flower.world import MEAN, insist, job_spec, world
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-SPY = """
-import json, os
-from pathlib import Path
+CLIENTS = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
 
-def got(state, pid):
-    secrets = [state + "/store.db.key", state + "/store.db", state + "/jobs/other/given",
-               state + "/flower/story/job.json", state + "/flower/story/keys", state + "/flower/other/keys",
-               f"/proc/{pid}/environ"]
-    found = []
+
+def app_with(folder: Path, code: str) -> Path:
+    """The app, with a ServerApp that does something else first."""
+    app = folder / "apps" / "mean"
+    shutil.copytree(MEAN, app)
+    place = app / "mean" / "server_app.py"
+    text = place.read_text()
+    place.write_text(text.replace("    def evaluate(", f"{code}\n    def evaluate(", 1))
+    return app
+
+
+def test_a_server_app_gets_at_nothing_but_its_jobs_own_and_trains(tmp_path: Path) -> None:
+    # Given a deployment's secrets beside the runner's state, and what another job has there,
+    try:
+        sandbox = choose(Mode.AUTO, trust=False, state=tmp_path, numbers=(61184, 65519))
+    except SandboxError as error:
+        pytest.skip(str(error))
+    secrets = [tmp_path / "store.db.key", tmp_path / "state" / "other" / "keys" / "control.token"]
     for path in secrets:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("secret")
+        path.chmod(0o600)
+    wanted = [
+        *map(str, secrets),
+        str(tmp_path / "state" / "story" / "job.json"),
+        str(tmp_path / "state" / "story" / "process" / "command.json"),
+        f"/proc/{os.getpid()}/environ",
+    ]
+    code = f"""
+    import json
+    got = []
+    for path in {wanted!r}:
         try:
-            os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1)
-            found.append(path)
+            open(path, "rb").read(1)
+            got.append(path)
         except OSError:
             pass
-    return found
-
-if "SPY" in os.environ:
-    Path(os.environ["SPY_OUT"]).write_text(json.dumps(got(os.environ["SPY"], os.environ["SPY_PID"])))
+    json.dump(got, open("got.json", "w"))
 """
+    # when it trains,
+    with world(tmp_path, job_spec("mean", 2, CLIENTS), app_with(tmp_path, code), sandbox=sandbox) as here:
+        here.place_all()
+        here.wait_for_phase(Phase.SUCCEEDED)
+        # then it was stopped by nothing, and has got nothing.
+        assert json.loads((here.workdir / "got.json").read_text()) == []
+        insist(lambda: here.runner.forget("story"))
+        assert not (tmp_path / "state" / "story").exists()
 
 
-@pytest.fixture(params=[Mode.BUBBLEWRAP, Mode.UID])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    mode: Mode = request.param
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
-        Path(name).chmod(0o711)
-        state = Path(name).resolve() / "state"
-        state.mkdir(mode=0o700)
-        try:
-            module._require(mode, os.geteuid() == 0)
-            made = choose(mode, trust=False, state=state, numbers=(61184, 65519), python=sys.executable)
-        except SandboxError as error:
-            pytest.skip(str(error))
-        yield made
-
-
-def test_a_server_app_gets_at_nothing_but_its_own_and_the_training_ends_well(sandbox: Sandbox) -> None:
-    state = sandbox.state
-    with Store.open(f"sqlite:///{state}/store.db", time.time()) as store:
-        AccessTokens(store)
-    for folder in (state / "jobs" / "other", state / "flower" / "other" / "keys"):
-        folder.mkdir(parents=True, mode=0o700)
-        (folder / "given").write_text("a secret")
-    spec = job_spec("mean", 2, {"a": {"target": "1", "examples": "1"}})
-    workdir = sandbox.job_folder("story")
-    env = {"SPY": str(state), "SPY_PID": str(os.getpid()), "SPY_OUT": str(workdir / "got.json")}
-    world = World(state, spec.model_copy(update={"env": env}), MEAN, workdir=workdir, sandbox=sandbox)
-    try:
-        server = workdir / "mean" / "mean" / "server_app.py"
-        server.write_text(SPY + server.read_text())
-        world.place_all()
-        world.wait_for_phase(Phase.SUCCEEDED)
-        assert json.loads((workdir / "got.json").read_text()) == []
-        world.stop("client-a")
-        insist(lambda: world.runner.forget("story"))
-        assert not (state / "flower" / "story").exists()
-        assert (workdir / "got.json").stat().st_uid == os.geteuid()
-    finally:
-        world.close()
+def test_a_server_app_over_a_limit_has_failed_with_its_reason(tmp_path: Path) -> None:
+    code = """
+    import subprocess, time
+    many = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]
+    time.sleep(600)
+"""
+    limits = Limits(processes=30)
+    with world(tmp_path, job_spec("mean", 2, CLIENTS), app_with(tmp_path, code), limits=limits) as here:
+        here.place_all()
+        found = here.wait_for_phase(Phase.FAILED)
+        for report in found.values():
+            assert report.message == "it had more than 30 processes (runners.driver_processes_most)"

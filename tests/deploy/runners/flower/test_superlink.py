@@ -10,14 +10,12 @@ import pytest
 
 from deploy.runners.flower import superlink as superlink_module
 from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.superlink import SuperLink
 
 
 @pytest.fixture
 def superlink(tmp_path: Path) -> SuperLink:
-    identity = Identity(tmp_path / "keys", tmp_path / "superlink")
-    return SuperLink(tmp_path, "127.0.0.1", 1, identity, FlowerSettings(tmp_path))
+    return SuperLink(tmp_path, "127.0.0.1", 1, Identity(tmp_path / "keys", tmp_path / "superlink"))
 
 
 def test_the_last_line_of_a_log_of_any_length(superlink: SuperLink) -> None:

@@ -16,7 +16,6 @@ from deploy.objects.base import Objects
 from deploy.runners.base import RunnerError
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
-from deploy.security.sandbox import Sandbox
 from tests.deploy.node.agents import ROOT, AgentProcess
 
 APPS = Path(__file__).parent / "apps"
@@ -55,16 +54,14 @@ class World:
         spec: JobSpec,
         app: Path,
         checkpoints: Objects | None = None,
-        workdir: Path | None = None,
-        **settings: float | Sandbox,
+        **settings: Any,
     ) -> None:
         self.folder = folder
         self.settings: dict[str, Any] = dict(settings)
         self.checkpoints = checkpoints
         self.spec = spec
-        self.workdir = folder / "work" if workdir is None else workdir
+        self.workdir = folder / "work"
         shutil.copytree(app, self.workdir / app.name, ignore=shutil.ignore_patterns("__pycache__"))
-        self.state = folder / ("state" if workdir is None else "flower")
         self.runner = self.new_runner()
         self.agents: dict[str, AgentProcess] = {}
         self.assignments: dict[str, Assignment] = {}
@@ -77,7 +74,7 @@ class World:
 
     def new_runner(self) -> FlowerRunner:
         """One that has seen nothing yet."""
-        settings = FlowerSettings(self.state, checkpoints=self.checkpoints, **self.settings)
+        settings = FlowerSettings(self.folder / "state", checkpoints=self.checkpoints, **self.settings)
         runner = FlowerRunner(settings)
         runner.start()
         return runner
@@ -87,7 +84,7 @@ class World:
         self.runner.shutdown()
         for agent in self._all_agents:
             agent.destroy()
-        shutil.rmtree(self.state)
+        shutil.rmtree(self.folder / "state")
         shutil.rmtree(self.workdir / "flower")
         self.runner = self.new_runner()
 
@@ -161,10 +158,10 @@ class World:
 
 @contextmanager
 def world(
-    folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None, **settings: float
+    folder: Path, spec: JobSpec, app: Path, checkpoints: Objects | None = None, **settings: Any
 ) -> Iterator[World]:
     """A world that ends with the test."""
-    made = World(folder, spec, app, checkpoints, None, **settings)
+    made = World(folder, spec, app, checkpoints, **settings)
     try:
         yield made
     finally:

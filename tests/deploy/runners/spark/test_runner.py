@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ def test_an_attempt_without_nodes_is_lost(
         assert report(runner, assignment).phase is Phase.STARTING
         two.destroy()
         master_knows(home, assignment, {one.address: "DEAD", two.address: "DEAD"})
-        found = report(runner, assignment)
+        found = ended(runner, assignment)
         assert found.phase is Phase.LOST
         assert found.message == (
             f"all its nodes are gone: {one.instance_id} does not answer; {two.instance_id} does not answer"
@@ -169,7 +168,7 @@ def test_what_is_called_lost_cannot_complete_any_more(
     wait_until((workdir / "up").exists)
     agent.destroy()
     master_knows(home, assignment, {agent.address: "DEAD"})
-    assert report(runner, assignment).phase is Phase.LOST
+    assert ended(runner, assignment).phase is Phase.LOST
     assert [pid for pid in drivers(settings) if JOB in procfs.environment(pid).get(TAG, "")] == []
 
 
@@ -372,7 +371,7 @@ def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ende
     master_knows(home, assignment, {agent.address: "DECOMMISSIONED"})
     assert report(runner, assignment).phase is Phase.RUNNING
     application = replace(application, executors=())
-    found = report(runner, assignment)
+    found = ended(runner, assignment)
     assert (found.phase, found.message) == (Phase.LOST, "all its nodes are drained")
 
 
@@ -530,8 +529,7 @@ def test_what_is_stopped_is_no_kill_of_its_own(
         # Its end is seen between two calls of stop.
         with suppress(RunnerError):
             runner.stop(assignment)
-        wait_until(partial(_has_ended, runner, assignment))
-        found = report(runner, assignment)
+        found = ended(runner, assignment)
         assert (found.phase, found.message) == (Phase.LOST, "it was stopped")
 
 
@@ -597,8 +595,7 @@ def test_a_driver_over_a_limit_has_failed_with_its_reason(
 ) -> None:
     narrow = SparkRunner(replace(settings, limits=Limits(processes=20)))
     try:
-        many = "[subprocess.Popen(['sleep', '9']) for _ in range(30)]"
-        code = f"import subprocess, time\nall = {many}\ntime.sleep(60)"
+        code = "import subprocess as s\nall = [s.Popen(['sleep', '9']) for _ in range(30)]\nall[0].wait()"
         assignment = batch(code, workdir, [agent.node()])
         narrow.ensure(assignment)
         found = ended(narrow, assignment)
