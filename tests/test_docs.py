@@ -146,3 +146,12 @@ def test_every_component_and_metric_is_explained(name: str) -> None:
 def test_every_environment_is_explained() -> None:
     text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     assert [name for name in ENTRY_POINTS if f"`{name}`" not in text] == []
+
+
+def test_every_claim_of_the_threat_model_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 30
+    for file, test in named:
+        source = (ROOT / "tests" / "deploy" / file).read_text()
+        assert f"def {test}(" in source if test else "def test_" in source, f"{file}::{test}"
