@@ -60,6 +60,18 @@ def test_what_it_does_not_pay_at_least_is_not_launched(tmp_path: Path) -> None:
     assert 0.0 < spent(here) <= 0.009
 
 
+def test_what_it_does_not_pay_is_shown_as_not_to_be_had(tmp_path: Path) -> None:
+    """A minute on spot capacity costs half a cent, on demand more than the budget."""
+    here = world(tmp_path, 0.01)
+    here.submit(batch("one", work_s=10.0))
+    here.scheduler.step()
+    (decision,) = here.store.decisions.latest(9)
+    shown = {one.offer_id: (one.available, one.reason) for one in decision.candidates}
+    assert shown["spot"] == (True, "")
+    assert shown["sure"][0] is False
+    assert "budget leaves 0.0100 USD" in shown["sure"][1]
+
+
 def test_without_one_nothing_ends(tmp_path: Path) -> None:
     here = world(tmp_path, None)
     job = here.submit(batch(work_s=7200.0))
