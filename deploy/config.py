@@ -127,6 +127,10 @@ class LoopConfig(_Part):
     cool_down_s: Seconds = 60.0
     ready_within_s: Seconds = 300.0
     reconsider_s: Annotated[FiniteFloat, Field(ge=0)] = 1800.0
+    losses_most: Annotated[int, Field(gt=0)] = 50
+    failures_most: Annotated[int, Field(gt=0)] = 6
+    silent_within_s: Seconds = 90.0
+    vanished_after_s: Seconds = 900.0
 
 
 class CheckpointsConfig(_Part):

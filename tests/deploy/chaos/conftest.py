@@ -27,3 +27,9 @@ def seed() -> int:
     number = int(os.environ.get("SPOTWEAVE_CHAOS_SEED", "7"))
     print(f"seed {number}")
     return number
+
+
+@pytest.fixture
+def times() -> int:
+    """So many times the faults of a plan, by SPOTWEAVE_CHAOS_TIMES: 4 makes 120 of the 30."""
+    return int(os.environ.get("SPOTWEAVE_CHAOS_TIMES", "1"))

@@ -50,8 +50,8 @@ def spec(ledger: Path, gate: Path) -> dict[str, Any]:
     return {"name": "digits", "work": work, "env": env}
 
 
-def test_flower(deployment: Deployment, seed: int, tmp_path: Path) -> None:
-    faults = plan(seed, COUNTS)
+def test_flower(deployment: Deployment, seed: int, times: int, tmp_path: Path) -> None:
+    faults = plan(seed, {kind: times * count for kind, count in COUNTS.items()})
     ledger, gate = tmp_path / "done.txt", tmp_path / "gate"
     make_app(tmp_path)
     names = [str(path.relative_to(tmp_path)) for path in (tmp_path / "digits").rglob("*") if path.is_file()]

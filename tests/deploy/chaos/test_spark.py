@@ -52,8 +52,8 @@ def stream_spec(ledger: Path) -> dict[str, Any]:
     return {"name": "stream", "work": work, "env": {"LEDGER": str(ledger)}}
 
 
-def test_spark(deployment: Deployment, seed: int, tmp_path: Path) -> None:
-    faults = plan(seed, COUNTS)
+def test_spark(deployment: Deployment, seed: int, times: int, tmp_path: Path) -> None:
+    faults = plan(seed, {kind: times * count for kind, count in COUNTS.items()})
     ledger, rows, gate = tmp_path / "batches.txt", tmp_path / "rows.jsonl", tmp_path / "gate"
     later = {
         0: batch_spec("first", ledger),
