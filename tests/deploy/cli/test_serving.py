@@ -182,7 +182,7 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     # A job's code could ask the service itself; the rest depends on the machine.
     assert any("http.tokens is false" in line for line in kept_apart)
     others = [line for line in lines if line not in kept_apart]
-    assert [line.split()[0] for line in others] == ["ok"] * 7 + ["warning"]
+    assert [line.split()[0] for line in others] == ["ok"] * 9 + ["warning"]
     assert not (tmp_path / "state").exists()
     many = deployment(tmp_path, http={"tokens": False, "connections": 1_000_000})
     (line,) = (
