@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agents.rules import make_rule
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
-from benchmarks.training import untrained
+from benchmarks.training import untrained, world_of
 from envs.simulation.world import EpisodeKey
 from training.episodes import measure_latency
 from training.worlds import WORLDS
@@ -20,9 +20,10 @@ def measure() -> Iterator[Measurement]:
     key = EpisodeKey(seed=0, split="validation", index=0)
     for env, entry in WORLDS.items():
         trainer = untrained(env, entry.default_agent)
-        for policy in (trainer.policy, make_rule("maf")):
+        world = world_of(env)
+        for policy in (trainer.policy, make_rule("round_cost" if env == "federated" else "maf")):
             with one_core():
-                latency = measure_latency(trainer.world, policy, key, decisions=DECISIONS)
+                latency = measure_latency(world, policy, key, decisions=DECISIONS)
             name = f"{policy.name} on {env}: one decision"
             note = f"batch 1, {latency.decisions} decisions"
             yield Measurement(f"{name}, p50", latency.p50_ms, "ms", higher_is_better=False, note=note)

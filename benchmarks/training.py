@@ -10,11 +10,13 @@ import hydra
 import torch
 
 from benchmarks.measurement import Measurement
+from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed, world_config
 from training.counterfactual import CounterfactualTrainer
 from training.monte_carlo import MonteCarloTrainer
+from training.rounds import Trainer
 from training.settings import AgentSettings, TrainerSettings
-from training.trainers import make_trainer, with_appraiser
+from training.trainers import build_trainer, with_appraiser
 from training.worlds import WORLDS
 
 AT_LEAST_S = 10.0
@@ -28,19 +30,20 @@ def settings_of(*overrides: str) -> dict[str, Any]:
         return resolved(hydra.compose("train", list(overrides)))
 
 
-def untrained(
-    env: str, agent_name: str, trainer_name: str = "default"
-) -> MonteCarloTrainer | CounterfactualTrainer:
+def untrained(env: str, agent_name: str, trainer_name: str = "default") -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", f"trainer={trainer_name}")
     agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), WORLDS[env])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
-    counterfactual = agent.learning == "counterfactual"
-    lanes = CounterfactualTrainer.lanes_needed(settings) if counterfactual else settings.lanes
-    world = WORLDS[env].build(world_config(values["env"]), lanes)
-    trainer, _, _ = make_trainer(world, agent, settings, values["seed"], torch.device("cpu"))
-    assert isinstance(trainer, MonteCarloTrainer | CounterfactualTrainer)
+    config = world_config(values["env"])
+    trainer, _, _ = build_trainer(WORLDS[env], config, agent, settings, values["seed"], torch.device("cpu"))
     return trainer
+
+
+def world_of(env: str) -> BatchWorld:
+    """One copy of an environment; where there are many members, of the first that is validated on."""
+    config = world_config(settings_of(f"+env={env}")["env"])
+    return WORLDS[env].build(WORLDS[env].members_of(config, "validation")[0], 1)
 
 
 def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
@@ -65,6 +68,8 @@ def measure() -> Iterator[Measurement]:
             elapsed = time.perf_counter() - started
         rate = decisions / elapsed
         yield Measurement(f"{name}: training", rate, "decisions/s", note="rounds of play and learning")
+        if not isinstance(trainer, MonteCarloTrainer | CounterfactualTrainer):
+            continue  # an evolution strategy takes no gradient steps
         started = time.perf_counter()
         for _ in range(GRADIENT_STEPS):
             gradient_step(trainer)

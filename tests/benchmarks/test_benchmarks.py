@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 import benchmarks.__main__ as command
+from benchmarks import training
 from benchmarks.measurement import Benchmark, Measurement
+from envs.simulation.world import EpisodeKey
+from training.episodes import measure_latency
+from training.worlds import WORLDS
 
 
 def test_a_ratio_above_one_meets_the_bar_in_either_direction() -> None:
@@ -60,3 +64,11 @@ def test_an_unknown_name_is_refused(latest: Path, capsys: pytest.CaptureFixture[
         command.main(["--only", "qick"])
     assert ended.value.code == 2
     assert "qick" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("env", WORLDS)
+def test_the_default_agent_of_every_world_can_be_measured(env: str) -> None:
+    """With the smallest settings; the speed itself is the benchmarks' business."""
+    trainer = training.untrained(env, WORLDS[env].default_agent, "quick")
+    key = EpisodeKey(seed=0, split="validation", index=0)
+    assert measure_latency(training.world_of(env), trainer.policy, key, decisions=3).decisions == 3
