@@ -43,8 +43,6 @@ from deploy.store.store import Store
 log = structlog.get_logger("server")
 
 _EXPLAINED = 50
-_SPEC_BYTES = 2 << 20
-"""It is kept for ever, and part of every answer about the job."""
 JOB_EXAMPLE: dict[str, Any] = {
     "spec": {
         "name": "wordcount",
@@ -89,12 +87,6 @@ class Submissions:
         request = bodies.parse(JobRequest, body)
         spec, files = request.spec, request.files
         most = self._context.settings.job_files
-        size = len(spec.model_dump_json())
-        if size > _SPEC_BYTES:
-            raise Refusal(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the job's description has {size} bytes without its files: expected at most 2 MiB",
-            )
         try:
             if len(files) > most:
                 raise UploadError(f"{len(files)} files came with the job: expected at most {most}")

@@ -233,8 +233,8 @@ def test_a_description_of_a_job_has_a_size(service: Service) -> None:
     assert service.submitter.post("/v1/jobs", json=request).status_code == 201
     request["spec"]["work"]["run_config"] = {"a": "b" * 2**20}
     refused = service.submitter.post("/v1/jobs", json=request)
-    assert refused.status_code == 413
-    assert "expected at most 2 MiB" in one_line_error(refused)
+    assert refused.status_code == 422
+    assert "expected at most 65536 together" in one_line_error(refused)
 
 
 def test_a_text_that_only_speaks_of_a_zero_character_is_taken(service: Service) -> None:
