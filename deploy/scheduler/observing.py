@@ -13,7 +13,7 @@ from deploy.model.jobs import Flower, TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.giving_up import attempt_id
+from deploy.scheduler.giving_up import attempt_id, end
 from deploy.scheduler.hearsay import bounded
 from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
@@ -26,6 +26,7 @@ from deploy.store.tasks import Task
 from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
+_END_AGAIN_S = 60.0
 
 
 class Nodes(Protocol):
@@ -68,6 +69,8 @@ class Observer:
         self._quarantine = quarantine
         self._missing_s: dict[str, dict[str, float]] = {}
         """By provider: since when instances are missing from what it reports, epoch seconds."""
+        self._ending_s: dict[str, dict[str, float]] = {}
+        """By provider: since when it reports instances as running that it was told to end, epoch seconds."""
         self._orphans: dict[str, set[str]] = {}
         """By provider: what it reported in the latest look that should not be there."""
         self.offers: list[Offer] = []
@@ -123,6 +126,7 @@ class Observer:
         known |= self._store.instances.gone({one.client_token for one in reports} - known.keys())
         pending = self._store.intents.pending_targets(IntentKind.LAUNCH, IntentKind.TERMINATE)
         seen: set[str] = set()
+        ending_s: dict[str, float] = {}
         strangers: dict[str, _Stranger] = {}
         for report in reports:
             before = known.get(report.client_token)
@@ -135,6 +139,12 @@ class Observer:
             if before is None:
                 continue
             after = self._store.instances.told(before, report, now_s)
+            if before.state is InstanceState.STOPPING and report.state is InstanceState.RUNNING:
+                since_s = self._ending_s.get(name, {}).get(before.instance_id, now_s)
+                ending_s[before.instance_id] = since_s
+                if now_s - since_s >= _END_AGAIN_S:
+                    # Its provider took the order and did nothing: said once more, it costs nothing.
+                    end(self._store, before, now_s)
             if before.state is InstanceState.TERMINATED and after.state.live:
                 self._event("instance.found", after, now_s, {})
             if after.notice_s is not None and before.notice_s is None:
@@ -143,6 +153,7 @@ class Observer:
                 self._event("instance.stopped", after, now_s, {"stopped_s": after.stops[-1].stopped_s})
             if after.state is InstanceState.TERMINATED and not over:
                 self._event("instance.ended", after, now_s, {"by_provider": after.by_provider})
+        self._ending_s[name] = ending_s
         missing = [
             one
             for one in known.values()

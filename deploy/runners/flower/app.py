@@ -19,9 +19,6 @@ _ROUNDS_KEY = "num-server-rounds"
 _OWN_KEYS = (NAME_KEY, STATE_KEY)
 _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 """Flower's open doors that are no part of `guarded`; and what the runner says itself."""
-_VALUE_MOST_BYTES = 32 << 10
-_ALL_MOST_BYTES = 96 << 10
-"""Linux takes no argument and no variable of more than 128 KiB; a client's settings are one argument."""
 
 
 def check(spec: JobSpec, folder: Path) -> None:
@@ -35,13 +32,9 @@ def check(spec: JobSpec, folder: Path) -> None:
         raise ValueError(
             f"resources.instances is {spec.resources.instances}: a Flower client runs on one (1)"
         )
-    _check_sizes("env", spec.env)
     for key in spec.env:
         if key.startswith(_OWN_VARIABLES):
             raise ValueError(f"env has {key!r}: names that begin so are set by spotweave: leave it out")
-    _check_sizes("run_config", work.run_config)
-    for client in work.clients:
-        _check_sizes(f"client {client.name}: config", client.config)
     app = folder / work.app
     if not app.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"app {work.app!r} leads out of the job's folder: give a path below the job file")
@@ -141,28 +134,6 @@ def _declared(app: Path, name: str) -> dict[str, Value]:
 def _settings(project: Mapping[str, Any]) -> dict[str, Value]:
     section = project.get("tool", {}).get("flwr", {}).get("app", {})
     return _flat(section.get("config", {}))
-
-
-def _check_sizes(what: str, values: Mapping[str, str]) -> None:
-    """Refuse what no process can be given. Raises ValueError."""
-    together = 0
-    for key, text in values.items():
-        if "\0" in key + text:
-            raise ValueError(
-                f"{what} {key[:100]!r} has a zero byte: leave it out, no process can be given one"
-            )
-        size = len(key.encode()) + len(text.encode())
-        together += size
-        if size > _VALUE_MOST_BYTES:
-            raise ValueError(
-                f"{what} {key[:100]!r} has {size} bytes: expected at most {_VALUE_MOST_BYTES}: "
-                "send a file with the app instead"
-            )
-    if together > _ALL_MOST_BYTES:
-        raise ValueError(
-            f"{what} has {together} bytes together: expected at most {_ALL_MOST_BYTES}: "
-            "send a file with the app instead"
-        )
 
 
 def _check_components(app: Path, name: str) -> None:

@@ -12,6 +12,7 @@ from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState
 from deploy.providers.base import PartialError, ProviderError
 from deploy.providers.simulated import SimulatedOffer, SimulatedProvider
+from deploy.scheduler.giving_up import end_job
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
@@ -51,12 +52,24 @@ def _replace(world: World, provider: SimulatedProvider) -> None:
 
 
 class Blind(SimulatedProvider):
-    """Describes nothing while `blind`."""
+    """While it is dark it describes nothing, ends nothing although it says so, and no node can be reached."""
 
     blind = False
 
+    def go_dark(self) -> None:
+        self.blind = True
+        self.cloud.hung_s = {f"sim-{number}": self.cloud.clock.now() for number in range(1, 100)}
+
+    def recover(self) -> None:
+        self.blind = False
+        self.cloud.hung_s = {}
+
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         return [] if self.blind else super().describe(deployment)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        if not self.blind:
+            super().terminate(instance_ids)
 
 
 @pytest.mark.parametrize("taken_meanwhile", [False, True])
@@ -68,7 +81,7 @@ def test_what_was_believed_to_have_vanished_is_found_and_paid_for_all_of_its_tim
     _replace(world, blind)
     job = world.submit(batch(work_s=20_000.0))
     world.go(100)
-    blind.blind = True
+    blind.go_dark()
     world.go(HOUR_S)
     vanished = world.events("instance.vanished")
     assert vanished
@@ -76,9 +89,8 @@ def test_what_was_believed_to_have_vanished_is_found_and_paid_for_all_of_its_tim
     if taken_meanwhile:
         # Ended while nobody could see it: then it is not found, but it is paid until then.
         world.cloud.kill(running[0], by_provider=False)
-    blind.blind = False
-    with world.store.transaction():
-        world.store.jobs.set_state(job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    blind.recover()
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
     world.go(200)
     assert len(world.events("instance.found")) == len(vanished) - taken_meanwhile
     assert world.events("instance.orphan_ended") == []
@@ -87,17 +99,18 @@ def test_what_was_believed_to_have_vanished_is_found_and_paid_for_all_of_its_tim
 
 def test_what_is_found_within_its_first_hour_is_not_free(tmp_path: Path) -> None:
     spot = offer("spot", provider="simulated", launch_s=30.0, free_first_s=HOUR_S)
-    world = World(tmp_path, [SimulatedOffer(spot)])
+    settings = replace(SETTINGS, vanished_after_s=100.0)
+    world = World(tmp_path, [SimulatedOffer(spot)], settings=settings)
     blind = Blind(world.cloud)
     _replace(world, blind)
     job = world.submit(batch(work_s=600.0))
     world.go(100)
-    blind.blind = True
+    blind.go_dark()
     world.go(200)
     assert world.events("instance.vanished")
     # It may run: as long as it is not known to have been interrupted it is paid.
     assert world.store.costs.of_job(job, world.clock.now()).usd > 0
-    blind.blind = False
+    blind.recover()
     world.until_all_end()
     assert world.state(job) is JobState.SUCCEEDED
     _check_bill(world, job)

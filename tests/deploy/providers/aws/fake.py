@@ -7,6 +7,7 @@ SDK from its own model of the service.
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ class FakeAws:
     page: int = 2
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
+    _asked_in: threading.local = field(default_factory=threading.local)
+    """Of each thread: the region that is asked."""
     _tokens: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def session(self) -> Any:
@@ -86,6 +89,7 @@ class FakeAws:
 
     def _answer(self, model: Any, context: Mapping[str, Any], **_: Any) -> tuple[Any, Any] | None:
         name, asked = model.name, context["asked"]
+        self._asked_in.region = context["client_region"]
         self.calls[f"{model.service_model.signing_name}:{name}"] += 1
         self.asked.setdefault(name, []).append(asked)
         if context["client_region"] in self.down:
@@ -178,7 +182,9 @@ class FakeAws:
                     one["StateReason"] = {"Code": "Server.SpotInstanceTermination", "Message": ""}
 
     def _zone(self, subnet: str) -> str:
-        found = boto3.client("ec2", region_name=REGION).describe_subnets(SubnetIds=[subnet])["Subnets"]
+        found = boto3.client("ec2", region_name=self._asked_in.region).describe_subnets(SubnetIds=[subnet])[
+            "Subnets"
+        ]
         zone: str = found[0]["AvailabilityZone"]
         return zone
 

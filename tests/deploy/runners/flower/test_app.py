@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
-from deploy.model.jobs import Flower, JobSpec, Resources
+from deploy.model.jobs import MAX_TEXT_BYTES, Flower, JobSpec, Resources
 from deploy.runners.flower import app
 from tests.deploy.node.agents import ROOT
 from tests.deploy.runners.flower.world import MEAN, job_spec
@@ -79,58 +79,17 @@ def test_settings_that_cannot_be_passed_are_refused(folder: Path, spec: JobSpec,
         app.check(spec, folder)
 
 
-LONG = "x" * 140_000
-ENVIRONMENTS = [
-    ({"A": "b\0c"}, "env 'A' has a zero byte"),
-    ({"A": LONG}, "env 'A' has 140001 bytes: expected at most 32768"),
-    ({"A" * 140_000: ""}, "has 140000 bytes: expected at most 32768"),
-    ({"A": "ä" * 20_000}, "env 'A' has 40001 bytes"),
-    ({f"A{number}": "x" * 30_000 for number in range(5)}, "env has 150010 bytes together"),
-    ({"FLWR_INTERNAL_GRPC_CONTROL_API": "1"}, "are set by spotweave"),
-    ({"SPOTWEAVE_FL_SETUP": "/tmp/x"}, "are set by spotweave"),
-]
-
-
-@pytest.mark.parametrize(("env", "message"), ENVIRONMENTS, ids=range(len(ENVIRONMENTS)))
-def test_an_environment_that_no_process_can_have_is_refused(
-    folder: Path, env: dict[str, str], message: str
-) -> None:
-    spec = job_spec("mean", 1, {"a": {}}).model_copy(update={"env": env})
-    refused(spec, folder, message)
-
-
-@pytest.mark.parametrize(
-    ("config", "run_config", "message"),
-    [
-        ({"x": "a\0b"}, {}, "client a: config 'x' has a zero byte"),
-        ({"x": LONG}, {}, "client a: config 'x' has 140001 bytes"),
-        (
-            {f"x{number}": "y" * 30_000 for number in range(5)},
-            {},
-            "client a: config has 150010 bytes together",
-        ),
-        ({}, {"fault": "a\0b"}, "run_config 'fault' has a zero byte"),
-        ({}, {"fault": LONG}, "run_config 'fault' has 140005 bytes"),
-    ],
-    ids=range(5),
-)
-def test_settings_that_no_process_can_be_given_are_refused(
-    folder: Path, config: dict[str, str], run_config: dict[str, str], message: str
-) -> None:
-    refused(job_spec("mean", 1, {"a": config}, **run_config), folder, message)
-
-
-def refused(spec: JobSpec, folder: Path, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
+@pytest.mark.parametrize("name", ["FLWR_INTERNAL_GRPC_CONTROL_API", "SPOTWEAVE_FL_SETUP"])
+def test_variables_that_open_doors_are_refused(folder: Path, name: str) -> None:
+    spec = job_spec("mean", 1, {"a": {}}).model_copy(update={"env": {name: "1"}})
+    with pytest.raises(ValueError, match="are set by spotweave"):
         app.check(spec, folder)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
 
 
 def test_the_largest_settings_that_are_accepted_can_be_given_to_a_process(folder: Path) -> None:
-    config = {f"x{number}": "y" * 30_000 for number in range(3)}
-    env = {f"A{number}": "x" * 30_000 for number in range(3)}
+    """The bounds of a job file are narrow enough for one argument with all of a client's settings."""
+    config = {f"x{number}": "y" * 320 for number in range(200)}
+    env = {"A": "x" * (MAX_TEXT_BYTES - 1)}
     spec = job_spec("mean", 1, {"a": config}).model_copy(update={"env": env})
     app.check(spec, folder)
     given = app.node_config(config, "a", "/state")

@@ -62,9 +62,15 @@ class PlayedSuperLink:
     def running(self) -> bool:
         return self.played.alive
 
-    def start(self, workdir: Path, setup: Path, env: Mapping[str, str]) -> None:
+    def start(self, workdir: Path, setup: Path, env: Mapping[str, str], *_: object) -> None:
         self.played.starts += 1
         self.played.alive = True
+
+    def fault(self) -> str:
+        return ""
+
+    def forgive(self) -> None:
+        pass
 
     def end(self) -> None:
         self.played.alive = False
