@@ -78,6 +78,7 @@ def test_one_that_hangs_is_found(project: Path, tmp_path: Path) -> None:
     assert (trial.verdict, trial.found) == ("hung", True)
 
 
+@pytest.mark.long
 def test_the_score_is_told_and_too_low_a_one_is_an_error(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,7 +128,7 @@ def test_a_test_that_is_not_there_is_noticed(project: Path) -> None:
         Mutant("x", "gone", "a", "b", ()).applied(project)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_handful_of_the_list_is_found(tmp_path: Path) -> None:
     chosen = [one for one in load() if one.name in HANDFUL]
     assert len(chosen) == len(HANDFUL)

@@ -14,7 +14,7 @@ from deploy.runners.detached import Limits
 from deploy.security.sandbox import Mode, SandboxError, choose
 from tests.deploy.runners.flower.world import MEAN, insist, job_spec, world
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 CLIENTS = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
 

@@ -152,7 +152,15 @@ def test_a_script_gets_at_nothing_but_its_own_and_ends_with_its_result(
     try:
         eventually(lambda: provider.describe("d")[0].state is InstanceState.RUNNING)
         (report,) = provider.describe("d")
-        node = Node(instance, report.address, report.node_port, asked.node_token, 1, 2.0)
+        node = Node(
+            instance,
+            report.address,
+            report.node_port,
+            asked.node_token,
+            1,
+            2.0,
+            certificate=report.certificate,
+        )
         work = SparkBatch(
             script="app.py", args=(str(state), str(os.getpid()), "yes" if boxed else "no"), conf=QUICK
         )
