@@ -84,7 +84,7 @@ def rehearse(world: AwsWorld, hours: float) -> tuple[dict[str, JobSpec], int]:
 
 def check(world: AwsWorld, given: dict[str, JobSpec]) -> None:
     """Jobs, instances, bills and budgets at the end."""
-    now_s, store = world.clock.now(), world.store
+    store = world.store
     ended = {one.job_id: one for one in store.jobs.latest(len(given) + 1)}
     assert ended.keys() == given.keys()
     poor = {name for name, one in ended.items() if one.state is not JobState.SUCCEEDED}
@@ -100,6 +100,11 @@ def check(world: AwsWorld, given: dict[str, JobSpec]) -> None:
     assert store.instances.live() == []
     assert store.intents.pending() == []
     assert store.costs.audit() == []
+
+
+def check_bills(world: AwsWorld, given: dict[str, JobSpec]) -> None:
+    """Every job's, and the sum, against the cloud's own ledger."""
+    now_s, store = world.clock.now(), world.store
     entries = world.emulator.ledger()
     found = {
         store.instances.get(str(event.instance_id)).provider_id
@@ -121,16 +126,7 @@ def check(world: AwsWorld, given: dict[str, JobSpec]) -> None:
 @pytest.mark.parametrize(
     ("hours", "troubles_every_h", "interruptions", "failures", "stopped"),
     [
-        pytest.param(
-            *(1000.0, 24.0, 500, 200, 5),
-            marks=[
-                pytest.mark.long,
-                # Since an instance is given up by time and not after three passes; see docs/security.md.
-                pytest.mark.xfail(
-                    reason="the bill of a job with an end that nobody saw differs", strict=False
-                ),
-            ],
-        ),
+        pytest.param(1000.0, 24.0, 500, 200, 5, marks=pytest.mark.long),
         pytest.param(60.0, 5.0, 10, 10, 0, marks=pytest.mark.slow),
     ],
 )
@@ -156,6 +152,13 @@ def test_chaos(
     calls = sum(world.emulator.calls.values())
     ran_h = (world.clock.now() - START_S) / HOUR_S
     check(world, given)
+    try:
+        check_bills(world, given)
+    except AssertionError:
+        if hours < 1000:
+            raise
+        # Since instances are given up by time, not after three passes; see docs/security.md. All else holds.
+        pytest.xfail("a job's bill differs from the ledger")
     rented_h = sum(entry.seconds for entry in world.emulator.ledger()) / HOUR_S
     print(f"\n{ran_h:.0f} h, {len(given)} jobs, {rented_h:.0f} instance-hours, {world.passes} passes")
     print(f"{calls} calls, {faults}")
