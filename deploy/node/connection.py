@@ -54,6 +54,7 @@ def exchange(
     ends_s = time.monotonic() + within_s
     try:
         with closing(_Connection(address, _trust(certificate), ends_s)) as connection:
+            connection.connect()
             # Whoever refuses a body may close before it has all of it, and has said why.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body, dict(headers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, text
@@ -101,6 +102,9 @@ class SessionLock:
     def release(self) -> None:
         """Let it go."""
         self._session = None
-        # The connection must not go back into the pool, where it would hold the lock.
+        # The server notices that a connection was closed some time later; whoever is next need not wait for that.
+        with suppress(DBAPIError):
+            self._connection.scalar(text("SELECT pg_advisory_unlock(:n)"), {"n": self._number})
+        # If that failed, the connection must not go back into the pool with the lock.
         self._connection.invalidate()
         self._connection.close()

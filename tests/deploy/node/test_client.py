@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -98,6 +99,24 @@ def test_only_the_pinned_certificate_hears_the_token(tmp_path: Path) -> None:
         assert node.heard == b""
         assert node.client().status().instance_id == "i-1"
         assert f"Authorization: Bearer {TOKEN}".encode() in node.heard
+
+
+def test_a_node_that_ends_in_the_middle_of_the_handshake_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reset() -> None:
+            plain, _ = listener.accept()
+            plain.recv(1)
+            # With no time to linger, closing is a reset.
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            plain.close()
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        client = NodeClient("127.0.0.1", listener.getsockname()[1], TOKEN, node_pair().certificate)
+        with pytest.raises(NodeUnreachable):
+            client.status()
+        thread.join()
 
 
 def test_a_certificate_that_the_pinned_one_signed_is_another_one(tmp_path: Path) -> None:
