@@ -102,7 +102,7 @@ class SessionLock:
     def release(self) -> None:
         """Let it go."""
         self._session = None
-        # The server notices that a connection was closed some time later; whoever is next need not wait for that.
+        # The server notices a closed connection only later; whoever is next need not wait for that.
         with suppress(DBAPIError):
             self._connection.scalar(text("SELECT pg_advisory_unlock(:n)"), {"n": self._number})
         # If that failed, the connection must not go back into the pool with the lock.
