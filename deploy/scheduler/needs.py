@@ -10,7 +10,7 @@ from typing import Literal
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.model.transfers import Move
-from envs.simulation.snapshot import Category
+from envs.simulation.snapshot import REFERENCE_HETERO, Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
 
@@ -21,9 +21,6 @@ _CATEGORIES = {
     "federated": Category.FEDERATED,
 }
 
-
-REFERENCE_HETERO = 70.0
-"""`HETERO_FACTOR` of speed 1: the released policies were trained with this one for a V100."""
 ZETA = 10.0
 """A sensitivity of 1 lets speeds count within so much of a task's reference (Liu 2022, section 5.3)."""
 
@@ -43,7 +40,6 @@ class Round:
         owes: whether its result of the current round is still to come.
         round_left_s: expected seconds until all others of its round have delivered.
         round_s: expected seconds of a whole round.
-        slowest_s: of the slowest client's part of a round, at speed 1.
         cold_s: what its first execution on new instances takes longer.
         budget_left_usd: None without a budget.
         others_usd_hour: price of all instances that its application holds beside its own.
@@ -55,7 +51,6 @@ class Round:
     owes: bool = True
     round_left_s: float = 0.0
     round_s: float = 0.0
-    slowest_s: float = 0.0
     cold_s: float = 0.0
     budget_left_usd: float | None = None
     others_usd_hour: float = 0.0
@@ -152,6 +147,24 @@ class Need:
             return work_s
         return work_s + self.save_s * ((work_s - 1) // self.checkpoint_s)
 
+    def finish_s(self, offer: Offer) -> float:
+        """Expected seconds until its work (of a stream: its next batch) ends on an offer, from now."""
+        if offer.offer_id == self.here:
+            return self.left_here_s
+        move = self.moves.get(offer.region)
+        moved_s = 0.0 if move is None else move.seconds
+        saves_s = self.save_s if self.running else 0.0
+        start_s = offer.launch_s + self.restart_s + moved_s + saves_s
+        return start_s + self.left_s(offer.speed) + self.round.cold_s
+
+    @property
+    def allowed_s(self) -> float:
+        """Seconds allowed for the next execution: what later rounds need is not; 0 without a deadline."""
+        if self.slack_s is None:
+            return 0.0
+        later = max(0, self.executions_left - 1) if self.kind == "federated" else 0
+        return self.slack_s - later * self.round.round_s
+
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""
         return self.ban(offer) or self._cools(offer) or self.unpaid(offer)
@@ -197,7 +210,7 @@ class Need:
         left_usd = self.round.budget_left_usd
         if left_usd is None or offer.offer_id == self.here:
             return None
-        seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
+        seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s
         seconds = max(seconds, offer.billing_minimum_s)
         usd = offer.price_usd_hour * self.resources.instances * seconds / 3600.0
         usd += offer.disk_usd_month * self.resources.instances * seconds / SHORTEST_MONTH_S

@@ -10,24 +10,23 @@ from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need, hetero_of
 from deploy.scheduler.occupancy import Occupancy
 from envs.simulation.snapshot import (
+    FULLY_SENSITIVE,
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
+    RENTED,
     ClusterField,
     FloatArray,
     JobField,
     PairField,
     Snapshot,
+    request_beyond,
 )
 
 _C, _J, _P = ClusterField, JobField, PairField
 PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
 """Numbers of `ClusterField.PROVIDER` of what is rented; 0 is what is owned."""
-OTHER_PROVIDER = 1
-"""What is rented elsewhere counts as the provider that most of the policies' training was about."""
-FULLY_SENSITIVE = 5.0
-"""Sensitivity of a task whose time goes with the speed: the largest that policies were trained with."""
 
 
 def snapshot_of(
@@ -90,7 +89,7 @@ def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -
     row[_C.MEAN_UP_S] = offer.mean_up_s if offer.market == "spot" else 0.0
     row[_C.LAUNCH_S] = offer.launch_s
     row[_C.NOTICE_S] = offer.notice_s
-    row[_C.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, OTHER_PROVIDER)
+    row[_C.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, RENTED)
     row[_C.REGION] = region
     row[_C.QUEUES] = float(offer.queues)
 
@@ -138,26 +137,22 @@ def _fill_round(row: FloatArray, need: Need) -> None:
     row[_J.OTHERS_USD_HOUR] = about.others_usd_hour
     if about.budget_left_usd is not None:
         row[_J.HAS_BUDGET] = 1.0
-        row[_J.BUDGET_LEFT_USD] = about.budget_left_usd
+        row[_J.BUDGET_LEFT_USD] = max(0.0, about.budget_left_usd)
 
 
 def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> None:
     """The task on an offer. Where it may never run its request exceeds what there is."""
     here = need.here == offer.offer_id
     request = need.resources.instances
-    if need.refusal(offer) is not None:
-        request = max(request, offer.quota + 1)
+    if not here and need.refusal(offer) is not None:
+        request = max(request, request_beyond(offer.quota))
     row[_P.REQUEST] = row[_P.PEAK_REQUEST] = request
-    row[_P.DEADLINE_S] = 0.0 if need.slack_s is None else need.slack_s
+    row[_P.DEADLINE_S] = need.allowed_s
     move = need.moves.get(offer.region)
     moved_s, row[_P.EGRESS_USD] = (0.0, 0.0) if move is None else move
     row[_P.TRANSFER_S] = need.restart_s + transfer_s + moved_s + (need.save_s if need.running else 0.0)
+    row[_P.HERE] = float(here)
     if here:
-        row[_P.HERE] = 1.0
         row[_P.EXECUTION_S] = need.left_here_s
         return
-    if need.kind == "federated":
-        left_s = (need.standard_s * (1.0 - need.progress) + need.round.cold_s) / offer.speed
-    else:
-        left_s = need.left_s(offer.speed)
-    row[_P.EXECUTION_S] = left_s
+    row[_P.EXECUTION_S] = need.left_s(offer.speed) + need.round.cold_s

@@ -26,9 +26,10 @@ class Membership:
         round_s: expected seconds of a whole round.
         rounds_left: that are not finished.
         epoch_s: its part of a round at speed 1.
-        slowest_s: that of the slowest client.
         others_usd_hour: what the others' instances cost.
         budget_left_usd: None without a budget.
+        cold_s: what its first epoch on a new instance takes longer; 0 while that is unknown.
+        time_error_s: by how much expected ends of rounds and launches were off; 0 while unknown.
     """
 
     owes: bool
@@ -36,9 +37,10 @@ class Membership:
     round_s: float
     rounds_left: int
     epoch_s: float
-    slowest_s: float
     others_usd_hour: float
     budget_left_usd: float | None
+    cold_s: float = 0.0
+    time_error_s: float = 0.0
 
 
 class Rounds:
@@ -98,7 +100,6 @@ class Rounds:
                 round_s=max(round_s, left_s),
                 rounds_left=max(0, work.rounds - done),
                 epoch_s=epochs_s[task.key],
-                slowest_s=max(epochs_s.values()),
                 others_usd_hour=all_usd_hour - usd_hour[task.key],
                 budget_left_usd=left_usd.get(task.key.task),
             )

@@ -42,10 +42,6 @@ class View:
             missed=self.missed,
         )
 
-    def free(self) -> dict[str, int]:
-        """Instances that may still be rented of each offer, by its id."""
-        return {offer.offer_id: offer.quota - self.used[offer.offer_id] for offer in self.offers}
-
     def offer(self, offer_id: str) -> Offer:
         """By its id. Raises KeyError."""
         for offer in self.offers:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import numpy as np
 from numba import njit
@@ -22,9 +22,21 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
 MaskArray = NDArray[np.int8]
+Amount = TypeVar("Amount", int, FloatArray)
 
 HISTORY_STEPS = 105
 """Occupation steps kept per cluster (Liu 2022, Table 5.1: the latest 105 steps)."""
+REFERENCE_HETERO = 70.0
+"""`HETERO_FACTOR` of speed 1 outside Liu 2022's own worlds: that of a V100 in the market worlds."""
+FULLY_SENSITIVE = 5.0
+"""`SENSITIVITY` of a task whose time is proportional to the speed: the largest that policies trained with."""
+RENTED = 1
+"""`PROVIDER` of what is rented from a provider without a number of its own."""
+
+
+def request_beyond(capacity_max: Amount) -> Amount:
+    """`REQUEST` of a task where it may not go: more than a cluster of that `CAPACITY_MAX` can ever have."""
+    return 2 * capacity_max + 1
 
 
 class Category(IntEnum):

@@ -10,12 +10,16 @@ from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.decisions import ClientView, Question, View
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.snapshot import (
+    FULLY_SENSITIVE,
+    REFERENCE_HETERO,
+    RENTED,
     Category,
     ClusterField,
     JobField,
     Observation,
     PairField,
     derive_into,
+    request_beyond,
 )
 
 _C, _J, _P = ClusterField, JobField, PairField
@@ -44,8 +48,10 @@ class OfferColumns:
         for k, offer in enumerate(application.offers):
             row = self._fixed[k]
             row[_C.SEQUENCE] = k + 1
-            row[_C.CAPACITY_MAX] = row[_C.CAPACITY_NOW] = tasks
-            row[_C.HETERO_FACTOR] = 1.0
+            row[_C.CAPACITY_MAX] = tasks
+            # Epoch times are given by client and offer: how much faster one is stands in the pairs alone.
+            row[_C.HETERO_FACTOR] = REFERENCE_HETERO
+            row[_C.PROVIDER] = RENTED
             row[_C.IS_SPOT] = float(offer.market is Market.SPOT)
             row[_C.REGION] = zones.index(offer.zone)
             row[_C.ON_DEMAND_USD_HOUR] = self._listed(offer.zone)
@@ -76,6 +82,7 @@ class OfferColumns:
         clusters[:] = self._fixed
         n = len(view.offers)
         clusters[:n, _NOW] = [(view.usd_hour(k), view.available(k)) for k in range(n)]
+        clusters[:, _C.CAPACITY_NOW] = clusters[:, _C.CAPACITY_MAX] * clusters[:, _C.AVAILABLE]
         for client in view.clients if view.server is None else [*view.clients, view.server]:
             if client.running and client.offer is not None:
                 clusters[client.offer, _C.USED] += 1.0
@@ -103,6 +110,8 @@ def fill_task(
     round_s = known.round_s()
     job[_J.PRESENT] = 1.0
     job[_J.CATEGORY] = float(Category.FEDERATED)
+    job[_J.EXPECTED_HETERO] = REFERENCE_HETERO
+    job[_J.SENSITIVITY] = FULLY_SENSITIVE
     job[_J.STANDARD_S] = warm_s
     job[_J.EXECUTIONS] = rounds_left
     job[_J.PERIOD_S] = round_s
@@ -125,7 +134,7 @@ def fill_task(
         for other in others
         if other is not client and other.running and other.offer is not None
     )
-    pairs[:, _P.REQUEST] = pairs[:, _P.PEAK_REQUEST] = 2 * clusters[:, _C.CAPACITY_MAX] + 1.0
+    pairs[:, _P.REQUEST] = pairs[:, _P.PEAK_REQUEST] = request_beyond(clusters[:, _C.CAPACITY_MAX])
     for offer in client.allowed:
         _fill_pair(pairs[offer], clusters[offer], k, client, offer, known)
         pairs[offer, _P.EGRESS_USD] = view.message_usd(k, offer)
