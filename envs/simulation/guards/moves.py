@@ -20,8 +20,6 @@ from envs.simulation import columns as col
 from envs.simulation.guards.rules import Facts, GuardRules
 from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
-_STREAMING = int(Category.STREAMING)
-
 
 @njit(cache=True, error_model="numpy")
 def reconsidered(spot: bool, queues: bool, streams: bool) -> bool:
@@ -43,7 +41,7 @@ def move_usd(
     old_usd_s = low * pairs[here, col.REQUEST] / 3600.0
     new_usd_s = high * pairs[there, col.REQUEST] / 3600.0
     left_here_s, left_there_s = pairs[here, col.EXECUTION_S], pairs[there, col.EXECUTION_S]
-    if job[col.CATEGORY] == _STREAMING:
+    if job[col.CATEGORY] == Category.STREAMING.value:
         left_here_s = left_there_s = job[col.DURATION_S]
     gain = old_usd_s * left_here_s - new_usd_s * left_there_s - pairs[there, col.EGRESS_USD]
     launch_s = clusters[there, col.LAUNCH_S]

@@ -17,10 +17,6 @@ from envs.simulation import columns as col
 from envs.simulation.guards.rules import Facts, GuardRules
 from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
-_GENERAL = int(Category.GENERAL)
-_TIME_CRITICAL = int(Category.TIME_CRITICAL)
-_STREAMING = int(Category.STREAMING)
-
 
 @njit(cache=True, error_model="numpy")
 def fallback(clusters: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
@@ -67,7 +63,7 @@ def safety_net(
     A choice of capacity that nobody takes away stands, as does "none" for a task that runs there.
     """
     n_clusters = clusters.shape[0]
-    if rules.safety_net == 0 or job[col.HAS_DEADLINE] == 0.0 or job[col.CATEGORY] == _STREAMING:
+    if rules.safety_net == 0 or job[col.HAS_DEADLINE] == 0.0 or job[col.CATEGORY] == Category.STREAMING.value:
         return place
     if place < n_clusters:
         if clusters[place, col.IS_SPOT] == 0.0:
@@ -103,15 +99,15 @@ def soonest_s(clusters: FloatArray, pairs: FloatArray) -> float:
 @njit(cache=True, error_model="numpy")
 def hide_lost_deadline(clusters: FloatArray, job: FloatArray, pairs: FloatArray, rules: GuardRules) -> bool:
     """Show a task whose deadline nothing can meet any more as one without, in place; whether it was."""
-    if rules.safety_net == 0 or job[col.HAS_DEADLINE] == 0.0 or job[col.CATEGORY] == _STREAMING:
+    if rules.safety_net == 0 or job[col.HAS_DEADLINE] == 0.0 or job[col.CATEGORY] == Category.STREAMING.value:
         return False
     soonest = soonest_s(clusters, pairs)
     if soonest < 0.0 or soonest <= pairs[0, col.DEADLINE_S]:
         return False
     job[col.HAS_DEADLINE] = 0.0
     job[col.SLACK_S] = 0.0
-    if job[col.CATEGORY] == _TIME_CRITICAL:
-        job[col.CATEGORY] = _GENERAL
+    if job[col.CATEGORY] == Category.TIME_CRITICAL.value:
+        job[col.CATEGORY] = Category.GENERAL.value
     for c in range(clusters.shape[0]):
         pairs[c, col.DEADLINE_S] = 0.0
     return True

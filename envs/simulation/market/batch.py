@@ -12,7 +12,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.clock import step_lane
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.observation import learn_facts, observe_lane
-from envs.simulation.market.state import RUNNING, Floats, Ints, Lanes, Offers, Rules
+from envs.simulation.market.state import Floats, Ints, Lanes, Offers, Rules
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -39,7 +39,7 @@ def step_lanes(
     for lane in range(actions.shape[0]):
         if active[lane]:
             action = actions[lane]
-            invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != RUNNING
+            invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != at.RUNNING
             if invalid or mask[lane, action] == 0:
                 return lane
     n_places = offers.fixed.shape[0] + 1
@@ -56,7 +56,7 @@ def step_lanes(
                 clusters[lane], jobs[lane, row], pairs[lane, row], choices, place, facts, rules.guards
             )
             rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, row * n_places + place)
-            done[lane] = lanes.lane[lane, at.STATUS] != RUNNING
+            done[lane] = lanes.lane[lane, at.STATUS] != at.RUNNING
             observe_lane(
                 lanes,
                 episodes,

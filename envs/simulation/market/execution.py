@@ -11,27 +11,19 @@ from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
 from envs.simulation.market.spending import budget_end_s, can_begin
 from envs.simulation.market.state import (
-    BUFFERED,
-    DONE,
-    IDLE,
     NEVER,
-    SETTING_UP,
-    WORKING,
     Lanes,
     Offers,
     Rules,
 )
 from envs.simulation.snapshot import Category
 
-_STREAMING = int(Category.STREAMING)
-_TIME_CRITICAL = int(Category.TIME_CRITICAL)
-
 
 @inner
 def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
     """A job awaits a decision now."""
     t = lanes.lane[lane, at.NOW_S]
-    lanes.job[lane, job, at.PHASE] = BUFFERED
+    lanes.job[lane, job, at.PHASE] = at.BUFFERED
     lanes.job[lane, job, at.OFFER] = -1
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.when[lane, job, at.NET_S] = NEVER
@@ -52,7 +44,7 @@ def watch_from_now(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int
 ) -> None:
     """A job is on an offer: with a deadline and on spot capacity it is the safety net's business."""
-    critical = episodes.job[lanes.episode_of_lane[lane], job, at.CATEGORY] == _TIME_CRITICAL
+    critical = episodes.job[lanes.episode_of_lane[lane], job, at.CATEGORY] == Category.TIME_CRITICAL.value
     spot = offers.fixed[lanes.job[lane, job, at.OFFER], at.SPOT] == 1
     if rules.guards.safety_net == 1 and critical and spot:
         lanes.when[lane, job, at.NET_S] = lanes.lane[lane, at.NOW_S] + 1
@@ -76,7 +68,7 @@ def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
     if budgeted:
         lanes.when[lane, job, at.LATE_S] = budget_end_s(lanes, episodes, offers, lane, job)
     seconds = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
-    lanes.job[lane, job, at.PHASE] = SETTING_UP
+    lanes.job[lane, job, at.PHASE] = at.SETTING_UP
     lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
 
 
@@ -85,17 +77,17 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     """The next execution starts; a streaming job first waits until its batch is due."""
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
-    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value:
         batch = lanes.job[lane, job, at.EXECUTED]
         due = episodes.job[slot, job, at.ARRIVAL_S] + (batch + 1) * episodes.job[slot, job, at.PERIOD_S]
         if t < due:
-            lanes.job[lane, job, at.PHASE] = IDLE
+            lanes.job[lane, job, at.PHASE] = at.IDLE
             lanes.when[lane, job, at.EVENT_S] = due
             return
     c = lanes.job[lane, job, at.OFFER]
     saved = lanes.job_real[lane, job, at.SAVED]
     work = work_left_s(episodes.execution_s[slot, job, c], saved)
-    lanes.job[lane, job, at.PHASE] = WORKING
+    lanes.job[lane, job, at.PHASE] = at.WORKING
     lanes.job_real[lane, job, at.BASE] = saved
     lanes.job[lane, job, at.WORK_S] = work
     lanes.job[lane, job, at.WORK_START_S] = t
@@ -109,7 +101,7 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     slot = lanes.episode_of_lane[lane]
     c = lanes.job[lane, job, at.OFFER]
     begin_work(lanes, episodes, offers, lane, job)
-    streams = episodes.job[slot, job, at.CATEGORY] == _STREAMING
+    streams = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
     asked = reconsidered(offers.fixed[c, at.SPOT] == 1, offers.fixed[c, at.QUEUES] == 1, streams)
     if asked and rules.reconsider_interval_s > 0:
         lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
@@ -119,7 +111,7 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
 def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """A batch, or the whole job, is finished now."""
     slot = lanes.episode_of_lane[lane]
-    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value:
         lanes.job_real[lane, job, at.DELAY] += batch_delay_hours(lanes, episodes, lane, job)
     lanes.job[lane, job, at.EXECUTED] += 1
     lanes.job_real[lane, job, at.SAVED] = 0.0
@@ -132,7 +124,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
             lanes.when[lane, job, at.LATE_S] = due + episodes.job[slot, job, at.ALLOWANCE_S]
         begin_work(lanes, episodes, offers, lane, job)
         return
-    if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value:
         response = lanes.lane[lane, at.NOW_S] - episodes.job[slot, job, at.ARRIVAL_S]
         lanes.job_real[lane, job, at.DELAY] = (response - episodes.job[slot, job, at.STANDARD_S]) / 3600.0
     close_bill(lanes, episodes, offers, lane, job, False)
@@ -143,7 +135,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
 @inner
 def close_job(lanes: Lanes, lane: int, job: int) -> None:
     """The job is over; its bills are closed and its delay is known."""
-    lanes.job[lane, job, at.PHASE] = DONE
+    lanes.job[lane, job, at.PHASE] = at.DONE
     lanes.job[lane, job, at.OFFER] = -1
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.when[lane, job, at.DUE_S] = NEVER
@@ -152,7 +144,7 @@ def close_job(lanes: Lanes, lane: int, job: int) -> None:
     lanes.job[lane, job, at.FINISH_S] = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.CLOSED] += 1
     first = lanes.lane[lane, at.FIRST]
-    while first < lanes.lane[lane, at.ARRIVED] and lanes.job[lane, first, at.PHASE] == DONE:
+    while first < lanes.lane[lane, at.ARRIVED] and lanes.job[lane, first, at.PHASE] == at.DONE:
         first += 1
     lanes.lane[lane, at.FIRST] = first
     lanes.lane_real[lane, at.DELAY_CLOSED] += lanes.job_real[lane, job, at.DELAY]

@@ -19,11 +19,7 @@ from envs.simulation.market.observation import observe_job, observe_offer
 from envs.simulation.market.placement import arrive, lost_executor_s
 from envs.simulation.market.progress import share_after, work_done_s
 from envs.simulation.market.state import (
-    LAUNCHING,
-    LOST_EXECUTOR_S,
     NEVER,
-    SETTING_UP,
-    WORKING,
     Lanes,
     Offers,
     Rules,
@@ -47,7 +43,7 @@ def look_at(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
     phase, t = lanes.job[lane, job, at.PHASE], lanes.lane[lane, at.NOW_S]
     slot, n_offers = lanes.episode_of_lane[lane], offers.fixed.shape[0]
     left_s = episodes.job[slot, job, at.ARRIVAL_S] + episodes.job[slot, job, at.ALLOWANCE_S] - t
-    if phase not in (LAUNCHING, SETTING_UP, WORKING) or left_s <= 0:
+    if phase not in (at.LAUNCHING, at.SETTING_UP, at.WORKING) or left_s <= 0:
         lanes.when[lane, job, at.NET_S] = NEVER
         return -1
     clusters, jobs, pairs = lanes.net_clusters[lane], lanes.net_job[lane], lanes.net_pairs[lane]
@@ -55,7 +51,7 @@ def look_at(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
     for c in range(n_offers):
         observe_offer(lanes, episodes, offers, lane, c, clusters[c])
     saved = lanes.job_real[lane, job, at.SAVED]
-    if phase == WORKING:
+    if phase == at.WORKING:
         saved = share_after(lanes, lane, job, work_done_s(lanes, episodes, lane, job, t, True))
     jobs[0, :] = 0.0
     pairs[0, :, :] = 0.0
@@ -77,11 +73,11 @@ def catch(
 ) -> None:
     """A job leaves its spot capacity for another offer."""
     phase, slot = lanes.job[lane, job, at.PHASE], lanes.episode_of_lane[lane]
-    if phase == WORKING:
+    if phase == at.WORKING:
         keep_checkpoint(lanes, episodes, offers, lane, job)
         elapsed = lanes.lane[lane, at.NOW_S] - lanes.job[lane, job, at.WORK_START_S]
-        lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
-    if phase != LAUNCHING:
+        lanes.counters[lane, at.LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
+    if phase != at.LAUNCHING:
         close_bill(lanes, episodes, offers, lane, job, False)
     vacate(lanes, episodes, lane, job)
     lanes.when[lane, job, at.NET_S] = NEVER

@@ -26,12 +26,12 @@ from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.needs import Need
 from deploy.scheduler.policies import load_market_policy, load_round_policy
-from deploy.scheduler.safety import Margin
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market
+from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation, Snapshot, encode
@@ -164,7 +164,7 @@ class Live:
                 ready_within_s=float("inf"),
                 losses_most=1_000_000,
                 failures_most=1_000_000,
-                margin=Margin(fixed_s=float("-inf")),
+                guards=GuardsConfig(safety_net=False, gain_test=False),
                 reconsider_s=0.0,
                 set_up_s=float(config.market.restart_s),
                 transfers=transfers_of(self.core),
