@@ -42,7 +42,7 @@ def need_of(
         budget_left_usd: what its job's budget, and the deployment's, still pay.
     """
     work, profile = job.spec.work, job.spec.profile
-    running = task.phase in (Phase.STARTING, Phase.RUNNING)
+    running = task.phase is Phase.RUNNING
     here: Offer | None = held[0].offer if held else None
     common = {
         "key": task.key,

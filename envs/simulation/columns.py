@@ -4,8 +4,8 @@ Imported as `col`: `jobs[j, col.SLACK_S]`, `clusters[c, col.PRICE_USD_HOUR]`, `p
 columns have the same name, whichever array they belong to.
 
 A column means the same to every writer: the market world (`market.observation`, `market.member_view`), the
-slice world (`slices.observe`), federated episodes (`federations.episodes.picture`) and the live scheduler. What a
-world does not have is 0. `tests/test_snapshot_writers.py` plays the same situations through all of them.
+slice world (`slices.observe`), federated episodes (`federations.episodes.picture`) and the live scheduler.
+What a world does not have is 0. `tests/test_snapshot_writers.py` plays the same situations through them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market
-from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation, Snapshot, encode
@@ -64,10 +63,9 @@ class Played:
 
 
 def config_of(jobs: int) -> MarketWorldConfig:
-    """MultiCloud-v0 by default, with so many jobs, which run where they are once they do."""
+    """MultiCloud-v1 as it ships, with this many jobs."""
     config = MarketWorldConfig()
     config.workload.jobs = jobs
-    config.market.reconsider_interval_s = 0
     return config
 
 
@@ -129,8 +127,9 @@ class CoreNodes:
 class Live:
     """The live loop in front of a simulation core, with a store on disk.
 
-    Everything is the code that runs in front of clouds. Settings make its ways those of the environment: no
-    back-off, no cooling down, no safety net, no moves of running jobs, the same time between two questions.
+    Everything is the code that runs in front of clouds. Safety net, moves and reconsideration are as they
+    ship. Settings make the rest as it is in the environment: no back-off, no cooling down, and the same times
+    between two questions.
     """
 
     def __init__(
@@ -164,8 +163,8 @@ class Live:
                 ready_within_s=float("inf"),
                 losses_most=1_000_000,
                 failures_most=1_000_000,
-                guards=GuardsConfig(safety_net=False, gain_test=False),
-                reconsider_s=0.0,
+                guards=config.guards,
+                reconsider_s=float(config.market.reconsider_interval_s),
                 set_up_s=float(config.market.restart_s),
                 transfers=transfers_of(self.core),
             ),

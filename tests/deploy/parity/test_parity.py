@@ -107,6 +107,6 @@ def _put_on_spot(core: SimulationCore, job: int) -> None:
 
 def test_a_world_with_ways_of_its_own_is_refused() -> None:
     config = config_of(5)
-    config.market.reconsider_interval_s = 1800
-    with pytest.raises(ValueError, match="reconsider_interval_s=0"):
+    config.market.hibernate = True
+    with pytest.raises(ValueError, match="hibernate=false"):
         SimulationCore(build_market(config), EpisodeKey(0, "test", 0))
