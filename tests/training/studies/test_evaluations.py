@@ -8,9 +8,9 @@ import pytest
 
 from agents.policy import Policy
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
-from training.episodes import run_suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 from training.studies.evaluations import SOURCES, EvaluationCache, Played, code_hash
-from training.suite import Suite
 
 SUITE = Suite("small", "validation", seed=5, episodes=6)
 FACTS = {"name": "fake"}
