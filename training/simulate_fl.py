@@ -11,19 +11,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
-from agents.planners.multi_fedls import MultiFedLS
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
 from envs.federated_data.rounds import ScenarioError, parse_rounds, published_table, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import RoundPolicy
+from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play
 from training.files import prepare_directory
 from training.rounds_results import write_results
 
-ROUND_POLICIES: dict[str, Callable[[], RoundPolicy]] = {
+ROUND_POLICIES: dict[str, Callable[[], RoundScheduler]] = {
     "fed_cost_aware": FedCostAware,
     "spot": lambda: AlwaysOn(Market.SPOT),
     "on_demand": lambda: AlwaysOn(Market.ON_DEMAND),

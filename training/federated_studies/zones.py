@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.zones import ZoneScheduler
 from envs.federated_episodes import FederatedConfig, federated_source
 from envs.simulation.federations.episodes.source import ApplicationSource
 from training.federated_studies.comparing import Kind, means, paired
 from training.federated_studies.contestants import Contestant, ours, rule, scheduler
 from training.federated_studies.playing import METRICS
 from training.federated_studies.study import Study
-from training.federated_studies.zone_scheduler import ZoneScheduler
 
 SECTION = "table_zones"
 EPISODES = 100
