@@ -75,6 +75,27 @@ class ViewEstimates(RoundEstimates):
         if seconds is not None:
             return seconds
         view = self._view
+        others = [
+            known
+            for other, client in enumerate(view.clients)
+            if (known := self.epoch_on_s(other, client.allowed[0], cold)) is not None
+        ]
+        return max(others, default=0.0)
+
+    def cold_extra_on_s(self, k: int, offer: int) -> float:
+        """What the first epoch on a new instance takes longer; 0 while unknown."""
+        extra_s = self.cold_extra_s(k)
+        if extra_s is not None:
+            return extra_s * self._factor(k, offer)
+        if self._measured:
+            return self._view.expected_epoch_s(k, offer, True) - self._view.expected_epoch_s(k, offer, False)
+        return 0.0
+
+    def spin_up_s(self, k: int, offer: int) -> float:
+        """Expected seconds from request to ready: the client's own, another's, or the provider's word."""
+        known = self.measured_s(k, SPIN_UP_S)
+        if known is not None:
+            return known
         seen = [self.measured_s(other, SPIN_UP_S) for other in range(len(self.times))]
         others = [seconds for seconds in seen if seconds is not None]
         return sum(others) / len(others) if others else self._view.expected_spin_up_s(k, offer)
