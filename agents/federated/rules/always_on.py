@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from agents.federated.renting import rent_now
 from agents.policy import Policy
+from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.decisions import Answer, Placement, Question, View
-from envs.simulation.snapshot import ClusterField, Observation, PairField
+from envs.simulation.snapshot import Observation
 
-_C, _P = ClusterField, PairField
 _OTHER_MARKET_USD_HOUR = 1e6
 """Added to the price of offers of the other market, which are taken only where there is nothing else."""
 
@@ -51,9 +51,9 @@ def kept_or_cheapest(observations: Observation, spot: bool) -> NDArray[np.int64]
     clusters, pairs = observations["clusters"], observations["pairs"][:, 0]
     n_offers = clusters.shape[1]
     valid = observations["action_mask"][:, : n_offers + 1] != 0
-    here = (pairs[..., _P.HERE] > 0) & valid[:, :n_offers]
-    is_spot = clusters[..., _C.IS_SPOT] > 0
-    price = clusters[..., _C.PRICE_USD_HOUR].astype(np.float64)
+    here = (pairs[..., col.HERE] > 0) & valid[:, :n_offers]
+    is_spot = clusters[..., col.IS_SPOT] > 0
+    price = clusters[..., col.PRICE_USD_HOUR].astype(np.float64)
     cost = np.where(is_spot == spot, price, price + _OTHER_MARKET_USD_HOUR)
     cost = np.where(here, -1.0, np.where(valid[:, :n_offers], cost, np.inf))
     best = cost.argmin(1)

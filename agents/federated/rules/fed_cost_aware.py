@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from agents.federated.renting import cheapest_offer, rent_at, rent_now
 from agents.federated.rules.always_on import AlwaysOn, kept_or_cheapest
 from agents.policy import Policy
+from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.decisions import (
     NEVER,
@@ -36,9 +37,8 @@ from envs.simulation.federations.rounds.decisions import (
 )
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
-from envs.simulation.snapshot import ClusterField, JobField, Observation
+from envs.simulation.snapshot import Observation
 
-_C, _J = ClusterField, JobField
 CALIBRATION_ROUNDS = 2
 
 
@@ -90,11 +90,11 @@ class FedCostAware(Policy):
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) flat actions."""
         job = observations["jobs"][:, 0].astype(np.float64)
-        spin_up_s = observations["clusters"][..., _C.LAUNCH_S].max(1).astype(np.float64)
-        spare_s = job[:, _J.ROUND_LEFT_S] - spin_up_s
-        calibrated = (job[:, _J.OWES] == 0) & (job[:, _J.COLD_S] > 0)
-        off = calibrated & (spare_s > np.where(job[:, _J.IDLE] > 0, self._threshold_s, self._buffer_s))
-        off |= job[:, _J.EXECUTIONS] == 0
+        spin_up_s = observations["clusters"][..., col.LAUNCH_S].max(1).astype(np.float64)
+        spare_s = job[:, col.ROUND_LEFT_S] - spin_up_s
+        calibrated = (job[:, col.OWES] == 0) & (job[:, col.COLD_S] > 0)
+        off = calibrated & (spare_s > np.where(job[:, col.IDLE] > 0, self._threshold_s, self._buffer_s))
+        off |= job[:, col.EXECUTIONS] == 0
         none = observations["action_mask"].shape[1] - 1
         may_wait = observations["action_mask"][:, none] != 0
         return np.asarray(np.where(off & may_wait, none, kept_or_cheapest(observations, True)), np.int64)

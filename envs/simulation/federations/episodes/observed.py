@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation import columns as col
 from envs.simulation.federations.episodes.estimates import ViewEstimates
 from envs.simulation.federations.episodes.picture import OfferColumns, fill_task
 from envs.simulation.federations.rounds.application import Application
 from envs.simulation.federations.rounds.decisions import Answer, Cause, Leave, Placement, Question, View
 from envs.simulation.round_estimates import ASK_AGAIN_LEAST_S, ask_again_s, slack_s
-from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField
+from envs.simulation.snapshot import Observation
 
 
 class Observed:
@@ -55,7 +56,7 @@ class Observed:
         if action < self._n_offers:
             return Placement(action)
         first = self._view.member(question.client).allowed[0]
-        if self._observation["jobs"][self.lane, 0, JobField.EXECUTIONS] == 0:
+        if self._observation["jobs"][self.lane, 0, col.EXECUTIONS] == 0:
             return Placement(first, np.inf)
         return Placement(first, self._view.now_s + int(ask_again_s(self._slack_s(question))))
 
@@ -63,17 +64,15 @@ class Observed:
         """Until the latest start in time, on the offer that leaves most time."""
         job, pairs = self._observation["jobs"][self.lane, 0], self._observation["pairs"][self.lane, 0]
         clusters = self._observation["clusters"][self.lane]
-        owes, left_s, round_s = (
-            float(job[k]) for k in (JobField.OWES, JobField.ROUND_LEFT_S, JobField.ROUND_S)
-        )
+        owes, left_s, round_s = (float(job[k]) for k in (col.OWES, col.ROUND_LEFT_S, col.ROUND_S))
         return max(
             float(
                 slack_s(
                     owes > 0,
                     left_s,
                     round_s,
-                    float(clusters[offer, ClusterField.LAUNCH_S] + pairs[offer, PairField.TRANSFER_S]),
-                    float(pairs[offer, PairField.EXECUTION_S]),
+                    float(clusters[offer, col.LAUNCH_S] + pairs[offer, col.TRANSFER_S]),
+                    float(pairs[offer, col.EXECUTION_S]),
                 )
             )
             for offer in self._view.member(question.client).allowed
@@ -94,5 +93,5 @@ class Observed:
     def _round_usd(self, offer: int) -> float:
         """What a client pays for the coming round on an offer, with a margin for a late start."""
         pair = self._observation["pairs"][self.lane, 0, offer]
-        seconds = float(pair[PairField.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
+        seconds = float(pair[col.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
         return (1.0 + 3.0 * self._epoch_cv) * seconds * self._view.usd_hour(offer) / 3600
