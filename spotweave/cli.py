@@ -69,7 +69,7 @@ def envs() -> None:
 @app.command()
 def policies() -> None:
     """List every rule and every agent with its source."""
-    from agents.rounds.rules import ROUND_RULE_SOURCES
+    from agents.federated.rules import ROUND_RULE_SOURCES
     from agents.rules import RULES
 
     rows = [

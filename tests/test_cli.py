@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import training.config
-from agents.rounds.rules import ROUND_RULES
+from agents.federated.rules import ROUND_RULES
 from agents.rules import RULES
 from envs.registration import register
 from spotweave import cli

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from agents.factory import make_evolved
+from agents.federated.rules import ROUND_RULES
+from agents.federated.scorer import RoundScorerPolicy
 from agents.named import RULE_NAMES, named_rule
-from agents.rounds.rules import ROUND_RULES
-from agents.rounds.scorer import RoundScorerPolicy
 from agents.stored import CheckpointError, load_state, policy_file, released_names
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.world import EpisodeKey

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from agents.planners.initial_mapping import InitialMapping, Plan, map_initially
+from agents.federated.mapping.initial import InitialMapping, Plan, map_initially
 from envs.simulation.federations.clouds import Market
 from envs.simulation.federations.documents import read_application, read_clouds
 from envs.simulation.federations.model import Federation

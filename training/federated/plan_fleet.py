@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.planners.initial_mapping import Plan
-from agents.planners.mapping_joint import JointMapping, Task, map_in_order, map_jointly
-from agents.planners.mapping_limits import InfeasibleMappingError
+from agents.federated.mapping.initial import Plan
+from agents.federated.mapping.joint import JointMapping, Task, map_in_order, map_jointly
+from agents.federated.mapping.limits import InfeasibleMappingError
 from envs.simulation.federations.clouds import Market
 from envs.simulation.federations.documents import read_application, read_clouds
 from envs.simulation.federations.errors import FederationError

@@ -8,14 +8,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario
 from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import RoundPolicy
+from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.history import Outcome
 
-ROUND_POLICIES: dict[str, Callable[[], RoundPolicy]] = {
+ROUND_POLICIES: dict[str, Callable[[], RoundScheduler]] = {
     "fed_cost_aware": FedCostAware,
     "spot": lambda: AlwaysOn(Market.SPOT),
     "on_demand": lambda: AlwaysOn(Market.ON_DEMAND),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agents.planners.fed_cost_aware import FedCostAware
-from agents.planners.multi_fedls import MultiFedLS
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
 from envs.federated_data.rounds import ScenarioError, parse_rounds, published_table, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Application, Market

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.planners.claims import cheapest_claim
-from agents.planners.fed_cost_aware import FedCostAware
-from agents.planners.mapping_joint import Task, map_in_order, map_jointly
-from agents.planners.multi_fedls import MultiFedLS
+from agents.federated.mapping.claims import cheapest_claim
+from agents.federated.mapping.joint import Task, map_in_order, map_jointly
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.fleet_scenarios import FleetEntry, FleetScenario, parse_fleet
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
 from envs.federated_data.rounds import ScenarioError, parse_rounds
@@ -21,7 +21,7 @@ from envs.simulation.federations.fleet.quotas import SharedQuota, quotas_of
 from envs.simulation.federations.fleet.usage import usage
 from envs.simulation.federations.model import Placement
 from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import RoundPolicy
+from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.server import SERVER
 from training.federated.policies import (
     MULTI_FEDLS_POLICIES,
@@ -51,7 +51,7 @@ class _Part:
 
     entry: FleetEntry
     application: Application
-    make: Callable[[], RoundPolicy]
+    make: Callable[[], RoundScheduler]
     claim: Callable[[Sequence[SharedQuota]], dict[int, int]]
 
     def entrant(self, quotas: Sequence[SharedQuota], root: int) -> Entrant:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agents.planners.multi_fedls import MultiFedLS
+from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import parse_multi_fedls
 from envs.federated_data.rounds import ScenarioError, bundled_scenarios, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Market

@@ -6,18 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
 from agents.policy import Policy
 from agents.stored import policy_file, released_names
 from envs.simulation.federations.episodes.source import ApplicationSource
 from envs.simulation.federations.episodes.world import FederatedWorld
 from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.decisions import RoundPolicy
+from envs.simulation.federations.rounds.decisions import RoundScheduler
 from training.checkpoint import load_policy
 from training.evaluation.episodes import Progress
 from training.evaluation.suite import Suite
 from training.releases import file_hash
-from training.studies.federated.playing import Episodes, play_policy, play_scheduler
+from training.studies.federated.playing import Episodes, columns, play_all
 
 RELEASED = "federated"
 """The released policy that is played unless another is named."""
@@ -73,38 +74,40 @@ def scheduler(
     name: str,
     title: str,
     source: ApplicationSource,
-    make: Callable[[Application], RoundPolicy],
+    make: Callable[[Application], RoundScheduler],
 ) -> Contestant:
     """A scheduler of the literature."""
     return Contestant(
-        name, title, f"scheduler {name}", lambda suite, told: play_scheduler(source, make, suite, told)
+        name, title, f"scheduler {name}", lambda suite, told: columns(play_all(source, make, suite, told))
+    )
+
+
+def reading(
+    name: str, title: str, source: ApplicationSource, policy: Policy, identity: str, measured: bool = False
+) -> Contestant:
+    """A rule or a network, which reads observations."""
+
+    def make(application: Application) -> RoundScheduler:
+        return Observing(policy, application, measured)
+
+    return Contestant(
+        name,
+        title,
+        identity,
+        lambda suite, told: columns(play_all(source, make, suite, told)),
+        ours=name in TITLES,
     )
 
 
 def rule(name: str, title: str, source: ApplicationSource, measured: bool = False) -> Contestant:
     """A rule that reads observations."""
-    return Contestant(
-        name,
-        title,
-        f"rule {name}",
-        lambda suite, told: play_policy(source, named_rule(name), suite, measured=measured, progress=told),
-        ours=name == ROUND_COST,
-    )
+    return reading(name, title, source, named_rule(name), f"rule {name}", measured)
 
 
 def ours(source: ApplicationSource, learned: Learned | None, measured: bool = False) -> list[Contestant]:
     """Spotweave's rule, and the learned policy where there is one."""
     found = [rule(ROUND_COST, TITLES[ROUND_COST], source, measured)]
     if learned is not None:
-        found.append(
-            Contestant(
-                LEARNED,
-                TITLES[LEARNED],
-                f"checkpoint {learned.sha256}",
-                lambda suite, told: play_policy(
-                    source, learned.load(source), suite, measured=measured, progress=told
-                ),
-                ours=True,
-            )
-        )
+        identity = f"checkpoint {learned.sha256}"
+        found.append(reading(LEARNED, TITLES[LEARNED], source, learned.load(source), identity, measured))
     return found

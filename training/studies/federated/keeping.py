@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = (
     "envs/simulation/federations",
     "envs/simulation/market",
+    "envs/simulation/round_estimates.py",
     "envs/simulation/series.py",
     "envs/simulation/snapshot.py",
     "envs/simulation/streams.py",
@@ -22,16 +23,14 @@ SOURCES = (
     "envs/federated_episodes.py",
     "envs/market_data.py",
     "envs/traces",
-    "agents/rounds",
-    "agents/planners",
+    "agents/federated",
+    "agents/policy.py",
     "agents/evolved.py",
     "agents/stored.py",
     "training/checkpoint.py",
-    "training/evaluation/episodes.py",
     "training/federated/multi_fedls_tables.py",
     "training/studies/federated/cheapest.py",
     "training/studies/federated/playing.py",
-    "training/studies/federated/zone_scheduler.py",
 )
 """What a played episode depends on besides its scenario's name, its policy and its number."""
 SUFFIXES = (".py", ".json", ".parquet")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agents.planners.initial_mapping import map_initially
+from agents.federated.mapping.initial import map_initially
 from envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.model import Federation, Outcome

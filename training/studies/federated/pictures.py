@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
-from agents.policy import Policy
 from envs.simulation.federations.episodes.source import OneApplication
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.history import Outcome
@@ -20,7 +19,6 @@ from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
 from training.federated.rounds_pictures import costs_figure, states_figure
 from training.studies.federated.contestants import LEARNED, ROUND_COST
-from training.studies.federated.playing import policy_outcomes
 from training.studies.federated.study import Study
 from training.studies.federated.table_one import data_sets, when_ready
 
@@ -40,12 +38,12 @@ def outcomes(study: Study) -> dict[str, Outcome]:
     suite = study.suite(1)
     key = suite.episode_keys()[0]
     root = episode_sequence(key.seed, key.split, key.index)
-    source = OneApplication(when_ready(application))
-    ours: Policy = named_rule(ROUND_COST) if study.learned is None else study.learned.load(source)
+    ready = when_ready(application)
+    ours = named_rule(ROUND_COST) if study.learned is None else study.learned.load(OneApplication(ready))
     found = {
         "spot": play(application, AlwaysOn(Market.SPOT), root),
         "fed_cost_aware": play(application, FedCostAware(), root),
-        "ours": policy_outcomes(source, ours, dataclasses.replace(suite, episodes=1))[0],
+        "ours": play(ready, Observing(ours, ready), root),
     }
     for name, outcome in found.items():
         outcome.policy = TITLES[name]

@@ -6,7 +6,7 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from agents.planners.multi_fedls import MultiFedLS
+from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario
 from envs.federated_data.rounds import bundled_scenarios
 from envs.simulation.federations.episodes.source import OneApplication

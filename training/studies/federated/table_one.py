@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.federated_data.rounds import (
     bundled_scenarios,
     parse_rounds,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.zones import ZoneScheduler
 from envs.federated_episodes import FederatedConfig, federated_source
 from envs.simulation.federations.episodes.source import ApplicationSource
 from training.studies.federated.comparing import Kind, means, paired
 from training.studies.federated.contestants import Contestant, ours, rule, scheduler
 from training.studies.federated.playing import METRICS
 from training.studies.federated.study import Study
-from training.studies.federated.zone_scheduler import ZoneScheduler
 
 SECTION = "table_zones"
 EPISODES = 100

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
 from envs.simulation.federations.rounds.decisions import (
     NEVER,
@@ -58,7 +58,7 @@ class Script:
         self._instances = schedule.instances
         self._offer = offer
 
-    def begin(self, view: View) -> None:
+    def start(self, view: View) -> None:
         """Nothing is remembered."""
 
     def decide(self, question: Question, view: View) -> Answer:

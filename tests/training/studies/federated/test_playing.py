@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.schedulers.observing import Observing
+from agents.federated.schedulers.zones import ZoneScheduler
 from agents.named import named_rule
-from agents.planners.always_on import AlwaysOn
 from envs.federated_episodes import FederatedConfig, federated_source
 from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.episodes.world import FederatedWorld
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
@@ -18,8 +21,7 @@ from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
 from training.studies.federated.comparing import estimate, paired, savings
 from training.studies.federated.keeping import SOURCES, Keeper, Told, code_hash
-from training.studies.federated.playing import METRICS, RememberingWorld, play_policy, play_scheduler
-from training.studies.federated.zone_scheduler import ZoneScheduler
+from training.studies.federated.playing import METRICS, columns, play_all
 
 SUITE = Suite("two", "test", 3003, 2)
 ON_DEMAND = Offer("on demand", "a", Market.ON_DEMAND, Tariff.constant(3600.0))
@@ -34,7 +36,7 @@ def test_metrics_by_hand() -> None:
     source = OneApplication(
         Application("one", 2, (Client("c", 100, 110, 10, (0,), budget_usd=500.0),), (ON_DEMAND,))
     )
-    played = play_scheduler(source, lambda _: AlwaysOn(Market.ON_DEMAND), SUITE)
+    played = columns(play_all(source, lambda _: AlwaysOn(Market.ON_DEMAND), SUITE))
     assert list(played) == list(METRICS)
     assert played["cost_usd"] == [220.0, 220.0]
     assert played["time_min"] == [pytest.approx(220 / 60)] * 2
@@ -49,7 +51,7 @@ def test_a_client_that_cannot_pay_leaves_and_its_round_is_lost() -> None:
     source = OneApplication(
         Application("one", 2, (Client("c", 100, 110, 10, (0,), budget_usd=150.0),), (ON_DEMAND,))
     )
-    played = play_scheduler(source, lambda _: AlwaysOn(Market.ON_DEMAND), SUITE)
+    played = columns(play_all(source, lambda _: AlwaysOn(Market.ON_DEMAND), SUITE))
     assert played["cost_usd"] == [150.0, 150.0]
     assert played["left"] == played["work_lost"] == played["rounds_lost"] == [1.0, 1.0]
     assert played["budgets_exceeded"] == [0.0, 0.0]
@@ -57,8 +59,9 @@ def test_a_client_that_cannot_pay_leaves_and_its_round_is_lost() -> None:
 
 def test_observers_are_measured_as_the_environment_measures_them() -> None:
     source = federated_source(FederatedConfig(market="zones", clients_most=3, rounds_most=7))
-    ours = play_policy(source, named_rule("round_cost"), SUITE, lanes=1)
-    theirs = run_suite(RememberingWorld(source, 2), named_rule("round_cost"), SUITE)
+    rule = named_rule("round_cost")
+    ours = columns(play_all(source, lambda application: Observing(rule, application), SUITE))
+    theirs = run_suite(FederatedWorld(source, 2), rule, SUITE)
     for metric in ("cost_usd", "time_min", "cost_percent", "delay_percent", "interruptions", "left"):
         assert ours[metric] == pytest.approx([result.metrics[metric] for result in theirs])
 

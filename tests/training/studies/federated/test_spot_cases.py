@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 
+from agents.federated.schedulers.observing import Observing
 from agents.named import named_rule
 from envs.simulation.federations.episodes.source import OneApplication
 from training.evaluation.suite import find_suite
-from training.studies.federated.playing import play_policy
+from training.studies.federated.playing import columns, play_all
 from training.studies.federated.spot_cases import spot_cases
 
 
@@ -34,8 +35,11 @@ def test_nobody_waits_for_ever_where_types_differ(title: str) -> None:
     application = dataclasses.replace(
         scenario.deployment.with_conditions(conditions).application, start_together=False
     )
-    played = play_policy(
-        OneApplication(application), named_rule("round_cost"), find_suite("test", 2), measured=True
+    rule = named_rule("round_cost")
+    played = columns(
+        play_all(
+            OneApplication(application), lambda given: Observing(rule, given, True), find_suite("test", 2)
+        )
     )
     assert played["rounds_lost"] == [0, 0]
     assert max(played["time_min"]) < 24 * 60

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.planners.mapping_problem import Candidate, MappingProblem
+from agents.federated.mapping.problem import Candidate, MappingProblem
 from envs.simulation.federations.errors import FederationError
 
 MAX_PLACEMENTS = 5_000_000

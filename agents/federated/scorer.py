@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.evolved import EvolvedPolicy, VectorWeights
-from agents.rounds.choices import RoundParameters, weigh
-from agents.rounds.features import N_CHOICE, N_TASK, describe
+from agents.federated.cost import RoundParameters, weigh
+from agents.federated.features import N_CHOICE, N_TASK, describe
 from envs.simulation.snapshot import Observation, take_rows
 
 

@@ -18,10 +18,10 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.planners.mapping_enumeration import enumerate_placements
-from agents.planners.mapping_limits import InfeasibleMappingError, explain
-from agents.planners.mapping_problem import Candidate, MappingProblem, RoundLimits
-from agents.planners.mapping_search import Search, Searched
+from agents.federated.mapping.enumeration import enumerate_placements
+from agents.federated.mapping.limits import InfeasibleMappingError, explain
+from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
+from agents.federated.mapping.search import Search, Searched
 from envs.simulation.federations.errors import FederationError
 from envs.simulation.federations.model import Federation, Outcome, Placement
 

@@ -1,6 +1,6 @@
 """FedCostAware (Sinha 2025): release instances that wait for the slowest client, start them again in time.
 
-Section III-B: rounds 1 and 2 are calibration, nobody is released; then exponential averages of cold epoch,
+Section III-B: rounds 1 and 2 are calibration, no client is released; then exponential averages of cold epoch,
 warm epoch and spin-up. Section III-C, Listing 1: a client that has finished is released if
 
     (F_s - now) - T_spin_up > T_threshold,
@@ -16,9 +16,13 @@ time times the current price) are what a public implementation does. The thresho
 
 from __future__ import annotations
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.estimates import ClientEstimates
-from agents.planners.renting import cheapest_offer, rent_at, rent_now
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.federated.renting import cheapest_offer, rent_at, rent_now
+from agents.federated.rules.always_on import AlwaysOn, kept_or_cheapest
+from agents.policy import Policy
+from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.decisions import (
     NEVER,
@@ -32,12 +36,19 @@ from envs.simulation.federations.rounds.decisions import (
     View,
 )
 from envs.simulation.federations.rounds.server import SERVER
+from envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
+from envs.simulation.snapshot import Observation
 
 CALIBRATION_ROUNDS = 2
 
 
-class FedCostAware:
+class FedCostAware(Policy):
     """The scheduler of Sinha 2025 on the cheapest spot offers.
+
+    Where the whole application can be seen (`decide`) it decides at the paper's moments and names the second
+    of each start. From an observation (`act_batch`) it applies the same two tests to the estimates that are
+    shown, at the moments when the environment or the live loop asks; a client is not released before a cold
+    and a warm epoch have been seen.
 
     Args:
         threshold_s: what releasing must save at least, beyond a spin-up.
@@ -72,11 +83,27 @@ class FedCostAware:
         self._weight = weight
         self._whole_round_budget = whole_round_budget
         self._server = AlwaysOn(server_market)
-        self._estimates: list[ClientEstimates] = []
+        self._known = RoundEstimates(0, weight)
 
-    def begin(self, view: View) -> None:
+    # From an observation.
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) flat actions."""
+        job = observations["jobs"][:, 0].astype(np.float64)
+        spin_up_s = observations["clusters"][..., col.LAUNCH_S].max(1).astype(np.float64)
+        spare_s = job[:, col.ROUND_LEFT_S] - spin_up_s
+        calibrated = (job[:, col.OWES] == 0) & (job[:, col.COLD_S] > 0)
+        off = calibrated & (spare_s > np.where(job[:, col.IDLE] > 0, self._threshold_s, self._buffer_s))
+        off |= job[:, col.EXECUTIONS] == 0
+        none = observations["action_mask"].shape[1] - 1
+        may_wait = observations["action_mask"][:, none] != 0
+        return np.asarray(np.where(off & may_wait, none, kept_or_cheapest(observations, True)), np.int64)
+
+    # With the whole application in view.
+
+    def start(self, view: View) -> None:
         """Nothing is known about the clients' times."""
-        self._estimates = [ClientEstimates() for _ in view.clients]
+        self._known = RoundEstimates(len(view.clients), self._weight)
 
     def decide(self, question: Question, view: View) -> Answer:
         """Answer one question; see the module's docstring for the rules."""
@@ -85,7 +112,7 @@ class FedCostAware:
             return self._server.decide(question, view)
         client = view.clients[k]
         if cause is Cause.FINISHED:
-            self._estimates[k].observe(client, client.epochs_here == 1, self._weight)
+            self._observe(k, client)
             start_s = self._next_start_s(k, view)
             return _stay(client) if start_s is None else rent_at(view, k, Market.SPOT, start_s)
         if cause is Cause.ROUND:
@@ -109,23 +136,42 @@ class FedCostAware:
                 latest_s = max(latest_s, finish_s)
         return latest_s
 
+    def _observe(self, k: int, client: ClientView) -> None:
+        """Take in the epoch that a client has just delivered.
+
+        An epoch that went on from a checkpoint says nothing about a whole one, and only an instance's first
+        epoch says something new about its spin-up.
+        """
+        assert client.started_s is not None
+        assert client.finished_s is not None
+        cold = client.epochs_here == 1
+        if not client.resumed:
+            self._known.note_epoch(k, client.finished_s - client.started_s, cold)
+        if cold:
+            assert client.ready_s is not None
+            assert client.launched_s is not None
+            self._known.note_spin_up(k, client.ready_s - client.launched_s)
+
+    def _epoch_s(self, k: int, cold: bool) -> float | None:
+        """The epoch's estimate; where one kind was never seen, the other kind's."""
+        return self._known.epoch_s(k, cold, warm_share=1.0)
+
     def _finish_s(self, k: int, view: View) -> float | None:
         """When a client that owes a result will deliver it."""
-        client, known = view.clients[k], self._estimates[k]
-        cold = client.epochs_here == 0
-        epoch_s, warm_s = known.epoch_s(cold), known.epoch_s(False)
+        client, spin_up_s = view.clients[k], self._known.measured_s(k, SPIN_UP_S)
+        epoch_s, warm_s = self._epoch_s(k, client.epochs_here == 0), self._epoch_s(k, False)
         if epoch_s is None or warm_s is None:
             return None
         if client.state is State.TRAINING:
             assert client.started_s is not None
             begin_s = float(client.started_s)
         else:
-            if known.spin_up_s is None:
+            if spin_up_s is None:
                 return None
             spinning = client.state is State.SPIN_UP
             requested_s = client.launched_s if spinning else max(client.planned_start_s, view.now_s)
             assert requested_s is not None
-            begin_s = requested_s + known.spin_up_s
+            begin_s = requested_s + spin_up_s
         return begin_s + epoch_s - client.saved * warm_s
 
     def _next_start_s(self, k: int, view: View, is_off: bool = False) -> float | None:
@@ -135,22 +181,20 @@ class FedCostAware:
         """
         if view.round_begun_s is None or (not is_off and view.round_index < CALIBRATION_ROUNDS):
             return None
-        slowest_s, spin_up_s = self.slowest_finish_s(view), self._estimates[k].spin_up_s
+        slowest_s, spin_up_s = self.slowest_finish_s(view), self._known.measured_s(k, SPIN_UP_S)
         if slowest_s is None or spin_up_s is None:
             return None
         next_round_s = slowest_s + view.aggregation_s
         if not is_off and next_round_s - view.now_s - spin_up_s <= self._threshold_s:
             return None
-        if view.round_index + 1 == view.rounds:
-            return NEVER
-        return next_round_s - spin_up_s - self._buffer_s
+        return NEVER if view.round_index + 1 == view.rounds else next_round_s - spin_up_s - self._buffer_s
 
     def _cannot_pay(self, k: int, view: View) -> bool:
         """Whether a client's remaining budget does not pay for the coming round (Section III-E)."""
         client = view.clients[k]
         if client.budget_usd is None:
             return False
-        epoch_s = self._estimates[k].epoch_s(client.epochs_here == 0)
+        epoch_s = self._epoch_s(k, client.epochs_here == 0)
         offer = client.offer if client.running else cheapest_offer(view, k, Market.SPOT)
         if epoch_s is None or offer is None:
             return False
@@ -159,12 +203,9 @@ class FedCostAware:
 
     def _rented_s(self, k: int, epoch_s: float, view: View) -> float:
         """How long an instance will be on for the coming round and for the start of the one after."""
-        epochs = [
-            known.epoch_s(other.epochs_here == 0) or 0.0
-            for known, other in zip(self._estimates, view.clients, strict=True)
-        ]
+        epochs = [self._epoch_s(j, other.epochs_here == 0) or 0.0 for j, other in enumerate(view.clients)]
         idle_s = max(epochs) + view.aggregation_s - epoch_s
-        spin_up_s = self._estimates[k].spin_up_s or 0.0
+        spin_up_s = self._known.measured_s(k, SPIN_UP_S) or 0.0
         waiting_s = idle_s if idle_s - spin_up_s <= self._threshold_s else spin_up_s + self._buffer_s
         before_s = 0.0 if view.clients[k].running else spin_up_s
         return before_s + epoch_s + waiting_s

@@ -8,8 +8,8 @@ from typing import Literal
 import highspy
 import numpy as np
 
-from agents.planners.mapping_problem import MappingProblem, RoundLimits
-from agents.planners.mapping_search import Search
+from agents.federated.mapping.problem import MappingProblem, RoundLimits
+from agents.federated.mapping.search import Search
 from envs.simulation.federations.errors import FederationError
 from envs.simulation.federations.model import Federation, Outcome
 

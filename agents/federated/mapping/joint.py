@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agents.planners.initial_mapping import InitialMapping, Plan, map_initially
-from agents.planners.mapping_joint_program import JointProgram, shared_limits
-from agents.planners.mapping_limits import InfeasibleMappingError, quota_shortfalls
-from agents.planners.mapping_problem import TOLERANCE, MappingProblem, RoundLimits
+from agents.federated.mapping.initial import InitialMapping, Plan, map_initially
+from agents.federated.mapping.joint_program import JointProgram, shared_limits
+from agents.federated.mapping.limits import InfeasibleMappingError, quota_shortfalls
+from agents.federated.mapping.problem import TOLERANCE, MappingProblem, RoundLimits
 from envs.simulation.federations.clouds import Provider, Region
 from envs.simulation.federations.model import Federation, Placement
 

@@ -8,7 +8,7 @@ task that finds none tries again.
 
 from __future__ import annotations
 
-from agents.planners.renting import RETRY_S
+from agents.federated.renting import RETRY_S
 from envs.simulation.federations.rounds.application import Market
 from envs.simulation.federations.rounds.decisions import Answer, Cause, Placement, Question, View
 
@@ -21,7 +21,7 @@ class ZoneScheduler:
     def __init__(self) -> None:
         self._revoked: dict[int, set[int]] = {}
 
-    def begin(self, view: View) -> None:
+    def start(self, view: View) -> None:
         """Nothing was revoked yet."""
         self._revoked = {}
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.planners.dynamic_scheduler import moved, select_instance
-from agents.planners.initial_mapping import map_initially
-from agents.planners.renting import RETRY_S
+from agents.federated.mapping.initial import map_initially
+from agents.federated.renting import RETRY_S
+from agents.federated.schedulers.dynamic_scheduler import moved, select_instance
 from envs.simulation.federations import model
 from envs.simulation.federations.model import Federation
 from envs.simulation.federations.rounds.application import Market
@@ -91,7 +91,7 @@ class MultiFedLS:
         self._measured = _Measurements(self.federation)
         self._target: model.Placement | None = None
 
-    def begin(self, view: View) -> None:
+    def start(self, view: View) -> None:
         """Nothing was revoked or measured yet."""
         self._placement = self.initial
         self._revoked = {}

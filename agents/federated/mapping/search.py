@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.planners.mapping_problem import TOLERANCE, Candidate, Counts, MappingProblem
-from agents.planners.mapping_quotas import Costs, QuotaProgram
+from agents.federated.mapping.problem import TOLERANCE, Candidate, Counts, MappingProblem
+from agents.federated.mapping.quotas import Costs, QuotaProgram
 
 _REMEMBERED = 6
 """Lagrange multipliers kept; each costs a pass over the types per node."""

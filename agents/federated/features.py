@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rounds.choices import Choices
+from agents.federated.cost import Choices
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 

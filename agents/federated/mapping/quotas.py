@@ -18,7 +18,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.planners.mapping_problem import Counts, MappingProblem
+from agents.federated.mapping.problem import Counts, MappingProblem
 
 _SCALE = 1e3
 _INTEGER = highspy.HighsVarType.kInteger

@@ -25,9 +25,9 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.planners.initial_mapping import Plan
-from agents.planners.mapping_limits import InfeasibleMappingError
-from agents.planners.mapping_problem import TOLERANCE, MappingProblem
+from agents.federated.mapping.initial import Plan
+from agents.federated.mapping.limits import InfeasibleMappingError
+from agents.federated.mapping.problem import TOLERANCE, MappingProblem
 from envs.simulation.federations.errors import FederationError
 
 MAX_COLUMNS = 150_000
