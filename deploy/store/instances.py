@@ -14,12 +14,14 @@ from deploy.model.jobs import TaskKey
 from deploy.security.keys import DeploymentKey
 from deploy.store import charging
 from deploy.store.database import Database
+from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import instances
 from deploy.store.values import portions
 
 _ORDER = list(InstanceState)
 _COLUMNS = tuple(instances.c.keys())
+_ID = _COLUMNS.index("instance_id")
 _GONE = InstanceState.TERMINATED.value
 LIVE = tuple(state.value for state in InstanceState if state.live)
 """Asked for one by one, unlike "not terminated", these are found by the index."""
@@ -78,6 +80,7 @@ class Instances:
     def __init__(self, database: Database, key: DeploymentKey) -> None:
         self._database = database
         self._key = key
+        self._decoded = Decoded(self._decode)
 
     def request(
         self,
@@ -347,6 +350,9 @@ class Instances:
         self._database.writing.execute(statement)
 
     def _instance(self, row: Row[Any]) -> Instance:
+        return self._decoded(row[_ID], row)
+
+    def _decode(self, row: Row[Any]) -> Instance:
         values = dict(zip(_COLUMNS, row, strict=True))
         del values["offer_id"], values["provider"]
         values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))

@@ -11,6 +11,7 @@ from sqlalchemy import Row, func, insert, select, update
 
 from deploy.model.jobs import JobSpec, JobState
 from deploy.store.database import Database
+from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import jobs, tasks
 from deploy.store.values import plain, portions
@@ -54,10 +55,21 @@ def _spec(text: str) -> JobSpec:
     return JobSpec.model_validate_json(text)
 
 
-def job_of(row: Row[Any]) -> Job:
-    """From a row of its table."""
-    values = dict(row._mapping)
+_COLUMNS = tuple(jobs.c.keys())
+_ID = _COLUMNS.index("job_id")
+
+
+def _decode(row: Row[Any]) -> Job:
+    values = dict(zip(_COLUMNS, row, strict=True))
     return Job(**{**values, "spec": _spec(values["spec"]), "state": JobState(values["state"])})
+
+
+_decoded = Decoded(_decode)
+
+
+def job_of(row: Row[Any]) -> Job:
+    """From a row of all columns of its table."""
+    return _decoded(row[_ID], row)
 
 
 class Jobs:

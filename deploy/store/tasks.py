@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Row, bindparam, select, update
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.store.database import Database
+from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import LIVE
 from deploy.store.schema import jobs, tasks
@@ -77,8 +78,7 @@ class Waiting(NamedTuple):
 _COLUMNS = tuple(tasks.c.keys())
 
 
-def task_of(row: Row[Any]) -> Task:
-    """From a row of all columns of its table."""
+def _decode(row: Row[Any]) -> Task:
     # Thousands are read in each pass: a mapping of SQLAlchemy's takes as long as the query.
     values = dict(zip(_COLUMNS, row, strict=True))
     key = TaskKey(values.pop("job_id"), values.pop("task"))
@@ -86,6 +86,15 @@ def task_of(row: Row[Any]) -> Task:
     del values["position"]
     instances = tuple(values.pop("instances"))
     return Task(key=key, phase=None if phase is None else Phase(phase), instances=instances, **values)
+
+
+_decoded = Decoded(_decode)
+_JOB, _TASK = _COLUMNS.index("job_id"), _COLUMNS.index("task")
+
+
+def task_of(row: Row[Any]) -> Task:
+    """From a row of all columns of its table."""
+    return _decoded((row[_JOB], row[_TASK]), row)
 
 
 def _is(key: TaskKey) -> ColumnElement[bool]:
@@ -189,8 +198,9 @@ class Tasks:
         with self._database.read() as connection:
             for some in portions({key.job_id for key in keys}):
                 for row in connection.execute(select(tasks).where(tasks.c.job_id.in_(some))).all():
-                    found[TaskKey(row.job_id, row.task)] = row
-        return {key: task_of(found[key]) for key in keys if key in found}
+                    task = task_of(row)
+                    found[task.key] = task
+        return {key: found[key] for key in keys if key in found}
 
     def held(self) -> set[str]:
         """Ids of the instances that the tasks of live jobs have."""
@@ -211,9 +221,8 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [
-                Waiting(TaskKey(job, task), *rest) for job, task, *rest in connection.execute(query).all()
-            ]
+            rows = connection.execute(query).all()
+        return [Waiting(TaskKey(job, task), saved, at_s) for job, task, saved, at_s in rows]
 
     def released(self) -> Sequence[Task]:
         """Those of `live` that wait for a place and have had one."""
