@@ -22,8 +22,6 @@ from envs.simulation.market.config import OfferConfig
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,
-    N_CLUSTER_FIELDS,
-    N_JOB_FIELDS,
     REFERENCE_HETERO,
     Category,
     Observation,
@@ -32,11 +30,7 @@ from tests.deploy.scheduler.cases import need, offer
 from tests.envs.federated_cases import Story
 from tests.envs.market_cases import federated_story, one_job, story
 from tests.envs.slice_cases import Job, small_config, start
-
-NAMES = [name for name in vars(col) if name.isupper()]
-CLUSTERS = NAMES[:N_CLUSTER_FIELDS]
-JOB = NAMES[N_CLUSTER_FIELDS : N_CLUSTER_FIELDS + N_JOB_FIELDS]
-PAIRS = NAMES[N_CLUSTER_FIELDS + N_JOB_FIELDS :]
+from tests.snapshot_columns import CLUSTERS, JOBS, PAIRS
 
 
 class Seen(NamedTuple):
@@ -49,7 +43,7 @@ class Seen(NamedTuple):
     def columns(self) -> dict[str, list[float]]:
         """By name: of each cluster, or of the task alone."""
         found = {name: self.clusters[:, getattr(col, name)] for name in CLUSTERS}
-        found |= {name: self.job[None, getattr(col, name)] for name in JOB}
+        found |= {name: self.job[None, getattr(col, name)] for name in JOBS}
         found |= {name: self.pairs[:, getattr(col, name)] for name in PAIRS}
         return {name: [round(float(value), 4) for value in values] for name, values in found.items()}
 
@@ -205,12 +199,12 @@ A_CLIENT = {
 
 
 def slices_owned() -> Seen:
-    world = start(small_config(1, capacities=[4]), [Job(request=1, execution=40)])
+    world = start(small_config(1), [Job(request=1, execution=40)])
     return lane(world.observation)
 
 
 def market_owned() -> Seen:
-    quick = _market_offer("owned", launch_s=0, hetero_factor=100)
+    quick = _market_offer("owned", launch_s=0, hetero_factor=100, quota=100)
     return lane(story([one_job(standard_s=40, expected_hetero=100)], [quick]).observation)
 
 
@@ -222,14 +216,14 @@ def live_owned() -> Seen:
         "speed": 100 / REFERENCE_HETERO,
     }
     task = need(standard_s=40.0, reference_speed=100 / REFERENCE_HETERO, sensitivity=1.0)
-    return live(task, offer("o", "owned", **facts, queues=True, up_ratio=1.0))
+    return live(task, offer("o", "owned", **facts, queues=True, up_ratio=1.0, quota=100))
 
 
 AN_OWNED = {
     "SEQUENCE": [1],
-    "CAPACITY_NORMAL": [4],
-    "CAPACITY_MAX": [4],
-    "CAPACITY_NOW": [4],
+    "CAPACITY_NORMAL": [100],
+    "CAPACITY_MAX": [100],
+    "CAPACITY_NOW": [100],
     "HETERO_FACTOR": [100],
     "PRICE_USD_HOUR": [0],
     "AVAILABLE": [1],

@@ -13,7 +13,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,8 +27,6 @@ BUSY_S = 30.0
 _WRITE = "spotweave_write"
 _WRITER_LOCK = 0x53505756_0001
 _LEADER_LOCK = 0x53505756_0002
-_SHORT = 1_000
-"""Characters of JSON that are kept parsed."""
 _HEADER = b"SQLite format 3\0"
 
 
@@ -265,19 +262,6 @@ def _parse(url: str) -> URL:
     raise StoreError(f"the database URL begins with {parsed.drivername!r}: {expected}")
 
 
-@lru_cache(maxsize=10_000)
-def _parsed(text: str) -> Any:
-    return json.loads(text)
-
-
-def _loads(text: str) -> Any:
-    """Parse JSON; what is short is mostly what was read before, and nobody changes what is inside of it."""
-    if len(text) > _SHORT:
-        return json.loads(text)
-    value = _parsed(text)
-    return value.copy() if isinstance(value, dict | list) else value
-
-
 def _dumps(value: Any) -> str:
     # NaN and infinity are not JSON: PostgreSQL would refuse what SQLite takes.
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
@@ -288,7 +272,6 @@ def _sqlite_engine(url: URL, durable: bool) -> Engine:
         url,
         connect_args={"timeout": BUSY_S},
         json_serializer=_dumps,
-        json_deserializer=_loads,
         pool_size=8,
         max_overflow=56,
     )
@@ -326,7 +309,6 @@ def _postgresql_engine(url: URL) -> Engine:
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
         json_serializer=_dumps,
-        json_deserializer=_loads,
         pool_pre_ping=True,
         pool_size=8,
         max_overflow=56,

@@ -215,6 +215,10 @@ class Live:
             "egress_usd": self.store.costs.total(self.clock.now()).egress / CHARGES_PER_USD,
         }
 
+    def events(self, kind: str) -> int:
+        """How many events of a kind there were."""
+        return sum(event.kind == kind for event in self.store.events.after(0, 1_000_000))
+
     def _streams(self, job_id: str) -> bool:
         return isinstance(self.store.jobs.get(job_id).spec.work, SparkStreaming)
 
