@@ -31,6 +31,18 @@ def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -
     _same(policy, 0, 6, tmp_path)
 
 
+def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(tmp_path: Path) -> None:
+    """Live the old place counts as used until it is seen to be gone; all else is the same to the last cent."""
+    found = compare("cheapest", 1, 30, tmp_path)
+    assert found.caught > 0
+    assert found.moved > 0
+    assert found.live.steps == found.environment.steps
+    assert set(found.columns) <= {"clusters.MEAN_OCCUPATION", "occupation"}
+    assert found.metrics == {}
+    assert found.in_store == {}
+    assert found.live.ends_s == found.environment.ends_s == found.ends_in_store
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_for_200_jobs(policy: str, tmp_path: Path) -> None:
