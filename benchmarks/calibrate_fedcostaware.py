@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.federated_data.rounds import BUNDLED, PREFIX, parse_rounds, read_json
 from envs.simulation.federations.rounds.tariff import SECONDS_PER_HOUR
 from envs.simulation.federations.rounds.world import play
