@@ -110,7 +110,7 @@ def until_its_end(entry: Entry) -> Entry:
     EC2 tells when an instance was turned last, only. Somebody may stop one and the scheduler, whose task was
     lost, end it before its next look: then nothing tells of the stop, and the bill goes up to the end.
     """
-    if entry.market == "spot" or entry.ended_s is None:
+    if entry.market == "spot" or entry.ended_s is None or entry.running_s is None:
         return entry
     seconds = int(entry.ended_s) - int(entry.launched_s)
     if seconds == entry.seconds:
