@@ -138,7 +138,7 @@ class SimulationCore:
         if there is not None and there.offer == offer and there.asked_s == self.now:
             return there
         name = self.world.spec.cluster_names[offer]
-        moves = there is not None and self._can_move(job)
+        moves = there is not None and self._can_move(job, offer)
         if self.phase(job) != at.BUFFERED and not moves:
             raise RefusedError(f"job {job} is not in the buffer: it cannot go to {name}")
         if not sync_availability(self.lanes, self.episodes, _LANE, offer, self.now):
@@ -167,11 +167,11 @@ class SimulationCore:
     def _on_spot(self, job: int) -> bool:
         return bool(self.offers.fixed[self.lanes.job[_LANE, job, at.OFFER], at.SPOT])
 
-    def _can_move(self, job: int) -> bool:
-        """Whether the world moves a job now: caught on spot capacity, or asked about elsewhere."""
+    def _can_move(self, job: int, offer: int) -> bool:
+        """Whether the world moves a job there now: caught on spot capacity, or asked about elsewhere."""
         phase = self.phase(job)
         if phase in (at.LAUNCHING, at.SETTING_UP, at.WORKING) and self._on_spot(job):
-            return True
+            return not self.offers.fixed[offer, at.SPOT]
         return bool(phase == at.WORKING and self.lanes.when[_LANE, job, at.DUE_S] <= self.now)
 
     def _late(self) -> bool:

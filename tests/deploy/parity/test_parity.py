@@ -32,7 +32,7 @@ def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -
 
 
 def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(tmp_path: Path) -> None:
-    """Live the old place counts as used until it is seen to be gone; all else is the same to the last cent."""
+    """Live the old place counts as used until it is seen to be gone; all else is the same."""
     found = compare("cheapest", 1, 30, tmp_path)
     assert found.caught > 0
     assert found.moved > 0
