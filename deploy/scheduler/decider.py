@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy
 from agents.policy import Policy
 from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.answers import (
     MARKET_GUIDE,
@@ -171,7 +171,7 @@ class Decider:
         Raises:
             InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
         """
-        if isinstance(self.policy, EvolvedPolicy):
+        if isinstance(self.policy, VectorPolicy):
             require_finite(self.policy.network.vector)
         if not isinstance(self.policy, ValuePolicy):
             return self._appraised(observation, row)
