@@ -113,6 +113,7 @@ def weigh_task(
     clusters: FloatArray,
     job: FloatArray,
     pairs: FloatArray,
+    absent_s: Floats,
     parameters: RoundParameters,
     usd: Floats,
     times: Floats,
@@ -123,6 +124,7 @@ def weigh_task(
         clusters: (C, N_CLUSTER_FIELDS).
         job: (N_JOB_FIELDS,) a row of a federated task.
         pairs: (C, N_PAIR_FIELDS) of it.
+        absent_s: (C,) seconds after which a wait can count on each offer.
         parameters: weights.
         usd: (C + 1,) overwritten with the expected USD of each offer, then of "none for now".
         times: (C, N_TIMES) overwritten.
@@ -145,8 +147,8 @@ def weigh_task(
         price[c] = (
             (listed if listed > 0.0 else parameters.owned_usd_hour) / 3600 * np.float64(pairs[c, col.REQUEST])
         )
-        launch = np.float64(clusters[c, col.LAUNCH_S])
-        times[c, START_S] = launch + np.float64(pairs[c, col.TRANSFER_S]) + cold
+        again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
+        times[c, START_S] = again_s + cold
         start_least = min(start_least, times[c, START_S])
         if pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
             best_price = min(best_price, price[c])
@@ -187,6 +189,9 @@ def weigh_task(
         later_loss_usd = begin_usd + late_usd(lost_s, job, delay_usd_s, parameters.miss_usd)
         later = price[c] * (again_s + fresh_s) + hazard * (again_s + fresh_s) * later_loss_usd
         later = later + messages_usd + future
+        if absent_s[c] > 0.0:
+            spare_s = max(0.0, slack_s(owes, left, whole, again_s, fresh_s))
+            later += late_usd(max(0.0, absent_s[c] - spare_s), job, delay_usd_s, parameters.miss_usd)
         if best < 0 or (pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX] and later < best_later):
             best, again, fresh = c, again_s, fresh_s
             if pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
@@ -228,8 +233,11 @@ def _weigh_all(
     units: Floats,
     slacks: Floats,
 ) -> None:
+    absent_s = np.zeros(clusters.shape[1])
     for k in range(len(jobs)):
-        units[k], slacks[k] = weigh_task(clusters[k], jobs[k, 0], pairs[k, 0], parameters, usd[k], times[k])
+        units[k], slacks[k] = weigh_task(
+            clusters[k], jobs[k, 0], pairs[k, 0], absent_s, parameters, usd[k], times[k]
+        )
 
 
 def weigh(observations: Observation, parameters: RoundParameters) -> Choices:

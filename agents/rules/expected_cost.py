@@ -279,7 +279,12 @@ def choices_usd(
     """
     n_clusters = clusters.shape[0]
     if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-        weigh_task(clusters, jobs[job], pairs[job], _ROUNDS, usd, np.empty((n_clusters, N_TIMES)))
+        absent_s = np.zeros(n_clusters)
+        for cluster in range(n_clusters):
+            if mask[job * (n_clusters + 1) + cluster] == 0:
+                absent_s[cluster] = return_time(job, cluster, clusters, pairs, parameters)
+        times = np.empty((n_clusters, N_TIMES))
+        weigh_task(clusters, jobs[job], pairs[job], absent_s, _ROUNDS, usd, times)
         return
     for cluster in range(n_clusters):
         usd[cluster] = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)

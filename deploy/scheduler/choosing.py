@@ -34,6 +34,7 @@ from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 from deploy.store.values import Json
+from envs.simulation.round_estimates import ask_again_s
 
 log = structlog.get_logger("scheduler")
 _TRANSACTION_S = 0.25
@@ -299,7 +300,7 @@ class Chooser:
     ) -> None:
         """Write a decision down, and do it. Needs a transaction."""
         need = one.need
-        self._roster.asking.again(need.key, now_s, self._ask_again_s(need))
+        self._roster.asking.again(need.key, now_s, self._ask_again_s(need, view.offers))
         number = self._writing.decision(
             decider.policy.name, decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
         )
@@ -343,8 +344,12 @@ class Chooser:
         kind: Kind = "general" if one.need.kind == "deadline" else one.need.kind
         return replace(one, need=replace(one.need, kind=kind, slack_s=None))
 
-    def _ask_again_s(self, need: Need) -> float:
-        if self._policies.mode is Mode.DRY_RUN or need.kind != "federated":
+    def _ask_again_s(self, need: Need, offers: Sequence[Offer]) -> float:
+        """In the time that training asks in, but no later than any other task.
+
+        In a simulation a client is also asked at once when another one is interrupted, which a pass may miss.
+        """
+        places = [offer for offer in offers if need.ban(offer) is None]
+        if self._policies.mode is Mode.DRY_RUN or need.kind != "federated" or not places:
             return self._settings.ask_again_s
-        # Half of what is left, so that a late start is found in time (see `spotweave/Federated-v0`).
-        return min(self._settings.ask_again_s, max(5.0, need.round.round_left_s / 2))
+        return min(self._settings.ask_again_s, float(ask_again_s(max(map(need.slack_on_s, places)))))
