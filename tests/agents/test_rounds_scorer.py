@@ -126,12 +126,6 @@ def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:
     assert risky[ON_DEMAND] == calm[ON_DEMAND]
 
 
-def test_parameters_have_names() -> None:
-    assert PARAMETERS.changed({"hazard": 2.0}).hazard == 2.0
-    with pytest.raises(ValueError, match="unknown parameter 'hazzard': expected one of buffer_s, "):
-        PARAMETERS.changed({"hazzard": 1.0})
-
-
 def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
     story = Story(two_clients(3), measured=False)
     rule = FedCostAware(threshold_s=60, buffer_s=30)
