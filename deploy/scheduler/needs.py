@@ -10,6 +10,7 @@ from typing import Literal
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.model.transfers import Move
+from envs.simulation.round_estimates import slack_s
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
@@ -155,7 +156,7 @@ class Need:
         moved_s = 0.0 if move is None else move.seconds
         saves_s = self.save_s if self.running else 0.0
         start_s = offer.launch_s + self.restart_s + moved_s + saves_s
-        return start_s + self.left_s(offer.speed) + self.round.cold_s
+        return start_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
 
     @property
     def allowed_s(self) -> float:
@@ -164,6 +165,14 @@ class Need:
             return 0.0
         later = max(0, self.executions_left - 1) if self.kind == "federated" else 0
         return self.slack_s - later * self.round.round_s
+
+    def slack_on_s(self, offer: Offer) -> float:
+        """Of a federated client: seconds until the latest start there with which its round is not late."""
+        start_s = offer.launch_s + self.restart_s
+        execution_s = self.left_s(offer.speed) + self.round.cold_s / offer.speed
+        return float(
+            slack_s(self.round.owes, self.round.round_left_s, self.round.round_s, start_s, execution_s)
+        )
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""
@@ -210,7 +219,7 @@ class Need:
         left_usd = self.round.budget_left_usd
         if left_usd is None or offer.offer_id == self.here:
             return None
-        seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s
+        seconds = offer.launch_s + self.restart_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
         seconds = max(seconds, offer.billing_minimum_s)
         usd = offer.price_usd_hour * self.resources.instances * seconds / 3600.0
         usd += offer.disk_usd_month * self.resources.instances * seconds / SHORTEST_MONTH_S

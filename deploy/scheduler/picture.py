@@ -184,4 +184,4 @@ def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> 
     if here:
         row[col.EXECUTION_S] = need.left_here_s
         return
-    row[col.EXECUTION_S] = need.left_s(offer.speed) + need.round.cold_s
+    row[col.EXECUTION_S] = need.left_s(offer.speed) + need.round.cold_s / offer.speed

@@ -59,10 +59,10 @@ BACKLOG = 21  # streaming batches due and not finished
 # Tasks of category FEDERATED only, 0 for all others. Expected times are estimates from what was measured.
 IDLE = 22  # 1 if it holds an instance and waits for others: its own offer keeps it, "none" releases it
 IS_SERVER = 23  # 1 for the server of an application, 0 for a client
-OWES = 24  # 1 if its result of the current round is still to come
+OWES = 24  # 1 if its result of the current round, which has begun, is still to come
 ROUND_LEFT_S = 25  # expected seconds until all others of its round have delivered (0: it is the last)
 ROUND_S = 26  # expected seconds of a whole round of its application, aggregation included
-COLD_S = 27  # seconds that its first epoch on a new instance takes longer, wherever; 0 while unknown
+COLD_S = 27  # seconds that its first epoch on a new instance takes longer; 0 while unknown
 HAS_BUDGET = 28  # 1 if it has a budget of its own
 BUDGET_LEFT_USD = 29  # what that pays once what it holds has ended; >= 0
 OTHERS_USD_HOUR = 30  # price of all instances that its application holds beside its own, now
