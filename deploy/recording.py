@@ -18,6 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from deploy.model.instances import InstanceState
+from deploy.providers.config import Place
 from deploy.store.events import Event
 from deploy.store.prices import Quote
 from deploy.store.store import Store
@@ -30,31 +31,6 @@ _PAGE = 5_000
 
 class RecordingError(ValueError):
     """There is nothing to record, or it cannot be written."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """What is recorded of.
-
-    Attributes:
-        provider: "aws".
-        region: of the provider.
-        zone: of the region.
-        instance_type: the provider's name.
-        market: "spot" or "on_demand".
-    """
-
-    provider: str
-    region: str
-    zone: str
-    instance_type: str
-    market: str
-
-    @property
-    def folder(self) -> str:
-        """Of its trace."""
-        parts = (self.provider, self.zone or self.region, self.instance_type, self.market)
-        return "_".join(parts).replace("/", "-")
 
 
 @dataclass
@@ -175,6 +151,10 @@ def _on_demand(
     return made
 
 
+def _folder(place: Place) -> str:
+    return place.offer_id.replace("/", "_")
+
+
 def _type(place: Place) -> tuple[str, str, str]:
     return place.provider, place.region, place.instance_type
 
@@ -267,7 +247,7 @@ def write(recordings: Sequence[Recording], out: Path, source: str) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         for one in recordings:
-            folder = staged / one.place.folder
+            folder = staged / _folder(one.place)
             folder.mkdir()
             (folder / "trace.json").write_text(_trace_json(one, source), encoding="utf-8")
             (folder / "series.csv").write_text(_series_csv(one.rows), encoding="utf-8")

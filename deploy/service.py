@@ -20,7 +20,7 @@ from deploy.clouds import (
     require_all_rented,
     transfers_of,
 )
-from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
+from deploy.config import DeploymentConfig, RunnersConfig
 from deploy.hearing import Hearing
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
@@ -45,6 +45,7 @@ from deploy.security.sandbox import Sandbox, choose
 from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
 from deploy.store.store import Store
+from deploy.yamlfile import ConfigError
 
 _HEARTBEAT_WITHIN_S = 5.0
 log = structlog.get_logger("service")

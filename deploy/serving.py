@@ -120,7 +120,7 @@ def application(service: Service) -> FastAPI:
     routes: list[Callable[[Context], APIRouter]] = [
         lambda context: dashboard.router(context, service.store, service, policy.mode)
     ]
-    if config.aws is not None:
+    if any(one.joins for one in config.rented().values()):
         routes.append(lambda context: join.router(service.store, context.clock))
     return create_app(
         settings,

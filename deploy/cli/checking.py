@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 
 from deploy.cli.errors import EXIT_USER
 from deploy.clouds import count_offers, require_all_rented
-from deploy.config import ConfigError, DeploymentConfig, load_deployment
+from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.sandbox import Mode as SandboxMode
@@ -24,6 +24,7 @@ from deploy.service import load_policies, open_sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.store import Store
+from deploy.yamlfile import ConfigError
 
 
 def run(path: Path) -> None:
@@ -33,7 +34,7 @@ def run(path: Path) -> None:
         ValueError: if the deployment's file itself cannot be used.
         typer.Exit: with `EXIT_USER` if it could not be served.
     """
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     print(f"ok       configuration: {path}")
     parts: list[tuple[str, Callable[[DeploymentConfig], str], bool]] = [
         ("state", _state, True),

@@ -17,8 +17,7 @@ from deploy.emulator.machines import NoMachines, Processes
 from deploy.emulator.market import Market
 from deploy.emulator.spot import SpotActions
 from deploy.emulator.world import Machines, World
-from deploy.model.clock import Clock, SystemClock
-from deploy.providers.simulated import VirtualClock
+from deploy.model.clock import Clock, SystemClock, VirtualClock
 
 
 class Emulator:
@@ -29,7 +28,7 @@ class Emulator:
         clock: None: as configured.
 
     Raises:
-        EmulatorConfigError: if a recording cannot be used.
+        ConfigError: if a recording cannot be used.
     """
 
     def __init__(self, config: EmulatorConfig, clock: Clock | None = None) -> None:

@@ -9,11 +9,11 @@ from botocore.exceptions import ClientError
 from deploy.objects.base import ObjectsError
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import REGION, S3Objects
-from deploy.providers.aws.check import Finding
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.errors import REMEDY, asking, code_of
 from deploy.providers.aws.rights import simulated
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Finding
 
 ACTIONS = ("s3:PutObject", "s3:GetObject", "s3:DeleteObject")
 """On objects; whether they may be listed is seen by doing it."""

@@ -14,8 +14,8 @@ import pytest
 
 from deploy import hearing
 from deploy.hearing import Hearing
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceState
-from deploy.providers.simulated import VirtualClock
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 from tests.deploy.node.agents import wait_until

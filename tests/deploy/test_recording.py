@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import yaml
 
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.model.instances import InstanceState
-from deploy.recording import Happenings, Place, RecordingError, record, series, write
+from deploy.providers.config import Place
+from deploy.recording import Happenings, RecordingError, record, series, write
 from deploy.service import open_store
 from deploy.store.prices import Quote
 from deploy.store.store import Store
@@ -194,7 +195,7 @@ def test_only_what_was_since_then_and_no_on_demand_price_beside_an_on_demand_off
     with store.transaction():
         store.prices.record([on_demand], NOW + 650)
     places = {**PLACES, "od": Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", "on_demand")}
-    made = {one.place.folder: one for one in record(store, places, NOW + 630)}
+    made = {one.place.offer_id.replace("/", "_"): one for one in record(store, places, NOW + 630)}
     assert [(name, one.start_s - START) for name, one in made.items()] == [
         ("aws_us-east-1a_g5.xlarge_spot", 630),
         ("aws_us-east-1b_g5.xlarge_spot", 630),
@@ -233,11 +234,11 @@ def config(tmp_path: Path) -> Path:
         "node": {"scheduler_url": "http://127.0.0.1:8421"},
     }
     (tmp_path / "aws.yaml").write_text(yaml.safe_dump(offers), encoding="utf-8")
-    return deployment(tmp_path, aws="aws.yaml")
+    return deployment(tmp_path, providers={"aws": "aws.yaml"})
 
 
 def test_an_episode_on_what_was_recorded(config: Path, tmp_path: Path) -> None:
-    with open_store(load_deployment(config), NOW) as opened:
+    with open_store(DeploymentConfig.load(config), NOW) as opened:
         fill(opened)
         deployment_id = opened.deployment_id
     out = tmp_path / "market"
@@ -282,7 +283,7 @@ def test_what_cannot_be_recorded_is_one_line(config: Path, tmp_path: Path) -> No
         return line
 
     assert "nothing was served with" in refused()
-    with open_store(load_deployment(config), NOW) as opened:
+    with open_store(DeploymentConfig.load(config), NOW) as opened:
         assert "nothing was seen of its cloud offers yet" in refused()
         fill(opened)
     assert "nothing was seen of its cloud offers since 2026-03-02" in refused("--since", "2026-03-02")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -27,25 +26,10 @@ from deploy.providers.aws.rights import simulated
 from deploy.providers.aws.template import template_data
 from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Finding
 
-Verdict = Literal["right", "missing", "unknown"]
 _SKEW_S = 60.0
 """AWS refuses requests that are five minutes off; a clock that is a minute off is on its way there."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        what: what it is about, e.g. "us-east-1 image".
-        verdict: "unknown" where we may not look: it may be right.
-        text: one line; what to do, where it is missing.
-    """
-
-    what: str
-    verdict: Verdict
-    text: str
 
 
 def check(
@@ -63,7 +47,7 @@ def check(
         deployment: its id, by whose tag its policy knows what it may launch and end.
 
     Raises:
-        AwsConfigError: if the price list or the certificate cannot be used.
+        ConfigError: if the price list or the certificate cannot be used.
     """
     catalogue = config.prices()
     ca_pem = config.ca_pem()

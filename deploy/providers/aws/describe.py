@@ -13,7 +13,7 @@ from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import asking
-from deploy.providers.aws.names import Place
+from deploy.providers.config import Place
 
 PAGE = 1000
 """The most that EC2 gives: 1,000 instances are one call."""
@@ -60,7 +60,9 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
     """One entry of describe_instances or run_instances."""
     tags = names.tag_values(entry.get("Tags", ()))
     market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
-    place = Place(region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
+    place = Place(
+        names.PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market
+    )
     state = _STATES[entry["State"]["Name"]]
     key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
     address = str(entry.get(key) or "")

@@ -10,10 +10,10 @@ from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig, InstanceType
 from deploy.providers.aws.describe import Described, described
 from deploy.providers.aws.errors import asking, code_of
-from deploy.providers.aws.names import Place
 from deploy.providers.aws.template import Templates
 from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Place
 
 
 def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:

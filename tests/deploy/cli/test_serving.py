@@ -21,9 +21,9 @@ JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a
 
 def kinds(config: Path) -> list[str]:
     """Of the events of a deployment."""
-    from deploy.config import load_deployment
+    from deploy.config import DeploymentConfig
 
-    with open_store(load_deployment(config), 0.0) as store:
+    with open_store(DeploymentConfig.load(config), 0.0) as store:
         return [event.kind for event in store.events.latest(100)]
 
 
@@ -114,7 +114,7 @@ def test_a_job_of_spark_is_refused_where_there_is_no_java(tmp_path: Path) -> Non
         ({"polciy": {}}, "deployment.yaml: polciy: extra inputs are not permitted"),
         ({"http": {"prot": 1}}, "http.prot"),
         ({"http": {"port": 70000}}, "http.port"),
-        ({"local": "gone.yaml"}, "cannot read"),
+        ({"providers": {"local": "gone.yaml"}}, "cannot read"),
         ({"policy": {"market": "nope"}}, "no checkpoint at nope"),
         ({"policy": {"market": "cheapest", "federated": "cheapest"}}, "does not know federated tasks"),
         ({"policy": {"market": "liu2022"}}, "liu2022"),

@@ -13,6 +13,7 @@ import botocore.endpoint
 import pytest
 from prometheus_client import CollectorRegistry
 
+from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
 from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.account import group_of, subnet_of
 from deploy.emulator.config import EmulatorConfig, region_of
@@ -20,13 +21,13 @@ from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
 from deploy.emulator.records import Instance
 from deploy.emulator.transport import in_process
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
 from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
-from deploy.providers.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, VirtualClock, _Machine
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler

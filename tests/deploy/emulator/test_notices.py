@@ -17,10 +17,12 @@ from deploy.emulator.events import REBALANCE, WARNING
 from deploy.emulator.faults import FaultConfig
 from deploy.emulator.transport import in_process
 from deploy.model.instances import InstanceReport
-from deploy.providers.aws.check import Finding, check
-from deploy.providers.aws.config import AwsConfig, AwsConfigError, load_config
+from deploy.providers.aws.check import check
+from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.notices import _Event
 from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.config import Finding
+from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
@@ -234,7 +236,7 @@ def test_queues_of_a_configuration(tmp_path: Path) -> None:
         content = {**one, "regions": {"us-east-1": region, "us-west-2": west}, "events_queue": queue}
         path = tmp_path / "aws.yaml"
         path.write_text(json.dumps(content))
-        return load_config(path)
+        return AwsConfig.load(path)
 
     assert load("events").queues == {"us-east-1": "events", "us-west-2": "events"}
     by_region = {"us-east-1": "a", "us-west-2": "https://sqs.us-west-2.amazonaws.com/1/b"}
@@ -245,7 +247,7 @@ def test_queues_of_a_configuration(tmp_path: Path) -> None:
         ("https://sqs.us-west-2.amazonaws.com/1/b", "a URL is of one region"),
         ("a queue", "events_queue"),
     ):
-        with pytest.raises(AwsConfigError, match=word):
+        with pytest.raises(ConfigError, match=word):
             load(wrong)
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming
 from deploy.providers.base import CapacityError, QuotaError
-from deploy.providers.simulated import SimulatedOffer, VirtualClock
 from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.database import Lock

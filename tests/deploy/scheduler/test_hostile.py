@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer, SimulatedRunner
 from deploy.billing import micro_usd_hour
 from deploy.model.jobs import MOST_GB, MOST_SECONDS, JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.simulated import SimulatedOffer, SimulatedRunner
 from deploy.runners.base import RunnerError
 from deploy.scheduler import roster
 from deploy.scheduler.estimates import need_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
-from deploy.providers.simulated import SimulatedOffer
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.learned import Learned

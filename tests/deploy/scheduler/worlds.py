@@ -7,15 +7,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
-from deploy.providers.simulated import (
+from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,
     SimulatedOffer,
     SimulatedProvider,
     SimulatedRunner,
-    VirtualClock,
 )
+from deploy.model.clock import VirtualClock
+from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
