@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = frozenset({"envs", "agents", "training", "deploy", "configs", "checkpoints", "benchmarks", "tests"})
+OURS = frozenset(
+    {"spotweave", "envs", "agents", "training", "deploy", "configs", "checkpoints", "benchmarks", "tests"}
+)
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,14 @@ class Layer:
 
 # A file belongs to the layer with the longest matching folder.
 LAYERS = (
+    Layer("spotweave", ours=("spotweave",), foreign=()),
     Layer("envs/simulation", ours=("envs.simulation",), foreign=("numpy", "numba")),
-    Layer("envs/traces", ours=("envs.simulation", "envs.traces")),
-    Layer("envs", ours=("envs",)),
-    Layer("agents", ours=("agents", "envs.simulation")),
-    Layer("training", ours=("training", "agents", "envs")),
-    Layer("benchmarks", ours=("benchmarks", "deploy", "training", "agents", "envs")),
-    Layer("deploy", ours=("deploy", "agents", "envs.simulation")),
+    Layer("envs/traces", ours=("spotweave", "envs.simulation", "envs.traces")),
+    Layer("envs", ours=("spotweave", "envs")),
+    Layer("agents", ours=("spotweave", "agents", "envs.simulation")),
+    Layer("training", ours=("spotweave", "training", "agents", "envs")),
+    Layer("benchmarks", ours=("spotweave", "benchmarks", "deploy", "training", "agents", "envs")),
+    Layer("deploy", ours=("spotweave", "deploy", "agents", "envs.simulation")),
 )
 
 

@@ -23,7 +23,7 @@ from agents.stored import (
 from envs.simulation.world import WorldSpec
 from training.adapters.flat_policy import FlatPolicy, load_flat_policy
 from training.adapters.settings import LIBRARY_KINDS
-from training.files import write_atomically, write_bytes, write_text
+from training.files import replacing, write_bytes, write_text
 
 TrainedPolicy = StoredPolicy | FlatPolicy
 """What a checkpoint may hold."""
@@ -86,14 +86,11 @@ def write_policy(path: Path, content: bytes) -> None:
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write the state of a training atomically: tensors and plain values. Raises WriteError."""
-
-    def write(temporary: Path) -> None:
+    with replacing(path) as temporary:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:  # torch's way to say that the disk is full
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-
-    write_atomically(path, write)
 
 
 def load_policy(

@@ -1,18 +1,16 @@
-"""Files that are written whole or not at all.
-
-A result is written to a temporary file beside its place, flushed to the disk and moved over the old one in
-one step. A crash, a full disk or Ctrl-C leaves the old file as it was.
-"""
+"""Results in files that are written whole or not at all; where that fails, one line says so."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from spotweave import files
 
 
 class WriteError(ValueError):
@@ -26,56 +24,20 @@ def _problem(path: Path, error: OSError) -> WriteError:
     )
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, then move it to `path`.
-
-    Args:
-        path: where the file shall appear; its directory must exist.
-        write: called with the temporary path (same directory, same suffix).
-
-    Raises:
-        WriteError: if the disk is full, the directory is missing or may not be written.
-    """
-    temporary: Path | None = None
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """As `spotweave.files.replacing`, told in one line where it fails. Raises WriteError."""
     try:
-        # No random name may be left behind, so the file is removed whatever happens, Ctrl-C included.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-        temporary = Path(name)
-        mode = _new_file_mode()
-        os.fchmod(handle, mode)
-        os.close(handle)
-        write(temporary)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-        temporary = None
-        _sync_directory(path.parent)
+        with files.replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise _problem(path, error) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _new_file_mode() -> int:
-    """The permissions an ordinary new file gets (mkstemp's are private to the user)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the move itself durable: it is an entry of the directory."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a binary file atomically. Raises WriteError."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_text(path: Path, content: str) -> None:

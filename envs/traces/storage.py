@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.traces.errors import TraceError
+from spotweave.files import replacing
 
 
 def read_text(path: Path) -> str:
@@ -104,16 +105,13 @@ def write_directory(out: Path, files: Mapping[str, str]) -> None:
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then put it in place; on an error `path` stays as it was.
+    """Let `write` fill a file that takes the place of `path`; on an error `path` stays as it was.
 
     Raises:
         TraceError: if it cannot be written.
     """
-    staged = path.with_name(f".{path.name}.part")
     try:
-        write(staged)
-        staged.replace(path)
+        with replacing(path) as temporary:
+            write(temporary)
     except OSError as error:
         raise TraceError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        staged.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from training.files import WriteError, prepare_directory, write_atomically, write_csv, write_json, write_text
+from spotweave.files import write_bytes
+from training.files import WriteError, prepare_directory, replacing, write_csv, write_json, write_text
 
 
 def listing(directory: Path) -> list[str]:
@@ -33,12 +34,13 @@ def test_a_full_disk_leaves_the_old_file_and_one_clear_line(tmp_path: Path) -> N
     target = tmp_path / "result.json"
     write_text(target, "old")
 
-    def fill(temporary: Path) -> None:
-        temporary.write_text("half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fill() -> None:
+        with replacing(target) as temporary:
+            temporary.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(WriteError, match=r"cannot write .*result.json: No space left on device.*free some"):
-        write_atomically(target, fill)
+        fill()
     assert target.read_text() == "old"
     assert listing(tmp_path) == ["result.json"]
 
@@ -46,13 +48,12 @@ def test_a_full_disk_leaves_the_old_file_and_one_clear_line(tmp_path: Path) -> N
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-
-    def fill(temporary: Path) -> None:
-        with open("/dev/full", "w") as full:
-            full.write("x")
-
-    with pytest.raises(WriteError, match="No space left on device"):
-        write_atomically(tmp_path / "never-written", fill)
+    with (
+        pytest.raises(WriteError, match="No space left on device"),
+        replacing(tmp_path / "never-written"),
+        open("/dev/full", "w") as full,
+    ):
+        full.write("x")
     assert listing(tmp_path) == []
 
 
@@ -60,12 +61,13 @@ def test_an_interrupt_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     target = tmp_path / "result.txt"
     write_text(target, "old")
 
-    def interrupt(temporary: Path) -> None:
-        temporary.write_text("half")
-        raise KeyboardInterrupt
+    def interrupt() -> None:
+        with replacing(target) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_atomically(target, interrupt)
+        interrupt()
     assert target.read_text() == "old"
     assert listing(tmp_path) == ["result.txt"]
 
@@ -108,3 +110,13 @@ def test_csv_floats_read_back_exactly(tmp_path: Path) -> None:
     value = 0.1 + 0.2
     write_csv(tmp_path / "a.csv", ["name", "value"], [["a,b", value]])
     assert (tmp_path / "a.csv").read_text() == f'name,value\n"a,b",{value!r}\n'
+
+
+def test_of_several_writers_the_first_wins_where_nothing_may_be_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / "key"
+    write_bytes(target, b"first", mode=0o600, overwrite=False)
+    with pytest.raises(FileExistsError):
+        write_bytes(target, b"second", mode=0o600, overwrite=False)
+    assert target.read_bytes() == b"first"
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert listing(tmp_path) == ["key"]

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from envs.simulation.federations.clouds import Clouds, Measurement
 from envs.simulation.federations.documents import clouds_of, read_clouds
 from envs.simulation.federations.errors import FederationError
-from training.files import write_atomically
+from training.files import replacing
 from training.measuring_fl.times import MeasureError
 
 Document = dict[str, Any]
@@ -102,12 +102,9 @@ def merge(path: Path, results: list[Result], *, baseline: bool) -> list[Change]:
     """
     document, changes = _merged(_document(path), results, baseline=baseline)
     content = written(document)
-
-    def write(temporary: Path) -> None:
+    with replacing(path.resolve()) as temporary:
         temporary.write_text(content, encoding="utf-8")
         shutil.copymode(path, temporary)
-
-    write_atomically(path.resolve(), write)
     return changes
 
 
