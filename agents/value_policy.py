@@ -13,7 +13,8 @@ from torch import Tensor
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.policy import Policy
 from agents.rules.appraisal import Appraiser
-from envs.simulation.snapshot import FloatArray, JobField, Observation
+from envs.simulation import columns as col
+from envs.simulation.snapshot import FloatArray, Observation
 
 
 def to_input(observations: Observation, device: torch.device, n_jobs: int | None = None) -> NetworkInput:
@@ -106,7 +107,7 @@ class ValuePolicy(Policy):
         kept = valid[..., :-1]
         if 0 < self.shortlist < n_clusters:
             kept = kept & (there <= ranked[..., self.shortlist - 1 : self.shortlist])
-        runs = observations["jobs"][:, :present, JobField.RUNNING] > 0
+        runs = observations["jobs"][:, :present, col.RUNNING] > 0
         waits = valid[..., -1] & (runs | (costs[..., -1] <= ranked[..., 0]))
         return np.concatenate([kept, waits[..., None]], axis=-1)
 
@@ -169,4 +170,4 @@ def _first_best(scores: Tensor, among: Tensor) -> NDArray[np.int64]:
 
 def _jobs_present(observations: Observation) -> int:
     """The largest number of jobs present in a row, at least 1."""
-    return max(1, int((observations["jobs"][..., JobField.PRESENT] > 0).sum(-1).max(initial=1)))
+    return max(1, int((observations["jobs"][..., col.PRESENT] > 0).sum(-1).max(initial=1)))

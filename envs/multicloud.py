@@ -58,7 +58,7 @@ class MultiCloudEnv(WorldEnv):
     job that runs stays where it is and asks again after 1800 s; a hibernated one waits to be resumed).
     `observation["action_mask"]` (also in `info`) marks the valid actions: offers that are available and have
     room, the owned cluster always, none always. An invalid action raises `ValueError` and changes nothing.
-    An idle federated client (`JobField.IDLE`) keeps its instance with its own offer, moves with another one
+    An idle federated client (`IDLE`) keeps its instance with its own offer, moves with another one
     and releases it with "none"; without one it asks again after 15 to 600 s, and when its application needs
     it. A federated task does not queue in the owned cluster, and no offer is valid that its budget does not
     pay.

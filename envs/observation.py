@@ -8,15 +8,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
     Category,
-    ClusterField,
-    JobField,
-    PairField,
 )
 from envs.simulation.world import WorldSpec
 
@@ -24,26 +22,26 @@ LARGEST = 1e9
 """Bound of every quantity that has no natural one (seconds, executors, USD): 30 years in seconds."""
 
 _CLUSTER_HIGHS = {
-    ClusterField.IS_SPOT: 1.0,
-    ClusterField.AVAILABLE: 1.0,
-    ClusterField.UP_RATIO: 1.0,
-    ClusterField.QUEUES: 1.0,
+    col.IS_SPOT: 1.0,
+    col.AVAILABLE: 1.0,
+    col.UP_RATIO: 1.0,
+    col.QUEUES: 1.0,
 }
 _JOB_HIGHS = {
-    JobField.PRESENT: 1.0,
-    JobField.CATEGORY: float(max(Category)),
-    JobField.PEAK_SLOTS: 10.0,
-    JobField.HAS_DEADLINE: 1.0,
-    JobField.PROGRESS: 1.0,
-    JobField.RUNNING: 1.0,
-    JobField.IDLE: 1.0,
-    JobField.IS_SERVER: 1.0,
-    JobField.OWES: 1.0,
-    JobField.HAS_BUDGET: 1.0,
+    col.PRESENT: 1.0,
+    col.CATEGORY: float(max(Category)),
+    col.PEAK_SLOTS: 10.0,
+    col.HAS_DEADLINE: 1.0,
+    col.PROGRESS: 1.0,
+    col.RUNNING: 1.0,
+    col.IDLE: 1.0,
+    col.IS_SERVER: 1.0,
+    col.OWES: 1.0,
+    col.HAS_BUDGET: 1.0,
 }
-_PAIR_HIGHS = {PairField.HERE: 1.0, PairField.FITS: 1.0, PairField.IMPROPER: 1.0}
-_SIGNED = {JobField.SLACK_S: -LARGEST}
-_SIGNED_PAIRS = {PairField.FREE: -LARGEST, PairField.DEADLINE_S: -LARGEST}
+_PAIR_HIGHS = {col.HERE: 1.0, col.FITS: 1.0, col.IMPROPER: 1.0}
+_SIGNED = {col.SLACK_S: -LARGEST}
+_SIGNED_PAIRS = {col.FREE: -LARGEST, col.DEADLINE_S: -LARGEST}
 
 
 def observation_space(spec: WorldSpec) -> spaces.Dict:

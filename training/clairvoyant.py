@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from envs.simulation.slices.state import JobData, PairData
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.episodes import EpisodeResult, finished_metrics, policy_seed
@@ -137,8 +137,8 @@ def unhindered_score(world: SliceWorld, key: EpisodeKey) -> float:
     """
     world.reset([key], [0])
     slot = world.lanes.slot[0]
-    standard = world.tables.job[slot, :, JobData.STANDARD]
-    fastest = world.tables.pair[slot, :, :, PairData.EXECUTION].min(axis=1)
+    standard = world.tables.job[slot, :, at.STANDARD]
+    fastest = world.tables.pair[slot, :, :, at.EXECUTION].min(axis=1)
     # The rewards of such an episode; what an ended job's ratio weighs in the objective is the last weight.
     total = world.spec.objective_weights[-1] * (1.0 - fastest / standard).sum()
     return float(total if world.spec.higher_is_better[0] else 0.0 - total)

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from envs.simulation.snapshot import ClusterField, JobField, PairField
+from envs.simulation import columns as col
 
 CLUSTER_COLUMNS_TABLE_5_1 = (
-    ClusterField.SEQUENCE,
-    ClusterField.CAPACITY_NORMAL,
-    ClusterField.CAPACITY_MAX,
-    ClusterField.HETERO_FACTOR,
-    ClusterField.MISSED,
+    col.SEQUENCE,
+    col.CAPACITY_NORMAL,
+    col.CAPACITY_MAX,
+    col.HETERO_FACTOR,
+    col.MISSED,
 )
 JOB_COLUMNS_TABLE_5_1 = (
-    JobField.CATEGORY,
-    JobField.EXPECTED_HETERO,
-    JobField.SENSITIVITY,
-    JobField.DURATION_S,
+    col.CATEGORY,
+    col.EXPECTED_HETERO,
+    col.SENSITIVITY,
+    col.DURATION_S,
 )
-CLUSTER_COLUMNS_TABLE_4_1 = (ClusterField.SEQUENCE, ClusterField.CAPACITY_NORMAL, ClusterField.MISSED)
-JOB_COLUMNS_TABLE_4_1 = (JobField.CATEGORY, JobField.STANDARD_S, JobField.DURATION_S)
+CLUSTER_COLUMNS_TABLE_4_1 = (col.SEQUENCE, col.CAPACITY_NORMAL, col.MISSED)
+JOB_COLUMNS_TABLE_4_1 = (col.CATEGORY, col.STANDARD_S, col.DURATION_S)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def request_distribution(jobs: Tensor, pairs: Tensor) -> Tensor:
 
     Observations carry mode, peak and number of peak slots, which is the same distribution.
     """
-    peaks = jobs[..., JobField.PEAK_SLOTS, None, None]
+    peaks = jobs[..., col.PEAK_SLOTS, None, None]
     slots = torch.arange(10, device=jobs.device)
     is_peak = slots >= 10 - peaks
-    request = pairs[..., PairField.REQUEST, None]
-    peak = pairs[..., PairField.PEAK_REQUEST, None]
+    request = pairs[..., col.REQUEST, None]
+    peak = pairs[..., col.PEAK_REQUEST, None]
     return torch.where(is_peak, peak, request)

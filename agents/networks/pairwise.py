@@ -7,18 +7,17 @@ from torch import Tensor, nn
 
 from agents.networks.base import NetworkInput, ValueNetwork
 from agents.networks.scaler import FeatureScaler
+from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
-    ClusterField,
-    JobField,
 )
 
 OCCUPATION_WINDOWS = (1, 5, 20, 50, 105)
 """The latest steps over which each cluster's occupation is averaged."""
 
-_IDENTITY_COLUMNS = (ClusterField.SEQUENCE, ClusterField.PROVIDER, ClusterField.REGION)
+_IDENTITY_COLUMNS = (col.SEQUENCE, col.PROVIDER, col.REGION)
 
 
 class PairwiseNetwork(ValueNetwork):
@@ -57,7 +56,7 @@ class PairwiseNetwork(ValueNetwork):
         super().__init__(output_scales)
         self.appraised = appraised
         self.relative = relative
-        self.n_job_columns = N_JOB_FIELDS if rounds else int(JobField.IDLE)
+        self.n_job_columns = N_JOB_FIELDS if rounds else col.IDLE
         self.appraisal_scaler = FeatureScaler(2, with_log=True)
         n_appraisal = self.appraisal_scaler.n_outputs if appraised else 0
         kept = [field for field in range(N_CLUSTER_FIELDS) if field not in _IDENTITY_COLUMNS]
@@ -123,7 +122,7 @@ class PairwiseNetwork(ValueNetwork):
         history = torch.stack([batch.occupation[..., -w:].mean(-1) for w in OCCUPATION_WINDOWS], dim=-1)
         columns = self.cluster_scaler(batch.clusters[..., self.kept_clusters])
         # Clusters are numbered from 1: rows of 0 only pad a batch of worlds of different size.
-        there = (batch.clusters[..., ClusterField.SEQUENCE] > 0)[..., None].to(columns.dtype)
+        there = (batch.clusters[..., col.SEQUENCE] > 0)[..., None].to(columns.dtype)
         clusters = self.encode_cluster(torch.cat([columns, history], dim=-1)) * there
         mean = clusters.sum(1) / there.sum(1)
         job = self.encode_job(self.job_scaler(batch.jobs[:, 0, : self.n_job_columns]))

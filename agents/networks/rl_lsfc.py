@@ -15,7 +15,8 @@ from agents.networks.base import (
     request_distribution,
 )
 from agents.networks.scaler import FeatureScaler
-from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_PAIR_FIELDS, JobField, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import N_CLUSTER_FIELDS, N_PAIR_FIELDS
 
 FEATURES = ("table_5_1", "table_4_1", "all")
 # Columns of a cluster, of a job, and of a job on a cluster (ten request slots, then times).
@@ -23,7 +24,7 @@ _COLUMNS = {
     "table_5_1": (len(CLUSTER_COLUMNS_TABLE_5_1), len(JOB_COLUMNS_TABLE_5_1), 12),
     "table_4_1": (len(CLUSTER_COLUMNS_TABLE_4_1), len(JOB_COLUMNS_TABLE_4_1), 11),
     # The networks of the thesis know no federated tasks: their columns come last and are left out.
-    "all": (N_CLUSTER_FIELDS, int(JobField.IDLE), N_PAIR_FIELDS),
+    "all": (N_CLUSTER_FIELDS, col.IDLE, N_PAIR_FIELDS),
 }
 
 SEGMENT_LENGTH = 15
@@ -60,19 +61,19 @@ class StateColumns(nn.Module):
 
     def _select(self, batch: NetworkInput) -> tuple[Tensor, Tensor, Tensor]:
         if self.features == "all":
-            return batch.clusters, batch.jobs[..., : JobField.IDLE], batch.pairs
+            return batch.clusters, batch.jobs[..., : col.IDLE], batch.pairs
         pairs = batch.pairs[..., : self.described_clusters, :]
         distribution = request_distribution(batch.jobs, pairs)
         if self.features == "table_4_1":
             return (
                 batch.clusters[..., list(CLUSTER_COLUMNS_TABLE_4_1)],
                 batch.jobs[..., list(JOB_COLUMNS_TABLE_4_1)],
-                torch.cat([distribution, pairs[..., [PairField.DEADLINE_S]]], dim=-1),
+                torch.cat([distribution, pairs[..., [col.DEADLINE_S]]], dim=-1),
             )
         return (
             batch.clusters[..., list(CLUSTER_COLUMNS_TABLE_5_1)],
             batch.jobs[..., list(JOB_COLUMNS_TABLE_5_1)],
-            torch.cat([distribution, pairs[..., [PairField.EXECUTION_S, PairField.DEADLINE_S]]], dim=-1),
+            torch.cat([distribution, pairs[..., [col.EXECUTION_S, col.DEADLINE_S]]], dim=-1),
         )
 
     def fit(self, batch: NetworkInput) -> None:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 
 Floats = NDArray[np.float64]
 LARGE = 1e6
-_C, _J, _P = ClusterField, JobField, PairField
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     pair = observations["pairs"][:, 0].astype(np.float64)
     n, n_offers = clusters.shape[:2]
     valid = observations["action_mask"][:, : n_offers + 1] != 0
-    rentable = pair[..., _P.REQUEST] <= clusters[..., _C.CAPACITY_MAX]
-    price = clusters[..., _C.PRICE_USD_HOUR] / 3600
-    here = pair[..., _P.HERE] > 0
-    launch = np.where(here, 0.0, clusters[..., _C.LAUNCH_S] + pair[..., _P.TRANSFER_S])
-    start_s = clusters[..., _C.LAUNCH_S] + pair[..., _P.TRANSFER_S] + job[:, _J.COLD_S, None]
-    execution = pair[..., _P.EXECUTION_S]
-    left, whole = job[:, _J.ROUND_LEFT_S], job[:, _J.ROUND_S]
-    owes = job[:, _J.OWES] > 0
+    rentable = pair[..., col.REQUEST] <= clusters[..., col.CAPACITY_MAX]
+    price = clusters[..., col.PRICE_USD_HOUR] / 3600
+    here = pair[..., col.HERE] > 0
+    launch = np.where(here, 0.0, clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S])
+    start_s = clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S] + job[:, col.COLD_S, None]
+    execution = pair[..., col.EXECUTION_S]
+    left, whole = job[:, col.ROUND_LEFT_S], job[:, col.ROUND_S]
+    owes = job[:, col.OWES] > 0
     opens = np.where(owes, 0.0, left)
     needed = left + np.where(owes, 0.0, whole)
     begin = np.maximum(launch, opens[:, None])
@@ -105,7 +105,7 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     late = np.maximum(0.0, finish - needed[:, None])
     best_price = np.where(rentable, price, np.inf).min(1)
     best_price = np.where(np.isfinite(best_price), best_price, 0.0)
-    delay_usd_s = parameters.delay_price * (job[:, _J.OTHERS_USD_HOUR] / 3600 + best_price)
+    delay_usd_s = parameters.delay_price * (job[:, col.OTHERS_USD_HOUR] / 3600 + best_price)
     begin_usd = price * start_s
     keep_usd = parameters.keep_share * np.where(rentable, begin_usd, np.inf).min(1)
     keep_usd = np.where(np.isfinite(keep_usd), keep_usd, 0.0)
@@ -115,17 +115,17 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     loss_usd = begin_usd + delay_usd_s[:, None] * np.maximum(0.0, lost_s - early)
     risk_usd = parameters.hazard * rate * finish * loss_usd
     after_usd = np.minimum(price * early, keep_usd[:, None])
-    messages_usd = pair[..., _P.EGRESS_USD]
+    messages_usd = pair[..., col.EGRESS_USD]
     placed = price * finish + after_usd + delay_usd_s[:, None] * late + risk_usd + messages_usd
     # Later: started on the offer that is then the cheapest, at the latest time.
-    again_s = clusters[..., _C.LAUNCH_S] + pair[..., _P.TRANSFER_S]
-    fresh_s = np.where(here, execution + job[:, _J.COLD_S, None], execution)
+    again_s = clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S]
+    fresh_s = np.where(here, execution + job[:, col.COLD_S, None], execution)
     # A late start makes up for nothing.
     later_loss_usd = begin_usd + delay_usd_s[:, None] * lost_s
     later_risk = parameters.hazard * rate * (again_s + fresh_s) * later_loss_usd
     later = np.where(rentable, price * (again_s + fresh_s) + later_risk + messages_usd, np.inf)
     # Where a start takes long against a round, a place is for many rounds.
-    rounds_after = np.maximum(0.0, job[:, _J.EXECUTIONS] - 1) * start_s.min(1) / (start_s.min(1) + whole + 1)
+    rounds_after = np.maximum(0.0, job[:, col.EXECUTIONS] - 1) * start_s.min(1) / (start_s.min(1) + whole + 1)
     excess_s = np.maximum(0.0, execution - np.maximum(whole, left)[:, None])
     future = rounds_after[:, None] * (price * execution + delay_usd_s[:, None] * excess_s + messages_usd)
     placed, later = placed + future, later + future
@@ -134,13 +134,13 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     again, fresh = again_s[rows, best], fresh_s[rows, best]
     slack = np.maximum(needed - fresh, opens) - again
     unavoidable_s = np.maximum(0.0, opens + fresh - needed)
-    error_s = job[:, _J.TIME_ERROR_S]
+    error_s = job[:, col.TIME_ERROR_S]
     unseen_s = parameters.buffer_launch * again
     buffer = parameters.buffer_s + np.where(error_s > 0, parameters.buffer_errors * error_s, unseen_s)
     waiting = np.where(np.isfinite(later[rows, best]), later[rows, best], 0.0)
     waiting = waiting + delay_usd_s * (np.maximum(0.0, buffer - slack) + unavoidable_s)
-    serves = job[:, _J.IS_SERVER] > 0
-    lasts = job[:, _J.DURATION_S, None]
+    serves = job[:, col.IS_SERVER] > 0
+    lasts = job[:, col.DURATION_S, None]
     lost_usd = delay_usd_s[:, None] * (again_s + 0.5 * whole[:, None])
     serving = (
         (price + parameters.hazard * rate * lost_usd) * (launch + lasts)
@@ -150,7 +150,7 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     placed = np.where(serves[:, None], serving, placed)
     # Nothing goes on without a server.
     waiting = np.where(serves, LARGE / 2, waiting)
-    over = job[:, _J.EXECUTIONS] <= 0
+    over = job[:, col.EXECUTIONS] <= 0
     waiting = np.where(over, 0.0, waiting)
     cost = np.where(valid, np.concatenate([placed, waiting[:, None]], 1), LARGE)
     unit = np.maximum(1e-9, np.where(rentable, begin_usd, np.inf).min(1))
@@ -160,6 +160,6 @@ def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
 
 def _interruptions_per_s(clusters: Floats) -> Floats:
     """(n, C) expected interruptions per second, from the mean length of the spells seen; 0 on demand."""
-    mean_s = clusters[..., _C.MEAN_UP_S]
-    spot = clusters[..., _C.IS_SPOT] > 0
+    mean_s = clusters[..., col.MEAN_UP_S]
+    spot = clusters[..., col.IS_SPOT] > 0
     return np.where(spot & (mean_s > 0), 1 / np.maximum(mean_s, 60.0), 0.0)

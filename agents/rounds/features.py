@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rounds.choices import Choices
-from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 
 TASK_FEATURES = (
     "owes",
@@ -47,7 +48,6 @@ CHOICE_FEATURES = (
 N_TASK = len(TASK_FEATURES)
 N_CHOICE = len(CHOICE_FEATURES)
 Floats = NDArray[np.float32]
-_C, _J, _P = ClusterField, JobField, PairField
 _BOUND = 6.0
 
 
@@ -60,34 +60,34 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     job = observations["jobs"][:, 0].astype(np.float64)
     pair = observations["pairs"][:, 0].astype(np.float64)
     n, n_offers = clusters.shape[:2]
-    rentable = pair[..., _P.REQUEST] <= clusters[..., _C.CAPACITY_MAX]
+    rentable = pair[..., col.REQUEST] <= clusters[..., col.CAPACITY_MAX]
     start_s = np.where(rentable, choices.start_s, np.inf).min(1)
     start_s = np.where(np.isfinite(start_s), np.maximum(1.0, start_s), 1.0)
-    executions = job[:, _J.EXECUTIONS]
-    whole = np.maximum(1.0, job[:, _J.ROUND_S])
-    price = clusters[..., _C.PRICE_USD_HOUR]
+    executions = job[:, col.EXECUTIONS]
+    whole = np.maximum(1.0, job[:, col.ROUND_S])
+    price = clusters[..., col.PRICE_USD_HOUR]
     best_price = np.where(rentable, price, np.inf).min(1)
     best_price = np.where(np.isfinite(best_price), np.maximum(1e-6, best_price), 1.0)
     task = np.stack(
         [
-            job[:, _J.OWES],
-            job[:, _J.IDLE],
-            job[:, _J.IS_SERVER],
-            job[:, _J.COLD_S] <= 0,
+            job[:, col.OWES],
+            job[:, col.IDLE],
+            job[:, col.IS_SERVER],
+            job[:, col.COLD_S] <= 0,
             np.log1p(executions) / 3,
             np.where(executions % 2 == 0, 1.0, -1.0),
             executions <= 1,
-            job[:, _J.ROUND_LEFT_S] / start_s / 3,
+            job[:, col.ROUND_LEFT_S] / start_s / 3,
             np.log(whole / start_s),
-            job[:, _J.STANDARD_S] / whole,
+            job[:, col.STANDARD_S] / whole,
             np.clip(choices.slack_s / start_s / 3, -_BOUND, _BOUND),
             np.clip(choices.slack_s / start_s * 5, -2.0, 2.0),
-            np.clip(choices.slack_s / (5.0 + 2 * job[:, _J.TIME_ERROR_S]), -2.0, 2.0),
-            5 * job[:, _J.TIME_ERROR_S] / start_s,
-            job[:, _J.PROGRESS],
-            job[:, _J.COLD_S] / start_s,
-            np.log1p(job[:, _J.OTHERS_USD_HOUR] / best_price),
-            (rentable & (clusters[..., _C.IS_SPOT] > 0)).sum(1) / np.maximum(1, rentable.sum(1)),
+            np.clip(choices.slack_s / (5.0 + 2 * job[:, col.TIME_ERROR_S]), -2.0, 2.0),
+            5 * job[:, col.TIME_ERROR_S] / start_s,
+            job[:, col.PROGRESS],
+            job[:, col.COLD_S] / start_s,
+            np.log1p(job[:, col.OTHERS_USD_HOUR] / best_price),
+            (rentable & (clusters[..., col.IS_SPOT] > 0)).sum(1) / np.maximum(1, rentable.sum(1)),
         ],
         axis=1,
     )
@@ -95,19 +95,19 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     choice[:, n_offers, 0] = 1.0
     unit_s = start_s[:, None]
     placed = choice[:, :n_offers]
-    placed[..., 1] = pair[..., _P.HERE]
-    placed[..., 2] = clusters[..., _C.IS_SPOT]
+    placed[..., 1] = pair[..., col.HERE]
+    placed[..., 2] = clusters[..., col.IS_SPOT]
     placed[..., 3] = np.log(np.maximum(1e-6, price) / best_price[:, None])
-    listed = np.maximum(1e-6, clusters[..., _C.ON_DEMAND_USD_HOUR])
-    placed[..., 4] = np.where(clusters[..., _C.ON_DEMAND_USD_HOUR] > 0, price / listed, 0.0)
-    placed[..., 5] = clusters[..., _C.LAUNCH_S] / unit_s
+    listed = np.maximum(1e-6, clusters[..., col.ON_DEMAND_USD_HOUR])
+    placed[..., 4] = np.where(clusters[..., col.ON_DEMAND_USD_HOUR] > 0, price / listed, 0.0)
+    placed[..., 5] = clusters[..., col.LAUNCH_S] / unit_s
     placed[..., 6] = choices.early_s / unit_s / 3
     placed[..., 7] = choices.late_s / unit_s
-    placed[..., 8] = np.where(pair[..., _P.HERE] > 0, choices.begin_s / unit_s, 0.0)
-    placed[..., 9] = clusters[..., _C.UP_RATIO]
-    placed[..., 10] = np.log1p(clusters[..., _C.SPELL_S] / 600) / 3
-    placed[..., 11] = np.log1p(clusters[..., _C.MEAN_UP_S] / 600) / 3
-    placed[..., 12] = clusters[..., _C.USED] / np.maximum(1.0, clusters[..., _C.CAPACITY_MAX])
+    placed[..., 8] = np.where(pair[..., col.HERE] > 0, choices.begin_s / unit_s, 0.0)
+    placed[..., 9] = clusters[..., col.UP_RATIO]
+    placed[..., 10] = np.log1p(clusters[..., col.SPELL_S] / 600) / 3
+    placed[..., 11] = np.log1p(clusters[..., col.MEAN_UP_S] / 600) / 3
+    placed[..., 12] = clusters[..., col.USED] / np.maximum(1.0, clusters[..., col.CAPACITY_MAX])
     least = np.where(choices.valid, choices.cost, np.inf).min(1)
     choice[..., 13] = np.clip((choices.cost - least[:, None]) / choices.unit[:, None], 0.0, _BOUND)
     bounded_task = np.clip(task, -_BOUND, _BOUND).astype(np.float32)

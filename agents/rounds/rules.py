@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from agents.rounds.choices import LARGE, RoundParameters, weigh
-from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 
-_C, _J, _P = ClusterField, JobField, PairField
 Bools = NDArray[np.bool_]
 
 
@@ -67,14 +67,14 @@ class FedCostAwareRule(Policy):
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) flat actions."""
         job = observations["jobs"][:, 0]
-        launch_s = observations["clusters"][..., _C.LAUNCH_S].max(1)
-        left_s = job[:, _J.ROUND_LEFT_S]
-        waits = job[:, _J.OWES] == 0
+        launch_s = observations["clusters"][..., col.LAUNCH_S].max(1)
+        left_s = job[:, col.ROUND_LEFT_S]
+        waits = job[:, col.OWES] == 0
         long = left_s - launch_s > self._threshold_s
         early = left_s > launch_s + self._buffer_s
-        idle = job[:, _J.IDLE] > 0
-        off = waits & (job[:, _J.COLD_S] > 0) & np.where(idle, long, early)
-        off |= job[:, _J.EXECUTIONS] == 0
+        idle = job[:, col.IDLE] > 0
+        off = waits & (job[:, col.COLD_S] > 0) & np.where(idle, long, early)
+        off |= job[:, col.EXECUTIONS] == 0
         actions = _placed(observations, True)
         none = observations["action_mask"].shape[1] - 1
         may_wait = observations["action_mask"][:, none] != 0
@@ -86,9 +86,9 @@ def _placed(observations: Observation, spot: bool) -> NDArray[np.int64]:
     clusters, pairs = observations["clusters"], observations["pairs"][:, 0]
     n_offers = clusters.shape[1]
     valid = observations["action_mask"][:, : n_offers + 1] != 0
-    here = (pairs[..., _P.HERE] > 0) & valid[:, :n_offers]
-    is_spot = clusters[..., _C.IS_SPOT] > 0
-    price = clusters[..., _C.PRICE_USD_HOUR].astype(np.float64)
+    here = (pairs[..., col.HERE] > 0) & valid[:, :n_offers]
+    is_spot = clusters[..., col.IS_SPOT] > 0
+    price = clusters[..., col.PRICE_USD_HOUR].astype(np.float64)
     # The other market only where it must be: nobody may stand still for a market that has nothing.
     cost = np.where(is_spot == spot, price, price + LARGE / 2)
     cost = np.where(here, -1.0, np.where(valid[:, :n_offers], cost, np.inf))

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules import expected_cost, tuned
-from agents.rules.fields import J_PRESENT
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray, Observation
 
 MOST = 1.0e4
@@ -32,7 +32,7 @@ def appraise_expected_cost(
     n_clusters = clusters.shape[1]
     for k in range(out.shape[0]):
         for job in range(out.shape[1]):
-            if jobs[k, job, J_PRESENT] == 0.0:
+            if jobs[k, job, col.PRESENT] == 0.0:
                 continue
             for c in range(n_clusters):
                 usd = expected_cost.expected_usd(job, c, 0.0, clusters[k], jobs[k], pairs[k], parameters)
@@ -55,7 +55,7 @@ def appraise_tuned(
     n_clusters = clusters.shape[1]
     for k in range(out.shape[0]):
         for job in range(out.shape[1]):
-            if jobs[k, job, J_PRESENT] == 0.0:
+            if jobs[k, job, col.PRESENT] == 0.0:
                 continue
             dearest = 0.0
             for c in range(n_clusters):

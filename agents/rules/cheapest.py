@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
-from agents.rules.fields import P_COST, P_FITS
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -37,8 +37,8 @@ def choose(
     best_cost = np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            fits = pairs[job, cluster, P_FITS] != 0.0
-            cost = float(pairs[job, cluster, P_COST])
+            fits = pairs[job, cluster, col.FITS] != 0.0
+            cost = float(pairs[job, cluster, col.COST_USD])
             better = cost < best_cost if fits == best_fits else fits
             if best < 0 or better:
                 best = cluster

@@ -10,20 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.fields import (
-    C_CAPACITY_NOW,
-    C_MEAN_OCCUPATION,
-    J_HAS_DEADLINE,
-    J_IDLE,
-    J_PRESENT,
-    J_ROUND,
-    J_RUNNING,
-    J_SLACK,
-    J_WAITED,
-    P_FREE,
-    P_HERE,
-    P_REQUEST,
-)
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 NO_ACTION = -1
@@ -67,7 +54,7 @@ def begin_memory(memory: NDArray[np.float64], seed: int) -> None:
 @njit(cache=True, error_model="numpy")
 def is_open(job: int, jobs: FloatArray, mask: MaskArray, n_clusters: int) -> bool:
     """Whether the job is there and any of its actions is valid."""
-    if jobs[job, J_PRESENT] == 0.0:
+    if jobs[job, col.PRESENT] == 0.0:
         return False
     base = job * (n_clusters + 1)
     valid = 0
@@ -81,7 +68,7 @@ def mean_request(job: int, pairs: FloatArray) -> float:
     """Mean over the clusters of the executors that the job most likely asks for (Liu 2022, section 5.4)."""
     total = 0.0
     for cluster in range(pairs.shape[1]):
-        total += pairs[job, cluster, P_REQUEST]
+        total += pairs[job, cluster, col.REQUEST]
     return float(total / pairs.shape[1])
 
 
@@ -118,7 +105,7 @@ def urgent_job(jobs: FloatArray, mask: MaskArray, n_clusters: int) -> int:
     best_slack = np.inf
     for job in range(jobs.shape[0]):
         if is_open(job, jobs, mask, n_clusters):
-            slack = jobs[job, J_SLACK] if jobs[job, J_HAS_DEADLINE] != 0.0 else np.inf
+            slack = jobs[job, col.SLACK_S] if jobs[job, col.HAS_DEADLINE] != 0.0 else np.inf
             if best == NO_ACTION or slack < best_slack:
                 best = job
                 best_slack = slack
@@ -128,7 +115,7 @@ def urgent_job(jobs: FloatArray, mask: MaskArray, n_clusters: int) -> int:
 @njit(cache=True, error_model="numpy")
 def stays(job: int, jobs: FloatArray, mask: MaskArray, n_clusters: int) -> bool:
     """Whether a rule that does not reason about moving leaves the job where it runs."""
-    return bool(jobs[job, J_RUNNING] != 0.0 and mask[job * (n_clusters + 1) + n_clusters] != 0)
+    return bool(jobs[job, col.RUNNING] != 0.0 and mask[job * (n_clusters + 1) + n_clusters] != 0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -139,13 +126,13 @@ def keep_idle(action: int, jobs: FloatArray, pairs: FloatArray, mask: MaskArray)
     """
     n_clusters = pairs.shape[1]
     job = action // (n_clusters + 1)
-    if jobs[job, J_IDLE] == 0.0:
+    if jobs[job, col.IDLE] == 0.0:
         return action
     base = job * (n_clusters + 1)
-    if jobs[job, J_WAITED] > jobs[job, J_ROUND] + IDLE_PATIENCE_S and mask[base + n_clusters] != 0:
+    if jobs[job, col.WAITED_S] > jobs[job, col.ROUND_S] + IDLE_PATIENCE_S and mask[base + n_clusters] != 0:
         return int(base + n_clusters)
     for cluster in range(n_clusters):
-        if pairs[job, cluster, P_HERE] != 0.0 and mask[base + cluster] != 0:
+        if pairs[job, cluster, col.HERE] != 0.0 and mask[base + cluster] != 0:
             return int(base + cluster)
     return action
 
@@ -159,12 +146,12 @@ def flat_action(job: int, cluster: int, n_clusters: int) -> int:
 @njit(cache=True, error_model="numpy")
 def mean_available(cluster: int, clusters: FloatArray) -> float:
     """Executors free on average over the latest 100 steps: (1 - RO) * CAP (Liu 2022, section 5.4)."""
-    return float((1.0 - clusters[cluster, C_MEAN_OCCUPATION]) * clusters[cluster, C_CAPACITY_NOW])
+    return float((1.0 - clusters[cluster, col.MEAN_OCCUPATION]) * clusters[cluster, col.CAPACITY_NOW])
 
 
 @njit(cache=True, error_model="numpy")
 def load(job: int, cluster: int, clusters: FloatArray, pairs: FloatArray) -> float:
     """Load of a cluster as the tuned rule sees it: max(100-step mean, 1 - free / capacity)."""
-    capacity = clusters[cluster, C_CAPACITY_NOW]
-    now = 1.0 - pairs[job, cluster, P_FREE] / capacity if capacity > 0.0 else 1.0
-    return max(float(clusters[cluster, C_MEAN_OCCUPATION]), now)
+    capacity = clusters[cluster, col.CAPACITY_NOW]
+    now = 1.0 - pairs[job, cluster, col.FREE] / capacity if capacity > 0.0 else 1.0
+    return max(float(clusters[cluster, col.MEAN_OCCUPATION]), now)

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, load, smallest_job, stays
-from agents.rules.fields import P_FITS, P_IMPROPER, P_RATIO
 from agents.rules.parameters import RuleParameters
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -57,9 +57,9 @@ def choose(
     best_cost = np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            cost = parameters[0] * pairs[job, cluster, P_IMPROPER] + load(job, cluster, clusters, pairs)
-            cost += parameters[2] * pairs[job, cluster, P_RATIO]
-            if pairs[job, cluster, P_FITS] == 0.0:
+            cost = parameters[0] * pairs[job, cluster, col.IMPROPER] + load(job, cluster, clusters, pairs)
+            cost += parameters[2] * pairs[job, cluster, col.EXECUTION_RATIO]
+            if pairs[job, cluster, col.FITS] == 0.0:
                 cost += parameters[1]
             if best < 0 or cost < best_cost:
                 best = cluster

@@ -9,8 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, load, smallest_job, stays
-from agents.rules.fields import P_EXECUTION, P_FINISH, P_FITS, P_RATIO
 from agents.rules.parameters import RuleParameters
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -52,10 +52,10 @@ def choose(
     best_cost = np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            cost = float(pairs[job, cluster, P_RATIO])
-            if pairs[job, cluster, P_EXECUTION] > 0.0:
-                cost *= pairs[job, cluster, P_FINISH] / pairs[job, cluster, P_EXECUTION]
-            if pairs[job, cluster, P_FITS] == 0.0:
+            cost = float(pairs[job, cluster, col.EXECUTION_RATIO])
+            if pairs[job, cluster, col.EXECUTION_S] > 0.0:
+                cost *= pairs[job, cluster, col.FINISH_S] / pairs[job, cluster, col.EXECUTION_S]
+            if pairs[job, cluster, col.FITS] == 0.0:
                 cost += parameters[0]
             cost += parameters[1] * load(job, cluster, clusters, pairs)
             if best < 0 or cost < best_cost:

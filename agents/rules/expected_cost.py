@@ -21,38 +21,10 @@ from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
 from agents.rules.federated_cost import later_s, task_usd
-from agents.rules.fields import (
-    C_AVAILABLE,
-    C_CAPACITY_MAX,
-    C_CAPACITY_NOW,
-    C_IS_SPOT,
-    C_LAUNCH,
-    C_MEAN_UP,
-    C_PRICE,
-    C_PROVIDER,
-    C_QUEUES,
-    C_SPELL,
-    C_UP_RATIO,
-    FEDERATED,
-    J_CATEGORY,
-    J_CHECKPOINT_INTERVAL,
-    J_DURATION,
-    J_EXECUTIONS,
-    J_HAS_DEADLINE,
-    J_PERIOD,
-    J_SLACK,
-    P_EGRESS,
-    P_EXECUTION,
-    P_FITS,
-    P_FREE,
-    P_HERE,
-    P_REQUEST,
-    P_TRANSFER,
-    STREAMING,
-)
 from agents.rules.lateness import late_batches
 from agents.rules.parameters import RuleParameters
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 (
     _MISS,
@@ -139,14 +111,14 @@ def poisson_tail(mean: float, allowed: float) -> float:
 @njit(cache=True, error_model="numpy")
 def interruption_rate(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64]) -> float:
     """Expected interruptions per second of an instance of the offer (0 where none can happen)."""
-    if clusters[cluster, C_IS_SPOT] == 0.0:
+    if clusters[cluster, col.IS_SPOT] == 0.0:
         return 0.0
-    mean_up = float(clusters[cluster, C_MEAN_UP])
+    mean_up = float(clusters[cluster, col.MEAN_UP_S])
     if mean_up <= 0.0:
         mean_up = float(parameters[_UP])
     seen = mean_up
-    if clusters[cluster, C_AVAILABLE] > 0.0:
-        seen = max(float(clusters[cluster, C_SPELL]), 0.1 * mean_up)
+    if clusters[cluster, col.AVAILABLE] > 0.0:
+        seen = max(float(clusters[cluster, col.SPELL_S]), 0.1 * mean_up)
     return float(parameters[_HAZARD] / (mean_up ** (1.0 - parameters[_MEMORY]) * seen ** parameters[_MEMORY]))
 
 
@@ -157,18 +129,18 @@ def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64
     The mean down-time follows from its up-ratio and mean up-spell; the longer it has been down, the longer it
     is likely to stay so (heavy tails).
     """
-    ratio = float(clusters[cluster, C_UP_RATIO])
-    mean_up = float(clusters[cluster, C_MEAN_UP])
+    ratio = float(clusters[cluster, col.UP_RATIO])
+    mean_up = float(clusters[cluster, col.MEAN_UP_S])
     if ratio <= 0.0:
         mean_down = 10.0 * parameters[_DOWN]
     elif mean_up <= 0.0:
         mean_down = float(parameters[_DOWN])
     else:
         mean_down = mean_up * (1.0 - ratio) / ratio
-    if clusters[cluster, C_AVAILABLE] > 0.0:
+    if clusters[cluster, col.AVAILABLE] > 0.0:
         return float(mean_down)
     mean_down = max(mean_down, 60.0)
-    seen = max(float(clusters[cluster, C_SPELL]), 0.1 * mean_down)
+    seen = max(float(clusters[cluster, col.SPELL_S]), 0.1 * mean_down)
     return float(mean_down ** (1.0 - parameters[_DOWN_MEMORY]) * seen ** parameters[_DOWN_MEMORY])
 
 
@@ -177,10 +149,10 @@ def return_time(
     job: int, cluster: int, clusters: FloatArray, pairs: FloatArray, parameters: NDArray[np.float64]
 ) -> float:
     """Seconds after which to count on an offer that cannot be had now: it is down, or its quota is in use."""
-    if clusters[cluster, C_AVAILABLE] == 0.0:
+    if clusters[cluster, col.AVAILABLE] == 0.0:
         return float(parameters[_PATIENCE] * down_time(cluster, clusters, parameters))
-    missing = max(0.0, float(pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]))
-    return float(parameters[_FULL] * missing / max(1.0, float(clusters[cluster, C_CAPACITY_NOW])))
+    missing = max(0.0, float(pairs[job, cluster, col.REQUEST] - pairs[job, cluster, col.FREE]))
+    return float(parameters[_FULL] * missing / max(1.0, float(clusters[cluster, col.CAPACITY_NOW])))
 
 
 @njit(cache=True, error_model="numpy")
@@ -198,46 +170,46 @@ def expected_usd(
     Streaming jobs hold their executors until the last batch, which is due at a time of its own; what they
     can miss is every batch that an interruption, a late start or a slow cluster delays.
     """
-    here = pairs[job, cluster, P_HERE] != 0.0
-    recovery = float(clusters[cluster, C_LAUNCH] + pairs[job, cluster, P_TRANSFER])
+    here = pairs[job, cluster, col.HERE] != 0.0
+    recovery = float(clusters[cluster, col.LAUNCH_S] + pairs[job, cluster, col.TRANSFER_S])
     start = wait_s if here else wait_s + recovery
-    egress = 0.0 if here else float(pairs[job, cluster, P_EGRESS])
+    egress = 0.0 if here else float(pairs[job, cluster, col.EGRESS_USD])
     queued = 0.0
-    if clusters[cluster, C_QUEUES] != 0.0 and not here and pairs[job, cluster, P_FITS] == 0.0:
-        missing = pairs[job, cluster, P_REQUEST] - pairs[job, cluster, P_FREE]
+    if clusters[cluster, col.QUEUES] != 0.0 and not here and pairs[job, cluster, col.FITS] == 0.0:
+        missing = pairs[job, cluster, col.REQUEST] - pairs[job, cluster, col.FREE]
         queue_s = parameters[_QUEUE]
-        if jobs[job, J_HAS_DEADLINE] != 0.0:
+        if jobs[job, col.HAS_DEADLINE] != 0.0:
             queue_s *= parameters[_QUEUE_RISK]
-        queued = queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, C_CAPACITY_NOW]))
+        queued = queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, col.CAPACITY_NOW]))
         start += queued
-    price = float(clusters[cluster, C_PRICE])
-    if clusters[cluster, C_PROVIDER] == 0.0:
+    price = float(clusters[cluster, col.PRICE_USD_HOUR])
+    if clusters[cluster, col.PROVIDER] == 0.0:
         price += parameters[_OWNED]
     rate = interruption_rate(cluster, clusters, parameters)
-    if jobs[job, J_CATEGORY] == FEDERATED:
+    if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
         miss, delay, safety = parameters[_MISS], parameters[_DELAY], parameters[_SAFETY]
         return task_usd(job, cluster, wait_s, price, queued, rate, miss, delay, safety, clusters, jobs, pairs)
-    execution = float(pairs[job, cluster, P_EXECUTION])
-    streaming = jobs[job, J_CATEGORY] == STREAMING
-    slack = jobs[job, J_SLACK] - parameters[_SAFETY]
+    execution = float(pairs[job, cluster, col.EXECUTION_S])
+    streaming = jobs[job, col.CATEGORY] == Category.STREAMING.value
+    slack = jobs[job, col.SLACK_S] - parameters[_SAFETY]
     work = execution
     if streaming:
         # The last batch is complete at a time of its own: who starts later pays for less idle time.
-        ahead = jobs[job, J_SLACK] - parameters[_ALLOWED] * jobs[job, J_PERIOD] - start
-        work = max(execution, ahead + jobs[job, J_DURATION] - jobs[job, J_PERIOD] + execution)
+        ahead = jobs[job, col.SLACK_S] - parameters[_ALLOWED] * jobs[job, col.PERIOD_S] - start
+        work = max(execution, ahead + jobs[job, col.DURATION_S] - jobs[job, col.PERIOD_S] + execution)
     undone = 0.5 * execution
-    if jobs[job, J_CHECKPOINT_INTERVAL] > 0.0:
-        undone = min(undone, 0.5 * jobs[job, J_CHECKPOINT_INTERVAL])
+    if jobs[job, col.CHECKPOINT_INTERVAL_S] > 0.0:
+        undone = min(undone, 0.5 * jobs[job, col.CHECKPOINT_INTERVAL_S])
     interruptions = rate * work
     rework = interruptions * (undone + recovery)
 
     paid_s = start - wait_s + work + rework
-    total = egress * (1.0 + interruptions) + price * pairs[job, cluster, P_REQUEST] * paid_s / 3600.0
+    total = egress * (1.0 + interruptions) + price * pairs[job, cluster, col.REQUEST] * paid_s / 3600.0
 
-    has_deadline = jobs[job, J_HAS_DEADLINE] != 0.0
+    has_deadline = jobs[job, col.HAS_DEADLINE] != 0.0
     if streaming:
-        left = max(1.0, float(jobs[job, J_EXECUTIONS]))
-        period = max(1.0, float(jobs[job, J_PERIOD]))
+        left = max(1.0, float(jobs[job, col.EXECUTIONS]))
+        period = max(1.0, float(jobs[job, col.PERIOD_S]))
         misses = 0.0
         if has_deadline:
             misses = late_batches(start + execution - slack, execution, period)
@@ -271,14 +243,14 @@ def waiting_usd(
         if mask[base + cluster] != 0:
             if not running and parameters[_POSTPONE] > 0.0:
                 wait_s = parameters[_POSTPONE]
-                if jobs[job, J_CATEGORY] == FEDERATED:
+                if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
                     wait_s = later_s(job, cluster, wait_s, parameters[_SAFETY], clusters, jobs, pairs)
                 later = expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters)
                 waiting = min(waiting, later)
-        elif running and pairs[job, cluster, P_HERE] != 0.0:
+        elif running and pairs[job, cluster, col.HERE] != 0.0:
             here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
             waiting = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)
-        elif not running and 0.0 < pairs[job, cluster, P_REQUEST] <= clusters[cluster, C_CAPACITY_MAX]:
+        elif not running and 0.0 < pairs[job, cluster, col.REQUEST] <= clusters[cluster, col.CAPACITY_MAX]:
             wait_s = return_time(job, cluster, clusters, pairs, parameters)
             waiting = min(waiting, expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters))
     return float(waiting)

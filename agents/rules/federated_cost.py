@@ -9,21 +9,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from agents.rules.fields import (
-    C_LAUNCH,
-    J_COLD,
-    J_DURATION,
-    J_IS_SERVER,
-    J_OWES,
-    J_ROUND,
-    J_ROUND_LEFT,
-    P_EGRESS,
-    P_EXECUTION,
-    P_HERE,
-    P_REQUEST,
-    P_TRANSFER,
-)
 from agents.rules.lateness import late_round_usd
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray
 
 _SOON_S = 15.0
@@ -33,15 +20,15 @@ _SOON_S = 15.0
 @njit(cache=True, error_model="numpy")
 def needed_s(job: int, jobs: FloatArray) -> float:
     """Seconds until all others are expected to have delivered in the round that the client works for next."""
-    left = float(jobs[job, J_ROUND_LEFT])
-    return left if jobs[job, J_OWES] != 0.0 else left + float(jobs[job, J_ROUND])
+    left = float(jobs[job, col.ROUND_LEFT_S])
+    return left if jobs[job, col.OWES] != 0.0 else left + float(jobs[job, col.ROUND_S])
 
 
 @njit(cache=True, error_model="numpy")
 def fresh_execution_s(job: int, cluster: int, jobs: FloatArray, pairs: FloatArray) -> float:
     """Seconds of the next epoch on an instance of the cluster that is yet to be launched."""
-    execution = float(pairs[job, cluster, P_EXECUTION])
-    return execution + float(jobs[job, J_COLD]) if pairs[job, cluster, P_HERE] != 0.0 else execution
+    execution = float(pairs[job, cluster, col.EXECUTION_S])
+    return execution + float(jobs[job, col.COLD_S]) if pairs[job, cluster, col.HERE] != 0.0 else execution
 
 
 @njit(cache=True, error_model="numpy")
@@ -65,13 +52,13 @@ def later_s(
         jobs: (J, N_JOB_FIELDS).
         pairs: (J, C, N_PAIR_FIELDS).
     """
-    if jobs[job, J_IS_SERVER] != 0.0:
+    if jobs[job, col.IS_SERVER] != 0.0:
         return again_s
-    start = float(clusters[cluster, C_LAUNCH] + pairs[job, cluster, P_TRANSFER])
+    start = float(clusters[cluster, col.LAUNCH_S] + pairs[job, cluster, col.TRANSFER_S])
     spare = needed_s(job, jobs) - safety_s - start - fresh_execution_s(job, cluster, jobs, pairs)
     if spare > 0.0:
         return max(_SOON_S, spare)
-    return again_s if jobs[job, J_OWES] != 0.0 else _SOON_S
+    return again_s if jobs[job, col.OWES] != 0.0 else _SOON_S
 
 
 @njit(cache=True, error_model="numpy")
@@ -105,20 +92,20 @@ def task_usd(
         jobs: (J, N_JOB_FIELDS).
         pairs: (J, C, N_PAIR_FIELDS).
     """
-    price = price_usd_hour * float(pairs[job, cluster, P_REQUEST]) / 3600.0
-    stays = wait_s == 0.0 and pairs[job, cluster, P_HERE] != 0.0
-    launch = float(clusters[cluster, C_LAUNCH]) + queue_s
-    start = launch + float(pairs[job, cluster, P_TRANSFER])
-    egress = 0.0 if stays else float(pairs[job, cluster, P_EGRESS])
-    if jobs[job, J_IS_SERVER] != 0.0:
-        held = start - launch + float(jobs[job, J_DURATION])
+    price = price_usd_hour * float(pairs[job, cluster, col.REQUEST]) / 3600.0
+    stays = wait_s == 0.0 and pairs[job, cluster, col.HERE] != 0.0
+    launch = float(clusters[cluster, col.LAUNCH_S]) + queue_s
+    start = launch + float(pairs[job, cluster, col.TRANSFER_S])
+    egress = 0.0 if stays else float(pairs[job, cluster, col.EGRESS_USD])
+    if jobs[job, col.IS_SERVER] != 0.0:
+        held = start - launch + float(jobs[job, col.DURATION_S])
         interruptions = rate * held
-        late = wait_s + start + interruptions * (start + 0.5 * float(jobs[job, J_ROUND]))
+        late = wait_s + start + interruptions * (start + 0.5 * float(jobs[job, col.ROUND_S]))
         usd = egress * (1.0 + interruptions) + price * held
         return usd + late_round_usd(job, late, jobs, miss_usd, delay_usd_hour, safety_s)
-    execution = float(pairs[job, cluster, P_EXECUTION])
+    execution = float(pairs[job, cluster, col.EXECUTION_S])
     fresh = fresh_execution_s(job, cluster, jobs, pairs)
-    opens = 0.0 if jobs[job, J_OWES] != 0.0 else float(jobs[job, J_ROUND_LEFT])
+    opens = 0.0 if jobs[job, col.OWES] != 0.0 else float(jobs[job, col.ROUND_LEFT_S])
     begins = opens if stays else max(opens, wait_s + start)
     held = begins + (execution if stays else fresh - wait_s - launch)
     finish = begins + (execution if stays else fresh)

@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, smallest_job, stays
-from agents.rules.fields import P_FREE, P_IMPROPER
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -34,8 +34,8 @@ def choose(
     best_free = -np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            improper = pairs[job, cluster, P_IMPROPER] != 0.0
-            free = float(pairs[job, cluster, P_FREE])
+            improper = pairs[job, cluster, col.IMPROPER] != 0.0
+            free = float(pairs[job, cluster, col.FREE])
             better = free > best_free if improper == best_improper else best_improper
             if best < 0 or better:
                 best = cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from agents.rules.fields import J_DURATION, J_HAS_DEADLINE, J_OTHERS, J_SLACK
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray
 
 
@@ -31,8 +31,8 @@ def late_round_usd(
     """
     if late_s <= 0.0:
         return 0.0
-    usd = late_s * (jobs[job, J_OTHERS] + delay_usd_hour) / 3600.0
-    if jobs[job, J_HAS_DEADLINE] != 0.0 and jobs[job, J_SLACK] > 0.0:
-        spare = max(1.0, float(jobs[job, J_SLACK] - jobs[job, J_DURATION] - safety_s))
+    usd = late_s * (jobs[job, col.OTHERS_USD_HOUR] + delay_usd_hour) / 3600.0
+    if jobs[job, col.HAS_DEADLINE] != 0.0 and jobs[job, col.SLACK_S] > 0.0:
+        spare = max(1.0, float(jobs[job, col.SLACK_S] - jobs[job, col.DURATION_S] - safety_s))
         usd += miss_usd * min(1.0, late_s / spare)
     return float(usd)

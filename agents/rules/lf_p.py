@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, largest_job, stays
-from agents.rules.fields import C_MEAN_OCCUPATION
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -33,7 +33,7 @@ def choose(
     best_score = -np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            score = -float(clusters[cluster, C_MEAN_OCCUPATION])
+            score = -float(clusters[cluster, col.MEAN_OCCUPATION])
             if best < 0 or score > best_score:
                 best = cluster
                 best_score = score

@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, mean_available, smallest_job, stays
-from agents.rules.fields import P_REQUEST
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -37,7 +37,7 @@ def choose(
     best_score = -np.inf
     for cluster in range(n_clusters):
         if mask[base + cluster] != 0:
-            score = mean_available(cluster, clusters) / max(float(pairs[job, cluster, P_REQUEST]), 1.0)
+            score = mean_available(cluster, clusters) / max(float(pairs[job, cluster, col.REQUEST]), 1.0)
             if best < 0 or score > best_score:
                 best = cluster
                 best_score = score

@@ -10,22 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from agents.rules.fields import (
-    C_IS_SPOT,
-    C_PROVIDER,
-    J_CATEGORY,
-    J_CHECKPOINT_INTERVAL,
-    J_HAS_DEADLINE,
-    J_SLACK,
-    P_COST,
-    P_EXECUTION,
-    P_FINISH,
-    P_FITS,
-    P_HERE,
-    P_IMPROPER,
-    STREAMING,
-)
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 OPPORTUNISTIC = 1
 SAFE = 2
@@ -36,10 +22,10 @@ _ANY_TIER = 3
 @njit(cache=True, error_model="numpy")
 def is_kind(job: int, cluster: int, kind: int, clusters: FloatArray, pairs: FloatArray) -> bool:
     """Whether the cluster is an opportunistic offer that the job fits in, or a safe one."""
-    spot = clusters[cluster, C_IS_SPOT] != 0.0
+    spot = clusters[cluster, col.IS_SPOT] != 0.0
     if kind == OPPORTUNISTIC:
-        owned = clusters[cluster, C_PROVIDER] == 0.0
-        return bool((spot or owned) and pairs[job, cluster, P_FITS] != 0.0)
+        owned = clusters[cluster, col.PROVIDER] == 0.0
+        return bool((spot or owned) and pairs[job, cluster, col.FITS] != 0.0)
     return not spot
 
 
@@ -58,10 +44,10 @@ def cheapest_offer(job: int, kind: int, clusters: FloatArray, pairs: FloatArray,
     for cluster in range(n_clusters):
         if mask[base + cluster] == 0 or not is_kind(job, cluster, kind, clusters, pairs):
             continue
-        tier = 0 if pairs[job, cluster, P_IMPROPER] == 0.0 else 1
-        if pairs[job, cluster, P_FITS] == 0.0:
+        tier = 0 if pairs[job, cluster, col.IMPROPER] == 0.0 else 1
+        if pairs[job, cluster, col.FITS] == 0.0:
             tier = 2
-        cost = float(pairs[job, cluster, P_COST])
+        cost = float(pairs[job, cluster, col.COST_USD])
         if tier < best_tier or (tier == best_tier and cost < best_cost):
             best = cluster
             best_tier = tier
@@ -79,25 +65,25 @@ def any_offer(job: int, clusters: FloatArray, pairs: FloatArray, mask: MaskArray
     best_cost = np.inf
     for cluster in range(n_clusters):
         valid = mask[job * (n_clusters + 1) + cluster] != 0
-        if valid and (offer < 0 or pairs[job, cluster, P_COST] < best_cost):
+        if valid and (offer < 0 or pairs[job, cluster, col.COST_USD] < best_cost):
             offer = cluster
-            best_cost = float(pairs[job, cluster, P_COST])
+            best_cost = float(pairs[job, cluster, col.COST_USD])
     return offer
 
 
 @njit(cache=True, error_model="numpy")
 def no_dearer(job: int, spot: int, safe: int, pairs: FloatArray) -> int:
     """The spot offer, unless the safe one costs no more (egress included) and takes the job at once."""
-    if spot < 0 or safe < 0 or pairs[job, safe, P_FITS] == 0.0:
+    if spot < 0 or safe < 0 or pairs[job, safe, col.FITS] == 0.0:
         return spot
-    return safe if pairs[job, safe, P_COST] <= pairs[job, spot, P_COST] else spot
+    return safe if pairs[job, safe, col.COST_USD] <= pairs[job, spot, col.COST_USD] else spot
 
 
 @njit(cache=True, error_model="numpy")
 def place_of(job: int, pairs: FloatArray) -> int:
     """The cluster on which the job runs or hibernates, or -1."""
     for cluster in range(pairs.shape[1]):
-        if pairs[job, cluster, P_HERE] != 0.0:
+        if pairs[job, cluster, col.HERE] != 0.0:
             return cluster
     return -1
 
@@ -105,7 +91,7 @@ def place_of(job: int, pairs: FloatArray) -> int:
 @njit(cache=True, error_model="numpy")
 def changeover_s(job: int, cluster: int, pairs: FloatArray) -> float:
     """Seconds from the decision until work begins there: the changeover delay d of "Can't Be Late"."""
-    return float(pairs[job, cluster, P_FINISH] - pairs[job, cluster, P_EXECUTION])
+    return float(pairs[job, cluster, col.FINISH_S] - pairs[job, cluster, col.EXECUTION_S])
 
 
 @njit(cache=True, error_model="numpy")
@@ -127,14 +113,14 @@ def is_pressed(
         jobs: (J, N_JOB_FIELDS).
         pairs: (J, C, N_PAIR_FIELDS).
     """
-    if safe < 0 or jobs[job, J_HAS_DEADLINE] == 0.0:
+    if safe < 0 or jobs[job, col.HAS_DEADLINE] == 0.0:
         return False
-    slack = jobs[job, J_SLACK]
-    if jobs[job, J_CATEGORY] == STREAMING:
+    slack = jobs[job, col.SLACK_S]
+    if jobs[job, col.CATEGORY] == Category.STREAMING.value:
         if spot >= 0:
             return False
-    elif slack < pairs[job, safe, P_FINISH]:
+    elif slack < pairs[job, safe, col.FINISH_S]:
         return False
-    execution = pairs[job, safe, P_EXECUTION]
-    undone = min(execution, jobs[job, J_CHECKPOINT_INTERVAL])
+    execution = pairs[job, safe, col.EXECUTION_S]
+    undone = min(execution, jobs[job, col.CHECKPOINT_INTERVAL_S])
     return bool(slack < execution + changeovers * changeover_s(job, safe, pairs) + undone)

@@ -13,7 +13,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
-from agents.rules.fields import C_IS_SPOT, C_MEAN_UP, C_UP_RATIO, P_COST, P_FREE, P_IMPROPER, P_REQUEST
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -25,6 +24,7 @@ from agents.rules.offers import (
     place_of,
 )
 from agents.rules.parameters import RuleParameters
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -50,13 +50,13 @@ def pool_depth(job: int, cluster: int, typical_up_s: float, clusters: FloatArray
     The product of the share of time it was up, of its up-spells (saturating) and of the room that the job
     would leave in it.
     """
-    if clusters[cluster, C_IS_SPOT] == 0.0:
+    if clusters[cluster, col.IS_SPOT] == 0.0:
         return 2.0
-    mean_up = clusters[cluster, C_MEAN_UP]
+    mean_up = clusters[cluster, col.MEAN_UP_S]
     spells = mean_up / (mean_up + typical_up_s) if mean_up > 0.0 else 0.5
-    free = max(float(pairs[job, cluster, P_FREE]), 1.0)
-    room = 1.0 - 0.5 * min(1.0, pairs[job, cluster, P_REQUEST] / free)
-    return float(clusters[cluster, C_UP_RATIO] * spells * room)
+    free = max(float(pairs[job, cluster, col.FREE]), 1.0)
+    room = 1.0 - 0.5 * min(1.0, pairs[job, cluster, col.REQUEST] / free)
+    return float(clusters[cluster, col.UP_RATIO] * spells * room)
 
 
 @njit(cache=True, error_model="numpy")
@@ -67,7 +67,7 @@ def deepest_offer(
     cheapest = cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
     if cheapest < 0:
         return -1
-    limit = (1.0 + parameters[1]) * pairs[job, cheapest, P_COST]
+    limit = (1.0 + parameters[1]) * pairs[job, cheapest, col.COST_USD]
     best = cheapest
     best_depth = pool_depth(job, cheapest, parameters[2], clusters, pairs)
     for cluster in range(clusters.shape[0]):
@@ -75,9 +75,9 @@ def deepest_offer(
             continue
         if not is_kind(job, cluster, OPPORTUNISTIC, clusters, pairs):
             continue
-        same_deadline = pairs[job, cluster, P_IMPROPER] <= pairs[job, cheapest, P_IMPROPER]
+        same_deadline = pairs[job, cluster, col.IMPROPER] <= pairs[job, cheapest, col.IMPROPER]
         depth = pool_depth(job, cluster, parameters[2], clusters, pairs)
-        if same_deadline and pairs[job, cluster, P_COST] <= limit and depth > best_depth:
+        if same_deadline and pairs[job, cluster, col.COST_USD] <= limit and depth > best_depth:
             best = cluster
             best_depth = depth
     return best
@@ -105,7 +105,7 @@ def choose(
     pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
     if stays(job, jobs, mask, n_clusters):
         here = place_of(job, pairs)
-        risky = here >= 0 and clusters[here, C_IS_SPOT] != 0.0
+        risky = here >= 0 and clusters[here, col.IS_SPOT] != 0.0
         return flat_action(job, safe if risky and pressed else -1, n_clusters)
     offer = safe if pressed else no_dearer(job, spot, safe, pairs)
     if offer < 0 and not none_valid:

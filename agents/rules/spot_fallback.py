@@ -9,7 +9,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
-from agents.rules.fields import C_IS_SPOT
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -20,6 +19,7 @@ from agents.rules.offers import (
     place_of,
 )
 from agents.rules.parameters import RuleParameters
+from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -60,7 +60,7 @@ def choose(
     pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
     if stays(job, jobs, mask, n_clusters):
         here = place_of(job, pairs)
-        risky = here >= 0 and clusters[here, C_IS_SPOT] != 0.0
+        risky = here >= 0 and clusters[here, col.IS_SPOT] != 0.0
         return flat_action(job, safe if risky and pressed else -1, n_clusters)
     offer = safe if pressed else no_dearer(job, spot, safe, pairs)
     if offer < 0 and not none_valid:

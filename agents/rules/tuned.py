@@ -13,9 +13,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, load, smallest_job, stays
-from agents.rules.fields import GENERAL, J_CATEGORY, J_EXECUTIONS, P_FREE, P_IMPROPER, P_PEAK_REQUEST, P_RATIO
 from agents.rules.parameters import RuleParameters
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ def tuned_cost(
     + tc * (no_fit * [free < peak_share * peak request] + overload * max(0, l - threshold))
     with tc = 1 for jobs with deadlines (time-critical, streaming) and `relaxed` for general ones.
     """
-    critical = 1.0 if jobs[job, J_CATEGORY] != GENERAL else parameters[7]
+    critical = 1.0 if jobs[job, col.CATEGORY] != Category.GENERAL.value else parameters[7]
     busy = load(job, cluster, clusters, pairs)
-    cost = parameters[0] * pairs[job, cluster, P_IMPROPER] * jobs[job, J_EXECUTIONS]
-    cost += parameters[1] * pairs[job, cluster, P_RATIO] + parameters[6] * busy
-    if pairs[job, cluster, P_FREE] < parameters[3] * pairs[job, cluster, P_PEAK_REQUEST]:
+    cost = parameters[0] * pairs[job, cluster, col.IMPROPER] * jobs[job, col.EXECUTIONS]
+    cost += parameters[1] * pairs[job, cluster, col.EXECUTION_RATIO] + parameters[6] * busy
+    if pairs[job, cluster, col.FREE] < parameters[3] * pairs[job, cluster, col.PEAK_REQUEST]:
         cost += critical * parameters[2]
     cost += critical * parameters[4] * max(0.0, busy - parameters[5])
     return float(cost)

@@ -25,18 +25,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
-from agents.rules.fields import (
-    C_IS_SPOT,
-    C_PROVIDER,
-    J_AGE,
-    J_BACKLOG,
-    J_CATEGORY,
-    J_HAS_DEADLINE,
-    J_PROGRESS,
-    J_SLACK,
-    P_COST,
-    STREAMING,
-)
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -48,7 +36,8 @@ from agents.rules.offers import (
     place_of,
 )
 from agents.rules.parameters import RuleParameters
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 
 @dataclass(frozen=True)
@@ -65,14 +54,14 @@ class UniformProgressParameters(RuleParameters):
 @njit(cache=True, error_model="numpy")
 def is_behind(job: int, ahead_s: float, jobs: FloatArray) -> bool:
     """Whether cp(t) < ep(t + ahead_s)."""
-    if jobs[job, J_HAS_DEADLINE] == 0.0:
+    if jobs[job, col.HAS_DEADLINE] == 0.0:
         return False
-    if jobs[job, J_CATEGORY] == STREAMING:
-        return bool(jobs[job, J_BACKLOG] > 0.0)
-    total = jobs[job, J_AGE] + jobs[job, J_SLACK]
+    if jobs[job, col.CATEGORY] == Category.STREAMING.value:
+        return bool(jobs[job, col.BACKLOG] > 0.0)
+    total = jobs[job, col.AGE_S] + jobs[job, col.SLACK_S]
     if total <= 0.0:
         return True
-    return bool(jobs[job, J_PROGRESS] < (jobs[job, J_AGE] + ahead_s) / total)
+    return bool(jobs[job, col.PROGRESS] < (jobs[job, col.AGE_S] + ahead_s) / total)
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,10 +84,10 @@ def choose(
     spot = cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
     if stays(job, jobs, mask, n_clusters):
         here = place_of(job, pairs)
-        if here < 0 or spot < 0 or clusters[here, C_IS_SPOT] != 0.0 or clusters[here, C_PROVIDER] == 0.0:
+        if here < 0 or spot < 0 or clusters[here, col.IS_SPOT] != 0.0 or clusters[here, col.PROVIDER] == 0.0:
             return flat_action(job, -1, n_clusters)
         keep_s = parameters[0] * changeover_s(job, spot, pairs)
-        saves = pairs[job, spot, P_COST] < pairs[job, here, P_COST]
+        saves = pairs[job, spot, col.COST_USD] < pairs[job, here, col.COST_USD]
         tight = is_pressed(job, spot, -1, parameters[0], jobs, pairs)
         move = saves and not tight and not is_behind(job, keep_s, jobs)
         return flat_action(job, spot if move else -1, n_clusters)

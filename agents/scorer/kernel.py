@@ -8,13 +8,8 @@ from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, is_open, mean_request
 from agents.rules.tuned import tuned_cost
-from agents.scorer.columns import (
-    N_JOB_COLUMNS,
-    N_PLACE_COLUMNS,
-    count_jobs,
-    describe_clusters,
-    describe_job,
-)
+from agents.scorer.columns import N_JOB_COLUMNS, N_PLACE_COLUMNS
+from agents.scorer.inputs import count_jobs, describe_clusters, describe_job
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 WORST = 60.0

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from agents.evolved import EvolvedPolicy, VectorWeights
 from agents.rules.choice import NO_ACTION
 from agents.rules.tuned import TunedParameters
-from agents.scorer.columns import N_PLACE_COLUMNS, count_jobs, describe_clusters
+from agents.scorer.columns import N_PLACE_COLUMNS
+from agents.scorer.inputs import count_jobs, describe_clusters
 from agents.scorer.kernel import choose_rows, score_job
 from agents.scorer.layout import ScorerLayout
 from envs.simulation.snapshot import Observation

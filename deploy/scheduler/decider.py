@@ -28,7 +28,8 @@ from deploy.scheduler.answers import (
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
-from envs.simulation.snapshot import FloatArray, MaskArray, Observation, PairField, Snapshot, encode
+from envs.simulation import columns as col
+from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot, encode
 
 APPRAISED = "expected_usd"
 Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
@@ -158,8 +159,8 @@ class Decider:
                     score=None if scores is None or not valid else float(scores[k]),
                     values={name: float(column[k]) for name, column in values.items()},
                     price_usd_hour=0.0 if offer is None else offer.price_usd_hour * need.resources.instances,
-                    finish_s=0.0 if pair is None else float(pair[PairField.FINISH_S]),
-                    cost_usd=0.0 if pair is None else float(pair[PairField.COST_USD]),
+                    finish_s=0.0 if pair is None else float(pair[col.FINISH_S]),
+                    cost_usd=0.0 if pair is None else float(pair[col.COST_USD]),
                 )
             )
         return found
@@ -226,5 +227,5 @@ def _reason(need: Need, offer: Offer | None, pair: FloatArray | None) -> str:
     if not offer.available:
         return offer.reason or "not available now"
     assert pair is not None
-    free = max(0, int(pair[PairField.FREE]))
+    free = max(0, int(pair[col.FREE]))
     return f"{free} of {offer.quota} instances are free, the job needs {need.resources.instances}"

@@ -9,21 +9,18 @@ import numpy as np
 from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need, hetero_of
 from deploy.scheduler.occupancy import Occupancy
+from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
-    ClusterField,
     FloatArray,
-    JobField,
-    PairField,
     Snapshot,
 )
 
-_C, _J, _P = ClusterField, JobField, PairField
 PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
-"""Numbers of `ClusterField.PROVIDER` of what is rented; 0 is what is owned."""
+"""Numbers of `PROVIDER` of what is rented; 0 is what is owned."""
 OTHER_PROVIDER = 1
 """What is rented elsewhere counts as the provider that most of the policies' training was about."""
 FULLY_SENSITIVE = 5.0
@@ -60,9 +57,9 @@ def snapshot_of(
         # By name alone: an owned cluster beside a cloud's region is in that region.
         region = regions.setdefault(offer.region, len(regions))
         _fill_offer(clusters[k], k, offer, used.get(offer.offer_id, 0), region)
-        clusters[k, _C.HALTED] = 0 if halted is None else halted.get(offer.offer_id, 0)
-        clusters[k, _C.MISSED] = 0 if missed is None else missed.get(offer.offer_id, 0)
-        clusters[k, _C.MEAN_OCCUPATION] = occupancy.mean(offer.offer_id, offer.quota)
+        clusters[k, col.HALTED] = 0 if halted is None else halted.get(offer.offer_id, 0)
+        clusters[k, col.MISSED] = 0 if missed is None else missed.get(offer.offer_id, 0)
+        clusters[k, col.MEAN_OCCUPATION] = occupancy.mean(offer.offer_id, offer.quota)
         history[k] = occupancy.ratios(offer.offer_id, offer.quota)
     jobs = np.zeros((len(needs), N_JOB_FIELDS), np.float32)
     pairs = np.zeros((len(needs), len(offers), N_PAIR_FIELDS), np.float32)
@@ -75,70 +72,70 @@ def snapshot_of(
 
 
 def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -> None:
-    row[_C.SEQUENCE] = k + 1
-    row[_C.CAPACITY_NORMAL] = offer.quota if offer.market == "owned" else 0
-    row[_C.CAPACITY_MAX] = offer.quota
-    row[_C.CAPACITY_NOW] = offer.quota if offer.available else 0
-    row[_C.HETERO_FACTOR] = hetero_of(offer.speed)
-    row[_C.USED] = used
-    row[_C.PRICE_USD_HOUR] = offer.price_usd_hour
-    row[_C.ON_DEMAND_USD_HOUR] = 0.0 if offer.market == "owned" else offer.on_demand_usd_hour
-    row[_C.IS_SPOT] = float(offer.market == "spot")
-    row[_C.AVAILABLE] = float(offer.available)
-    row[_C.UP_RATIO] = offer.up_ratio
-    row[_C.SPELL_S] = offer.spell_s
-    row[_C.MEAN_UP_S] = offer.mean_up_s if offer.market == "spot" else 0.0
-    row[_C.LAUNCH_S] = offer.launch_s
-    row[_C.NOTICE_S] = offer.notice_s
-    row[_C.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, OTHER_PROVIDER)
-    row[_C.REGION] = region
-    row[_C.QUEUES] = float(offer.queues)
+    row[col.SEQUENCE] = k + 1
+    row[col.CAPACITY_NORMAL] = offer.quota if offer.market == "owned" else 0
+    row[col.CAPACITY_MAX] = offer.quota
+    row[col.CAPACITY_NOW] = offer.quota if offer.available else 0
+    row[col.HETERO_FACTOR] = hetero_of(offer.speed)
+    row[col.USED] = used
+    row[col.PRICE_USD_HOUR] = offer.price_usd_hour
+    row[col.ON_DEMAND_USD_HOUR] = 0.0 if offer.market == "owned" else offer.on_demand_usd_hour
+    row[col.IS_SPOT] = float(offer.market == "spot")
+    row[col.AVAILABLE] = float(offer.available)
+    row[col.UP_RATIO] = offer.up_ratio
+    row[col.SPELL_S] = offer.spell_s
+    row[col.MEAN_UP_S] = offer.mean_up_s if offer.market == "spot" else 0.0
+    row[col.LAUNCH_S] = offer.launch_s
+    row[col.NOTICE_S] = offer.notice_s
+    row[col.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, OTHER_PROVIDER)
+    row[col.REGION] = region
+    row[col.QUEUES] = float(offer.queues)
 
 
 def _fill_job(row: FloatArray, need: Need) -> None:
     streaming = need.kind == "streaming"
-    row[_J.PRESENT] = 1.0
-    row[_J.CATEGORY] = float(need.category)
-    row[_J.EXPECTED_HETERO] = hetero_of(need.reference_speed)
-    row[_J.SENSITIVITY] = FULLY_SENSITIVE if need.sensitivity is None else need.sensitivity
-    row[_J.STANDARD_S] = need.standard_s
-    row[_J.EXECUTIONS] = need.executions_left
-    row[_J.PERIOD_S] = need.period_s
-    row[_J.DURATION_S] = (
+    row[col.PRESENT] = 1.0
+    row[col.CATEGORY] = float(need.category)
+    row[col.EXPECTED_HETERO] = hetero_of(need.reference_speed)
+    row[col.SENSITIVITY] = FULLY_SENSITIVE if need.sensitivity is None else need.sensitivity
+    row[col.STANDARD_S] = need.standard_s
+    row[col.EXECUTIONS] = need.executions_left
+    row[col.PERIOD_S] = need.period_s
+    row[col.DURATION_S] = (
         need.executions_left * need.period_s if streaming else need.standard_s * (1.0 - need.progress)
     )
-    row[_J.WAITED_S] = 0.0 if need.running else need.waited_s
-    row[_J.AGE_S] = need.age_s
-    row[_J.SLACK_S] = 0.0 if need.slack_s is None else need.slack_s
-    row[_J.HAS_DEADLINE] = float(need.slack_s is not None)
-    row[_J.PROGRESS] = need.progress
-    row[_J.RESTART_S] = need.restart_s
-    row[_J.CHECKPOINT_INTERVAL_S] = need.period_s if streaming else need.checkpoint_s
-    row[_J.DATA_GB] = need.data_gb
-    row[_J.CHECKPOINT_GB] = need.checkpoint_gb
-    row[_J.INTERRUPTIONS] = need.interruptions
-    row[_J.RUNNING] = float(need.running)
-    row[_J.MISSES] = need.misses
-    row[_J.BACKLOG] = need.backlog
+    row[col.WAITED_S] = 0.0 if need.running else need.waited_s
+    row[col.AGE_S] = need.age_s
+    row[col.SLACK_S] = 0.0 if need.slack_s is None else need.slack_s
+    row[col.HAS_DEADLINE] = float(need.slack_s is not None)
+    row[col.PROGRESS] = need.progress
+    row[col.RESTART_S] = need.restart_s
+    row[col.CHECKPOINT_INTERVAL_S] = need.period_s if streaming else need.checkpoint_s
+    row[col.DATA_GB] = need.data_gb
+    row[col.CHECKPOINT_GB] = need.checkpoint_gb
+    row[col.INTERRUPTIONS] = need.interruptions
+    row[col.RUNNING] = float(need.running)
+    row[col.MISSES] = need.misses
+    row[col.BACKLOG] = need.backlog
     if need.kind == "federated":
         _fill_round(row, need)
 
 
 def _fill_round(row: FloatArray, need: Need) -> None:
     about = need.round
-    row[_J.IDLE] = float(about.idle)
-    row[_J.IS_SERVER] = float(about.is_server)
-    row[_J.OWES] = float(about.owes)
-    row[_J.ROUND_LEFT_S] = about.round_left_s
-    row[_J.ROUND_S] = about.round_s
-    row[_J.PERIOD_S] = about.round_s
-    row[_J.DURATION_S] = need.executions_left * about.round_s
-    row[_J.COLD_S] = about.cold_s
-    row[_J.TIME_ERROR_S] = about.time_error_s
-    row[_J.OTHERS_USD_HOUR] = about.others_usd_hour
+    row[col.IDLE] = float(about.idle)
+    row[col.IS_SERVER] = float(about.is_server)
+    row[col.OWES] = float(about.owes)
+    row[col.ROUND_LEFT_S] = about.round_left_s
+    row[col.ROUND_S] = about.round_s
+    row[col.PERIOD_S] = about.round_s
+    row[col.DURATION_S] = need.executions_left * about.round_s
+    row[col.COLD_S] = about.cold_s
+    row[col.TIME_ERROR_S] = about.time_error_s
+    row[col.OTHERS_USD_HOUR] = about.others_usd_hour
     if about.budget_left_usd is not None:
-        row[_J.HAS_BUDGET] = 1.0
-        row[_J.BUDGET_LEFT_USD] = about.budget_left_usd
+        row[col.HAS_BUDGET] = 1.0
+        row[col.BUDGET_LEFT_USD] = about.budget_left_usd
 
 
 def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> None:
@@ -147,17 +144,17 @@ def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> 
     request = need.resources.instances
     if need.refusal(offer) is not None:
         request = max(request, offer.quota + 1)
-    row[_P.REQUEST] = row[_P.PEAK_REQUEST] = request
-    row[_P.DEADLINE_S] = 0.0 if need.slack_s is None else need.slack_s
+    row[col.REQUEST] = row[col.PEAK_REQUEST] = request
+    row[col.DEADLINE_S] = 0.0 if need.slack_s is None else need.slack_s
     move = need.moves.get(offer.region)
-    moved_s, row[_P.EGRESS_USD] = (0.0, 0.0) if move is None else move
-    row[_P.TRANSFER_S] = need.restart_s + transfer_s + moved_s + (need.save_s if need.running else 0.0)
+    moved_s, row[col.EGRESS_USD] = (0.0, 0.0) if move is None else move
+    row[col.TRANSFER_S] = need.restart_s + transfer_s + moved_s + (need.save_s if need.running else 0.0)
     if here:
-        row[_P.HERE] = 1.0
-        row[_P.EXECUTION_S] = need.left_here_s
+        row[col.HERE] = 1.0
+        row[col.EXECUTION_S] = need.left_here_s
         return
     if need.kind == "federated":
         left_s = (need.standard_s * (1.0 - need.progress) + need.round.cold_s) / offer.speed
     else:
         left_s = need.left_s(offer.speed)
-    row[_P.EXECUTION_S] = left_s
+    row[col.EXECUTION_S] = left_s

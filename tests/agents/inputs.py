@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from agents.networks.base import NetworkInput, ValueNetwork
-from envs.simulation.snapshot import JobField, Observation, empty_observation
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation, empty_observation
 
 
 def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observation:
@@ -21,8 +22,8 @@ def random_batch(n: int, n_jobs: int, n_clusters: int, seed: int = 0) -> Observa
     batch["occupation"][:] = rng.random(batch["occupation"].shape)
     batch["jobs"][:] = rng.exponential(10.0, batch["jobs"].shape)
     batch["pairs"][:] = rng.exponential(10.0, batch["pairs"].shape)
-    batch["jobs"][..., JobField.PRESENT] = 1
-    batch["jobs"][..., JobField.PEAK_SLOTS] = rng.integers(0, 5, (n, n_jobs))
+    batch["jobs"][..., col.PRESENT] = 1
+    batch["jobs"][..., col.PEAK_SLOTS] = rng.integers(0, 5, (n, n_jobs))
     batch["action_mask"][:] = rng.random(batch["action_mask"].shape) < 0.5
     batch["action_mask"][np.arange(n), rng.integers(0, n_jobs * (n_clusters + 1), n)] = 1
     return batch

@@ -20,7 +20,8 @@ from agents.networks.pairwise import PairwiseNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC, StateColumns
 from agents.networks.scaler import FeatureScaler
-from envs.simulation.snapshot import HISTORY_STEPS, ClusterField, JobField, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import HISTORY_STEPS
 from tests.agents.inputs import random_input
 
 C, J = 5, 3
@@ -71,26 +72,26 @@ class TestStateOfTable51:
         clusters, jobs = StateColumns(2, "table_5_1")(batch)
         raw = batch.clusters[0, 1]
         by_hand = [
-            raw[ClusterField.SEQUENCE],
-            raw[ClusterField.CAPACITY_NORMAL],
-            raw[ClusterField.CAPACITY_MAX],
-            raw[ClusterField.HETERO_FACTOR],
-            raw[ClusterField.MISSED],
+            raw[col.SEQUENCE],
+            raw[col.CAPACITY_NORMAL],
+            raw[col.CAPACITY_MAX],
+            raw[col.HETERO_FACTOR],
+            raw[col.MISSED],
         ]
         assert len(CLUSTER_COLUMNS_TABLE_5_1) == 5
         assert clusters[0, 1].tolist() == torch.stack(by_hand).clamp(-6, 6).tolist()
         job, pair = batch.jobs[0, 0], batch.pairs[0, 0]
         expected = [
-            job[JobField.CATEGORY],
-            job[JobField.EXPECTED_HETERO],
-            job[JobField.SENSITIVITY],
-            job[JobField.DURATION_S],
+            job[col.CATEGORY],
+            job[col.EXPECTED_HETERO],
+            job[col.SENSITIVITY],
+            job[col.DURATION_S],
         ]
         for cluster in range(2):
-            peaks = int(job[JobField.PEAK_SLOTS])
-            expected += [pair[cluster, PairField.REQUEST]] * (10 - peaks)
-            expected += [pair[cluster, PairField.PEAK_REQUEST]] * peaks
-            expected += [pair[cluster, PairField.EXECUTION_S], pair[cluster, PairField.DEADLINE_S]]
+            peaks = int(job[col.PEAK_SLOTS])
+            expected += [pair[cluster, col.REQUEST]] * (10 - peaks)
+            expected += [pair[cluster, col.PEAK_REQUEST]] * peaks
+            expected += [pair[cluster, col.EXECUTION_S], pair[cluster, col.DEADLINE_S]]
         assert jobs[0, 0].tolist() == torch.stack(expected).clamp(-6, 6).tolist()
 
     def test_the_defaults_are_the_layers_of_the_thesis(self) -> None:
@@ -113,15 +114,15 @@ class TestStateOfTable51:
         assert model.first_job.in_features == 14
         clusters, jobs = model.columns(batch)
         raw = batch.clusters[1, 2]
-        columns = [ClusterField.SEQUENCE, ClusterField.CAPACITY_NORMAL, ClusterField.MISSED]
+        columns = [col.SEQUENCE, col.CAPACITY_NORMAL, col.MISSED]
         assert clusters[1, 2].tolist() == raw[columns].clamp(-6, 6).tolist()
         job, pair = batch.jobs[1, 0], batch.pairs[1, 0, 0]
-        peaks = int(job[JobField.PEAK_SLOTS])
+        peaks = int(job[col.PEAK_SLOTS])
         expected = [
-            *job[[JobField.CATEGORY, JobField.STANDARD_S, JobField.DURATION_S]].tolist(),
-            *[float(pair[PairField.REQUEST])] * (10 - peaks),
-            *[float(pair[PairField.PEAK_REQUEST])] * peaks,
-            float(pair[PairField.DEADLINE_S]),
+            *job[[col.CATEGORY, col.STANDARD_S, col.DURATION_S]].tolist(),
+            *[float(pair[col.REQUEST])] * (10 - peaks),
+            *[float(pair[col.PEAK_REQUEST])] * peaks,
+            float(pair[col.DEADLINE_S]),
         ]
         assert jobs[1, 0].tolist() == torch.tensor(expected).clamp(-6, 6).tolist()
         # The five oldest of 105 occupation steps are no part of it, the hundred latest are.
@@ -135,7 +136,7 @@ class TestStateOfTable51:
     def test_all_columns_but_those_of_federated_tasks_are_used_on_request(self) -> None:
         batch = random_input(2, J, C)
         clusters, jobs = StateColumns(C, "all")(batch)
-        n_c, n_j, n_p = batch.clusters.shape[-1], int(JobField.IDLE), batch.pairs.shape[-1]
+        n_c, n_j, n_p = batch.clusters.shape[-1], col.IDLE, batch.pairs.shape[-1]
         assert clusters.shape == (2, C, 2 * n_c)  # each column and its logarithm
         assert jobs.shape == (2, J, 2 * n_j + C * 2 * n_p)
 
@@ -172,10 +173,10 @@ class TestRequestDistribution:
     def test_by_hand(self) -> None:
         # The example of section 5.3.2: eight 30s and two 60s; the second cluster asks for more.
         batch = random_input(1, 2, 2)
-        batch.jobs[0, 0, JobField.PEAK_SLOTS] = 2
-        batch.jobs[0, 1, JobField.PEAK_SLOTS] = 0
-        batch.pairs[0, :, :, PairField.REQUEST] = torch.tensor([[30.0, 31.0], [7.0, 8.0]])
-        batch.pairs[0, :, :, PairField.PEAK_REQUEST] = torch.tensor([[60.0, 62.0], [7.0, 8.0]])
+        batch.jobs[0, 0, col.PEAK_SLOTS] = 2
+        batch.jobs[0, 1, col.PEAK_SLOTS] = 0
+        batch.pairs[0, :, :, col.REQUEST] = torch.tensor([[30.0, 31.0], [7.0, 8.0]])
+        batch.pairs[0, :, :, col.PEAK_REQUEST] = torch.tensor([[60.0, 62.0], [7.0, 8.0]])
         slots = request_distribution(batch.jobs, batch.pairs)
         assert slots.shape == (1, 2, 2, 10)
         assert slots[0, 0, 0].tolist() == [30.0] * 8 + [60.0] * 2
@@ -299,7 +300,7 @@ class TestPairwise:
         model = network("spotweave")
         batch = random_input(4, J, C)
         renamed = replace(batch, clusters=batch.clusters.clone())
-        for field in (ClusterField.SEQUENCE, ClusterField.PROVIDER, ClusterField.REGION):
+        for field in (col.SEQUENCE, col.PROVIDER, col.REGION):
             renamed.clusters[..., field] += 17.0
         assert torch.equal(model(batch), model(renamed))
 

@@ -13,7 +13,8 @@ from agents.rounds.features import CHOICE_FEATURES, TASK_FEATURES, describe
 from agents.rounds.rules import ROUND_RULE_SOURCES, ROUND_RULES, FedCostAwareRule, RoundCost
 from agents.rounds.scorer import RoundLayout, RoundScorer, RoundScorerPolicy
 from envs.federated_episodes import FederatedConfig, build_federated
-from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField, take_rows
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import EpisodeKey
 from tests.envs.federated_cases import NONE, ON_DEMAND, SLOW, SPOT, Story
 from tests.envs.rounds_cases import two_clients
@@ -105,7 +106,7 @@ def test_what_is_not_valid_or_over() -> None:
     story.answer(ON_DEMAND)
     story.answer(SPOT)
     # Its last round is delivered: nothing is worth keeping.
-    assert story.job(JobField.EXECUTIONS) == 0
+    assert story.job(col.EXECUTIONS) == 0
     assert costs(story)[NONE] == 0
     assert ROUND_RULES["round_cost"]().act_batch(story.world.observation, LANE).tolist() == [NONE]
 
@@ -114,7 +115,7 @@ def test_an_interruption_is_expected_as_often_as_spells_ended() -> None:
     story = Story(two_clients(1))
     observation = {name: np.array(array) for name, array in story.world.observation.items()}
     calm = weigh(cast(Observation, observation), PARAMETERS).cost[0]
-    observation["clusters"][0, SPOT, ClusterField.MEAN_UP_S] = 8000
+    observation["clusters"][0, SPOT, col.MEAN_UP_S] = 8000
     risky = weigh(cast(Observation, observation), PARAMETERS).cost[0]
     # 800 s there: a tenth of an interruption, half weighed; a start of 200 s, and 550 s for all that wait.
     loss = 200 * 0.0001 + 4 * 0.0001 * (200 + 0.5 * 700)
@@ -143,11 +144,11 @@ def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
         assert acts() == SPOT
         story.answer(SPOT)
     # 900: the fast one waits 500 s (it was seen cold and warm, the slow one cold and not yet warm).
-    left_s = story.job(JobField.ROUND_LEFT_S)
+    left_s = story.job(col.ROUND_LEFT_S)
     assert left_s > 100 + 60
     assert acts() == NONE
     story.answer(NONE)
-    while story.job(JobField.ROUND_LEFT_S) > 130:
+    while story.job(col.ROUND_LEFT_S) > 130:
         assert acts() == NONE
         story.answer(NONE)
     assert acts() == SPOT
@@ -221,10 +222,10 @@ def test_features_are_bounded_and_mean_the_same_at_another_price(seen: Observati
     assert np.isfinite(choice).all()
     assert max(abs(task).max(), abs(choice).max()) <= 6
     dearer = cast(Observation, {name: np.array(array) for name, array in seen.items()})
-    for column in (ClusterField.PRICE_USD_HOUR, ClusterField.ON_DEMAND_USD_HOUR):
+    for column in (col.PRICE_USD_HOUR, col.ON_DEMAND_USD_HOUR):
         dearer["clusters"][..., column] *= 8
-    dearer["jobs"][..., JobField.OTHERS_USD_HOUR] *= 8
-    dearer["pairs"][..., PairField.EGRESS_USD] *= 8
+    dearer["jobs"][..., col.OTHERS_USD_HOUR] *= 8
+    dearer["pairs"][..., col.EGRESS_USD] *= 8
     task_8, choice_8 = describe(dearer, weigh(dearer, PARAMETERS))
     np.testing.assert_allclose(task_8, task, atol=1e-5)
     np.testing.assert_allclose(choice_8, choice, atol=1e-4)
@@ -255,7 +256,7 @@ def test_one_scorer_serves_any_number_of_offers_in_any_order(seed: int, seen: Ob
         "pairs": np.pad(seen["pairs"], ((0, 0), (0, 0), (0, more), (0, 0))),
         "action_mask": np.insert(seen["action_mask"], [n] * more, 0, axis=1),
     }
-    wider["pairs"][:, :, n:, PairField.REQUEST] = 1.0
+    wider["pairs"][:, :, n:, col.REQUEST] = 1.0
     there = policy.act_batch(wider, rows)
     np.testing.assert_array_equal(np.where(there == n + more, n, there), actions)
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
+from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     Category,
-    ClusterField,
-    JobField,
     Observation,
-    PairField,
     derive_into,
     empty_observation,
 )
@@ -36,13 +34,13 @@ def observe(
         row.setdefault("CAPACITY_NORMAL", row.get("CAPACITY_NOW", 0.0))
         row.setdefault("CAPACITY_MAX", row.get("CAPACITY_NOW", 0.0))
         for name, value in row.items():
-            observation["clusters"][c, ClusterField[name]] = value
+            observation["clusters"][c, getattr(col, name)] = value
     for j, job in enumerate(jobs):
         for name, value in {"PRESENT": 1, **job}.items():
-            observation["jobs"][j, JobField[name]] = value
+            observation["jobs"][j, getattr(col, name)] = value
         for c, pair in enumerate(pairs[j]):
             for name, value in pair.items():
-                observation["pairs"][j, c, PairField[name]] = value
+                observation["pairs"][j, c, getattr(col, name)] = value
     derive_into(
         observation["clusters"],
         observation["jobs"],

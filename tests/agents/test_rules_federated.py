@@ -7,8 +7,8 @@ import pytest
 
 from agents.rules import RULES, make_rule
 from agents.rules.federated_cost import later_s, task_usd
+from envs.simulation import columns as col
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import JobField
 from tests.envs.market_cases import HOUR, federated_story
 from tests.envs.test_market_federated import NONE, POOL, start
 from tests.envs.test_market_stories import decide, now, shown
@@ -19,7 +19,7 @@ def waiting_client(slow_s: int, cold_s: int = 100, restart_s: int = 0) -> Market
     world = federated_story([600, slow_s], [POOL], cold_s=cold_s, restart_s=restart_s)
     start(world, 0, 0, 0)
     assert shown(world) == [1]
-    assert world.observation["jobs"][0, 0, JobField.IDLE] == 1
+    assert world.observation["jobs"][0, 0, col.IDLE] == 1
     return world
 
 
@@ -87,7 +87,7 @@ def test_rules_that_know_no_rounds_keep_an_idle_instance_for_a_while(name: str) 
         if shown(world)[0] == 2:
             decide(world, 2, NONE)
             continue
-        idle = world.observation["jobs"][0, 0, JobField.IDLE] == 1
+        idle = world.observation["jobs"][0, 0, col.IDLE] == 1
         action = int(rule.act_batch(world.observation, np.zeros(1, np.int64))[0])
         if not idle:
             break

@@ -12,22 +12,20 @@ from hypothesis import strategies as st
 from agents.policy import Policy
 from agents.rules import RULES, make_rule
 from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
+from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
-    ClusterField,
-    JobField,
     Observation,
-    PairField,
     derive_into,
     empty_observation,
 )
 
 _FLAGS = {
-    "clusters": (ClusterField.IS_SPOT, ClusterField.AVAILABLE, ClusterField.QUEUES),
-    "jobs": (JobField.HAS_DEADLINE, JobField.RUNNING),
-    "pairs": (PairField.HERE,),
+    "clusters": (col.IS_SPOT, col.AVAILABLE, col.QUEUES),
+    "jobs": (col.HAS_DEADLINE, col.RUNNING),
+    "pairs": (col.HERE,),
 }
 
 
@@ -45,21 +43,21 @@ def random_observation(
         for column in columns:
             array[..., column] = rng.integers(0, 2, array.shape[:-1])
     clusters, jobs, pairs = observation["clusters"], observation["jobs"], observation["pairs"]
-    clusters[:, ClusterField.UP_RATIO] = rng.random(n_clusters)
-    clusters[:, ClusterField.PROVIDER] = rng.integers(0, 4, n_clusters)
-    clusters[rng.random(n_clusters) < 0.2, ClusterField.CAPACITY_NOW] = 0
-    clusters[rng.random(n_clusters) < 0.3, ClusterField.MEAN_UP_S] = 0
-    jobs[:, JobField.CATEGORY] = rng.integers(1, 4, n_jobs)
-    jobs[:, JobField.SLACK_S] -= scale
-    jobs[:, JobField.PROGRESS] = rng.random(n_jobs)
-    jobs[:, JobField.PRESENT] = 0
-    jobs[: rng.integers(1, n_jobs + 1), JobField.PRESENT] = 1
+    clusters[:, col.UP_RATIO] = rng.random(n_clusters)
+    clusters[:, col.PROVIDER] = rng.integers(0, 4, n_clusters)
+    clusters[rng.random(n_clusters) < 0.2, col.CAPACITY_NOW] = 0
+    clusters[rng.random(n_clusters) < 0.3, col.MEAN_UP_S] = 0
+    jobs[:, col.CATEGORY] = rng.integers(1, 4, n_jobs)
+    jobs[:, col.SLACK_S] -= scale
+    jobs[:, col.PROGRESS] = rng.random(n_jobs)
+    jobs[:, col.PRESENT] = 0
+    jobs[: rng.integers(1, n_jobs + 1), col.PRESENT] = 1
     pairs[rng.random((n_jobs, n_clusters)) < 0.2] = 0
     mask = observation["action_mask"]
     if derive:
         derive_into(clusters, jobs, pairs, bool(rng.integers(0, 2)), mask)
     else:
-        present = np.repeat(jobs[:, JobField.PRESENT] > 0, n_clusters + 1)
+        present = np.repeat(jobs[:, col.PRESENT] > 0, n_clusters + 1)
         mask[:] = present & (rng.random(len(mask)) < 0.3)
         mask[rng.integers(0, n_clusters + 1)] = 1
     return observation
@@ -116,9 +114,9 @@ def test_act_is_the_batch_of_one_of_the_base_class() -> None:
 @pytest.mark.parametrize("name", ["random", "rr"])
 def test_same_seed_same_choices_and_begin_forgets(name: str) -> None:
     observation = empty_observation(3, 7)
-    observation["clusters"][:, ClusterField.AVAILABLE] = 1
-    observation["clusters"][:, ClusterField.QUEUES] = 1
-    observation["jobs"][:, JobField.PRESENT] = 1
+    observation["clusters"][:, col.AVAILABLE] = 1
+    observation["clusters"][:, col.QUEUES] = 1
+    observation["jobs"][:, col.PRESENT] = 1
     derive_into(
         observation["clusters"],
         observation["jobs"],

@@ -9,22 +9,22 @@ import pytest
 
 from agents.rules import make_rule
 from agents.rules.tuned import TunedParameters, tuned_cost
-from agents.scorer.columns import (
-    N_CLUSTER_COLUMNS,
-    N_JOB_COLUMNS,
-    N_PLACE_COLUMNS,
-    JobColumn,
-    PlaceColumn,
-    count_jobs,
-    describe_clusters,
-    describe_job,
-)
+from agents.scorer import columns as at
+from agents.scorer.columns import N_CLUSTER_COLUMNS, N_JOB_COLUMNS, N_PLACE_COLUMNS
+from agents.scorer.inputs import count_jobs, describe_clusters, describe_job
 from agents.scorer.kernel import WORST
 from agents.scorer.layout import ScorerLayout
 from agents.scorer.policy import Scorer, ScorerPolicy
+from envs.simulation import columns as col
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import ClusterField, JobField, Observation, PairField, take_rows
+from envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    Observation,
+    take_rows,
+)
 from envs.simulation.world import EpisodeKey
 
 HIDDEN = 6
@@ -87,7 +87,7 @@ def test_scores_are_the_networks_output_minus_the_rules_cost() -> None:
     rule = TunedParameters().vector()
     for observation in seen_observations()[::40]:
         scores = policy.scores(observation)
-        assert len(scores) == int((observation["jobs"][:, JobField.PRESENT] > 0).sum())
+        assert len(scores) == int((observation["jobs"][:, col.PRESENT] > 0).sum())
         for job, row in enumerate(scores):
             seen, places = columns_of(observation, job)
             expected = forward(scorer.vector, seen, places)[:, 0]
@@ -101,7 +101,7 @@ def test_scores_are_the_networks_output_minus_the_rules_cost() -> None:
 def test_the_choice_takes_the_pair_of_highest_priority_among_the_jobs_best_clusters() -> None:
     scorer = random_scorer(1)
     policy = ScorerPolicy(scorer, "test")
-    crowded = [shown for shown in seen_observations() if shown["jobs"][1, JobField.PRESENT] > 0]
+    crowded = [shown for shown in seen_observations() if shown["jobs"][1, col.PRESENT] > 0]
     assert len(crowded) > 50
     for observation in crowded[:50]:
         n_clusters = len(observation["clusters"])
@@ -109,7 +109,7 @@ def test_the_choice_takes_the_pair_of_highest_priority_among_the_jobs_best_clust
         for job, row in enumerate(policy.scores(observation)):
             seen, places = columns_of(observation, job)
             c = int(row.argmax())
-            request = observation["pairs"][job, :, PairField.REQUEST].mean()
+            request = observation["pairs"][job, :, col.REQUEST].mean()
             priority = 0.3 * forward(scorer.vector, seen, places)[c, 1] - request / 50.0
             if priority > best:
                 best, chosen = priority, job * (n_clusters + 1) + c
@@ -165,30 +165,30 @@ def test_it_serves_any_number_of_clusters(n_clusters: int) -> None:
 
 def test_columns_worked_out_by_hand() -> None:
     """Two clusters of 1,000 and 3,000 executors; a streaming job of 100 executors, peak 150, of 4 batches."""
-    clusters = np.zeros((2, len(ClusterField)), np.float32)
-    clusters[:, ClusterField.CAPACITY_NORMAL] = [1000, 2800]
-    clusters[:, ClusterField.CAPACITY_NOW] = [1000, 3000]
-    clusters[:, ClusterField.CAPACITY_MAX] = [1000, 3100]
-    clusters[:, ClusterField.USED] = [500, 3000]
-    clusters[:, ClusterField.HALTED] = [400, 600]
-    clusters[:, ClusterField.HETERO_FACTOR] = [90, 60]
-    clusters[:, ClusterField.MEAN_OCCUPATION] = [0.5, 0.5]
+    clusters = np.zeros((2, N_CLUSTER_FIELDS), np.float32)
+    clusters[:, col.CAPACITY_NORMAL] = [1000, 2800]
+    clusters[:, col.CAPACITY_NOW] = [1000, 3000]
+    clusters[:, col.CAPACITY_MAX] = [1000, 3100]
+    clusters[:, col.USED] = [500, 3000]
+    clusters[:, col.HALTED] = [400, 600]
+    clusters[:, col.HETERO_FACTOR] = [90, 60]
+    clusters[:, col.MEAN_OCCUPATION] = [0.5, 0.5]
     occupation = np.zeros((2, 105), np.float32)
     occupation[:, -20:] = 1.0
-    jobs = np.zeros((1, len(JobField)), np.float32)
-    for field, given in ((JobField.PRESENT, 1), (JobField.CATEGORY, 1), (JobField.EXECUTIONS, 4)):
+    jobs = np.zeros((1, N_JOB_FIELDS), np.float32)
+    for field, given in ((col.PRESENT, 1), (col.CATEGORY, 1), (col.EXECUTIONS, 4)):
         jobs[0, field] = given
-    jobs[0, [JobField.STANDARD_S, JobField.PERIOD_S, JobField.SENSITIVITY]] = [60, 90, 5]
-    jobs[0, JobField.EXPECTED_HETERO] = 75
-    jobs[0, JobField.PEAK_SLOTS] = 2
-    pairs = np.zeros((1, 2, len(PairField)), np.float32)
-    pairs[0, :, PairField.REQUEST] = 100
-    pairs[0, :, PairField.PEAK_REQUEST] = 150
-    pairs[0, :, PairField.EXECUTION_S] = [50, 75]
-    pairs[0, :, PairField.DEADLINE_S] = 70
-    pairs[0, :, PairField.FREE] = [100, -600]
-    pairs[0, :, PairField.EXECUTION_RATIO] = [50 / 60, 75 / 60]
-    pairs[0, :, PairField.IMPROPER] = [0, 1]
+    jobs[0, [col.STANDARD_S, col.PERIOD_S, col.SENSITIVITY]] = [60, 90, 5]
+    jobs[0, col.EXPECTED_HETERO] = 75
+    jobs[0, col.PEAK_SLOTS] = 2
+    pairs = np.zeros((1, 2, N_PAIR_FIELDS), np.float32)
+    pairs[0, :, col.REQUEST] = 100
+    pairs[0, :, col.PEAK_REQUEST] = 150
+    pairs[0, :, col.EXECUTION_S] = [50, 75]
+    pairs[0, :, col.DEADLINE_S] = 70
+    pairs[0, :, col.FREE] = [100, -600]
+    pairs[0, :, col.EXECUTION_RATIO] = [50 / 60, 75 / 60]
+    pairs[0, :, col.IMPROPER] = [0, 1]
     observation: Observation = {
         "clusters": clusters,
         "occupation": occupation,
@@ -198,51 +198,51 @@ def test_columns_worked_out_by_hand() -> None:
     }
     seen, places = columns_of(observation, 0)
     expected_job = {
-        JobColumn.STREAMING: 1.0,
-        JobColumn.LOG_STANDARD: 0.0,
-        JobColumn.PERIOD_SLACK: 0.5,
-        JobColumn.SENSITIVITY: 1.0,
-        JobColumn.EXPECTED_SPEED: 0.0,
-        JobColumn.REQUEST: 0.5,
-        JobColumn.BUFFERED: 0.2,
-        JobColumn.PEAK_SLOTS: 0.5,
-        JobColumn.MEAN_LOAD: 0.5,
-        JobColumn.MEAN_FREE: -0.05,
-        JobColumn.MOST_FREE: 0.1,
-        JobColumn.SHARE_ROOMY: 0.0,
-        JobColumn.SHARE_PROPER: 0.5,
-        JobColumn.GENERAL: 0.0,
+        at.STREAMING: 1.0,
+        at.LOG_STANDARD: 0.0,
+        at.PERIOD_SLACK: 0.5,
+        at.SENSITIVITY: 1.0,
+        at.EXPECTED_SPEED: 0.0,
+        at.MEAN_REQUEST: 0.5,
+        at.BUFFERED: 0.2,
+        at.PEAK_SLOTS: 0.5,
+        at.MEAN_LOAD: 0.5,
+        at.MEAN_FREE: -0.05,
+        at.MOST_FREE: 0.1,
+        at.SHARE_ROOMY: 0.0,
+        at.SHARE_PROPER: 0.5,
+        at.GENERAL: 0.0,
     }
     for job_column, value in expected_job.items():
         assert seen[job_column] == pytest.approx(value, abs=1e-6), job_column
     expected_places = {
-        PlaceColumn.LOAD_NOW: (1.0, 1.0),
-        PlaceColumn.LOAD_10: (1.0, 1.0),
-        PlaceColumn.LOAD_30: (20 / 30, 20 / 30),
-        PlaceColumn.HALTED: (0.4, 0.2),
-        PlaceColumn.FREE: (0.1, -0.2),
-        PlaceColumn.EXTENSIBLE: (0.0, 5 * 100 / 3000),
-        PlaceColumn.EXTENSION: (0.0, 5 * 200 / 3000),
-        PlaceColumn.SPEED: (1.0, -1.0),
-        PlaceColumn.UNREST: (1.5, 1.5),
-        PlaceColumn.RATIO: (-1 / 6, 0.25),
-        PlaceColumn.REGRET: (0.0, 25 / 60),
-        PlaceColumn.IMPROPER_EXECUTIONS: (0.0, 0.2),
-        PlaceColumn.FITS: (1.0, 0.0),
-        PlaceColumn.PEAK_FITS: (0.0, 0.0),
-        PlaceColumn.ROOM: (0.0, -700 / 3000),
-        PlaceColumn.PEAK_ROOM: (-0.05, -0.25),
-        PlaceColumn.PEAK_ROOM_REQUESTS: (-50 / 225, -2.0),
-        PlaceColumn.REQUEST: (0.5, 500 / 3000),
-        PlaceColumn.SLACK: (1.0, -0.25),
-        PlaceColumn.FREE_ABOVE_MEAN: (0.15, -0.15),
-        PlaceColumn.STREAMING_RATIO: (50 / 60, 75 / 60),
-        PlaceColumn.GENERAL_REGRET: (0.0, 0.0),
-        PlaceColumn.SIZE: (np.log(0.5), np.log(1.5)),
+        at.LOAD_NOW: (1.0, 1.0),
+        at.LOAD_10: (1.0, 1.0),
+        at.LOAD_30: (20 / 30, 20 / 30),
+        at.HALTED: (0.4, 0.2),
+        at.FREE: (0.1, -0.2),
+        at.EXTENSIBLE: (0.0, 5 * 100 / 3000),
+        at.EXTENSION: (0.0, 5 * 200 / 3000),
+        at.SPEED: (1.0, -1.0),
+        at.UNREST: (1.5, 1.5),
+        at.RATIO: (-1 / 6, 0.25),
+        at.REGRET: (0.0, 25 / 60),
+        at.IMPROPER_EXECUTIONS: (0.0, 0.2),
+        at.FITS: (1.0, 0.0),
+        at.PEAK_FITS: (0.0, 0.0),
+        at.ROOM: (0.0, -700 / 3000),
+        at.PEAK_ROOM: (-0.05, -0.25),
+        at.PEAK_ROOM_REQUESTS: (-50 / 225, -2.0),
+        at.REQUEST: (0.5, 500 / 3000),
+        at.SLACK: (1.0, -0.25),
+        at.FREE_ABOVE_MEAN: (0.15, -0.15),
+        at.STREAMING_RATIO: (50 / 60, 75 / 60),
+        at.GENERAL_REGRET: (0.0, 0.0),
+        at.SIZE: (np.log(0.5), np.log(1.5)),
     }
     for column, values in expected_places.items():
         assert places[:, column] == pytest.approx(values, abs=1e-5), column
-    assert N_CLUSTER_COLUMNS == PlaceColumn.RATIO
+    assert N_CLUSTER_COLUMNS == at.RATIO
 
 
 def test_each_row_is_decided_by_its_own_weights() -> None:

@@ -8,7 +8,8 @@ import torch
 
 from agents.networks.base import ValueNetwork
 from agents.value_policy import ValuePolicy, to_input
-from envs.simulation.snapshot import JobField, Observation, empty_observation
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation, empty_observation
 from tests.agents.inputs import TableNetwork, random_batch
 
 J, C = 3, 2
@@ -29,7 +30,7 @@ def policy(weights: tuple[float, ...] = (1.0, 0.0)) -> ValuePolicy:
 
 def observe(valid: list[int], present: int = J) -> Observation:
     batch = empty_observation(J, C, (1,))
-    batch["jobs"][0, :present, JobField.PRESENT] = 1
+    batch["jobs"][0, :present, col.PRESENT] = 1
     batch["action_mask"][0, valid] = 1
     return batch
 

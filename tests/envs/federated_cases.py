@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from agents.policy import Policy
+from envs.simulation import columns as col
 from envs.simulation.federations.episodes.source import OneApplication
 from envs.simulation.federations.episodes.world import FederatedWorld
 from envs.simulation.federations.rounds.application import Application
-from envs.simulation.snapshot import ClusterField, JobField, PairField
 from envs.simulation.world import EpisodeKey
 
 KEY = EpisodeKey(0, "test", 0)
@@ -35,18 +35,18 @@ class Story:
         self.over = False
         self.reward = 0.0
 
-    def job(self, field: JobField) -> float:
+    def job(self, field: int) -> float:
         return float(self.world.observation["jobs"][0, 0, field])
 
-    def clusters(self, field: ClusterField) -> list[float]:
+    def clusters(self, field: int) -> list[float]:
         return [float(value) for value in self.world.observation["clusters"][0, :, field]]
 
-    def pairs(self, field: PairField) -> list[float]:
+    def pairs(self, field: int) -> list[float]:
         return [float(value) for value in self.world.observation["pairs"][0, 0, :, field]]
 
     @property
     def now_s(self) -> float:
-        return self.job(JobField.AGE_S)
+        return self.job(col.AGE_S)
 
     @property
     def mask(self) -> list[int]:

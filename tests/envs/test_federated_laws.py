@@ -20,13 +20,14 @@ from agents.rounds.choices import RoundParameters
 from agents.rounds.rules import ROUND_RULES, AlwaysOnOffers, RoundCost
 from envs.federated import FederatedEnv
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source
+from envs.simulation import columns as col
 from envs.simulation.federations.episodes import uptime
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import ClusterField, Observation
+from envs.simulation.snapshot import Observation
 from envs.simulation.streams import episode_sequence
 from envs.simulation.world import EpisodeKey, WorldError
 from tests.envs.federated_cases import FAST, KEY, NONE, SPOT, play_policy, random_action, world_of
@@ -237,17 +238,17 @@ def test_recorded_zones_are_shown_as_they_were_recorded() -> None:
         offers = source.application(key).offers
         for row, offer in enumerate(offers):
             shown = world.observation["clusters"][0, row]
-            assert shown[ClusterField.PRICE_USD_HOUR] == pytest.approx(offer.tariff.usd_hour(0))
-            assert shown[ClusterField.AVAILABLE] == float(offer.available(0))
+            assert shown[col.PRICE_USD_HOUR] == pytest.approx(offer.tariff.usd_hour(0))
+            assert shown[col.AVAILABLE] == float(offer.available(0))
             series = offer.availability
             if series is None:
-                assert shown[ClusterField.IS_SPOT] == 0
+                assert shown[col.IS_SPOT] == 0
                 continue
             begin = max(-86_400, int(series.times_s[0]))
             seconds = np.arange(begin, 0)
             up = series.values[np.searchsorted(series.times_s, seconds, side="right") - 1]
             if len(up):
-                assert shown[ClusterField.UP_RATIO] == pytest.approx((up > 0).mean(), abs=1e-6)
+                assert shown[col.UP_RATIO] == pytest.approx((up > 0).mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from envs.simulation import columns as col
 from envs.simulation.federations.episodes import world as federated_world
 from envs.simulation.federations.episodes.estimates import UNSEEN_SHARE, WARM_SHARE
 from envs.simulation.federations.episodes.reference import reference_of
@@ -14,7 +15,7 @@ from envs.simulation.federations.rounds.application import Application, Client, 
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
+from envs.simulation.snapshot import Category
 from tests.envs.federated_cases import FAST, KEY, NONE, ON_DEMAND, SLOW, SPOT, Story, world_of
 from tests.envs.rounds_cases import two_clients
 from tests.envs.test_rounds_server import FAR, NEAR, federated
@@ -25,32 +26,32 @@ USD_S = 0.0001
 
 def test_what_the_first_question_shows_where_times_were_measured_beforehand() -> None:
     story = Story(two_clients(3))
-    assert story.job(JobField.CATEGORY) == Category.FEDERATED
-    assert story.job(JobField.EXECUTIONS) == 3
-    assert story.job(JobField.STANDARD_S) == 600
-    assert story.job(JobField.ROUND_S) == story.job(JobField.PERIOD_S) == 600
-    assert story.job(JobField.DURATION_S) == 1800
-    assert story.job(JobField.COLD_S) == 100
-    for zero in (JobField.AGE_S, JobField.IDLE, JobField.OWES, JobField.ROUND_LEFT_S, JobField.TIME_ERROR_S):
+    assert story.job(col.CATEGORY) == Category.FEDERATED
+    assert story.job(col.EXECUTIONS) == 3
+    assert story.job(col.STANDARD_S) == 600
+    assert story.job(col.ROUND_S) == story.job(col.PERIOD_S) == 600
+    assert story.job(col.DURATION_S) == 1800
+    assert story.job(col.COLD_S) == 100
+    for zero in (col.AGE_S, col.IDLE, col.OWES, col.ROUND_LEFT_S, col.TIME_ERROR_S):
         assert story.job(zero) == 0
-    assert story.job(JobField.IS_SERVER) == story.job(JobField.HAS_BUDGET) == 0
-    assert story.job(JobField.OTHERS_USD_HOUR) == 0
-    assert story.clusters(ClusterField.PRICE_USD_HOUR) == pytest.approx([0.36, 1.08])
-    assert story.clusters(ClusterField.ON_DEMAND_USD_HOUR) == pytest.approx([1.08, 1.08])
-    assert story.clusters(ClusterField.IS_SPOT) == [1, 0]
-    assert story.clusters(ClusterField.AVAILABLE) == story.clusters(ClusterField.UP_RATIO) == [1, 1]
-    assert story.clusters(ClusterField.LAUNCH_S) == [100, 100]
-    assert story.clusters(ClusterField.USED) == [0, 0]
-    assert story.pairs(PairField.EXECUTION_S) == [700, 700]
-    assert story.pairs(PairField.FINISH_S) == [800, 800]
-    assert story.pairs(PairField.COST_USD) == pytest.approx([800 * USD_S, 2400 * USD_S])
-    assert story.pairs(PairField.HERE) == [0, 0]
+    assert story.job(col.IS_SERVER) == story.job(col.HAS_BUDGET) == 0
+    assert story.job(col.OTHERS_USD_HOUR) == 0
+    assert story.clusters(col.PRICE_USD_HOUR) == pytest.approx([0.36, 1.08])
+    assert story.clusters(col.ON_DEMAND_USD_HOUR) == pytest.approx([1.08, 1.08])
+    assert story.clusters(col.IS_SPOT) == [1, 0]
+    assert story.clusters(col.AVAILABLE) == story.clusters(col.UP_RATIO) == [1, 1]
+    assert story.clusters(col.LAUNCH_S) == [100, 100]
+    assert story.clusters(col.USED) == [0, 0]
+    assert story.pairs(col.EXECUTION_S) == [700, 700]
+    assert story.pairs(col.FINISH_S) == [800, 800]
+    assert story.pairs(col.COST_USD) == pytest.approx([800 * USD_S, 2400 * USD_S])
+    assert story.pairs(col.HERE) == [0, 0]
     assert story.mask == [1, 1, 1]
     assert story.answer(ON_DEMAND) == (0, SLOW)
-    assert story.job(JobField.STANDARD_S) == 100
-    assert story.job(JobField.OTHERS_USD_HOUR) == pytest.approx(1.08)
-    assert story.clusters(ClusterField.USED) == [0, 1]
-    assert story.pairs(PairField.EXECUTION_S) == [150, 150]
+    assert story.job(col.STANDARD_S) == 100
+    assert story.job(col.OTHERS_USD_HOUR) == pytest.approx(1.08)
+    assert story.clusters(col.USED) == [0, 1]
+    assert story.pairs(col.EXECUTION_S) == [150, 150]
 
 
 def test_late_early_late_one_decision_after_the_other() -> None:
@@ -59,7 +60,7 @@ def test_late_early_late_one_decision_after_the_other() -> None:
     assert story.answer(SPOT) == (0, SLOW)
     # Put off: an epoch of 150 s and a launch of 100 s fit into a round of 600 s with 350 s to spare.
     assert story.answer(NONE) == (0, FAST)
-    assert (story.now_s, story.job(JobField.OWES), story.job(JobField.ROUND_LEFT_S)) == (175, 1, 625)
+    assert (story.now_s, story.job(col.OWES), story.job(col.ROUND_LEFT_S)) == (175, 1, 625)
     # Half of what is left until 550 s (800 - 150 - 100), again and again, at least 15 s.
     asked = [story.answer(NONE)[0] for _ in range(6)]
     assert asked == [175, 362, 456, 503, 526, 541]
@@ -67,18 +68,18 @@ def test_late_early_late_one_decision_after_the_other() -> None:
     assert story.answer(SPOT) == (556, FAST)
     # Ready at 656, cold epoch of 150 s; the slow one has delivered at 800, so 6 s too late.
     assert story.answer(SPOT) == (800, SLOW)
-    assert (story.now_s, story.job(JobField.IDLE), story.job(JobField.OWES)) == (806, 1, 0)
-    assert story.pairs(PairField.EXECUTION_S) == [100, 150]
-    assert story.pairs(PairField.HERE) == [1, 0]
-    assert story.pairs(PairField.FINISH_S) == [100, 250]
-    assert story.job(JobField.EXECUTIONS) == 2
+    assert (story.now_s, story.job(col.IDLE), story.job(col.OWES)) == (806, 1, 0)
+    assert story.pairs(col.EXECUTION_S) == [100, 150]
+    assert story.pairs(col.HERE) == [1, 0]
+    assert story.pairs(col.FINISH_S) == [100, 250]
+    assert story.job(col.EXECUTIONS) == 2
     assert story.answer(SPOT) == (806, FAST)
     # The next round: both are asked, stay, and train.
-    assert story.job(JobField.EXECUTIONS) == 2
-    assert story.job(JobField.ROUND_LEFT_S) == 0
+    assert story.job(col.EXECUTIONS) == 2
+    assert story.job(col.ROUND_LEFT_S) == 0
     assert story.answer(SPOT) == (806, SLOW)
     assert story.answer(SPOT) == (806, FAST)
-    assert (story.now_s, story.job(JobField.ROUND_LEFT_S)) == (906, 500)
+    assert (story.now_s, story.job(col.ROUND_LEFT_S)) == (906, 500)
     # Released after the early epoch: it need not train before 500 + 600 - 100 - 100 s, so half of that.
     assert story.answer(NONE) == (906, FAST)
     assert story.now_s == 1356
@@ -89,13 +90,13 @@ def test_late_early_late_one_decision_after_the_other() -> None:
     assert story.answer(NONE) == (1406, FAST)
     assert story.now_s == 1406 + 175
     times = []
-    while story.job(JobField.ROUND_LEFT_S) - 250 > 15:
+    while story.job(col.ROUND_LEFT_S) - 250 > 15:
         times.append(story.answer(NONE)[0])
     start_s = story.now_s
     assert start_s == 1749
     assert story.answer(SPOT) == (start_s, FAST)
     # Ready at 1849, done at 1999; the round's end is 2006.
-    assert (story.now_s, story.job(JobField.EXECUTIONS)) == (1999, 0)
+    assert (story.now_s, story.job(col.EXECUTIONS)) == (1999, 0)
     assert story.answer(NONE) == (1999, FAST)
     assert story.answer(NONE) == (2006, SLOW)
     assert story.over
@@ -113,17 +114,17 @@ def test_late_early_late_one_decision_after_the_other() -> None:
 
 def test_without_measured_times_only_what_was_seen_is_known() -> None:
     story = Story(two_clients(2, aggregation_s=7), measured=False)
-    assert story.job(JobField.STANDARD_S) == story.job(JobField.COLD_S) == 0
-    assert story.job(JobField.ROUND_S) == 7
-    assert story.clusters(ClusterField.LAUNCH_S) == [100, 100]
+    assert story.job(col.STANDARD_S) == story.job(col.COLD_S) == 0
+    assert story.job(col.ROUND_S) == 7
+    assert story.clusters(col.LAUNCH_S) == [100, 100]
     story.answer(SPOT)
     story.answer(SPOT)
     # The fast one has delivered at 250 after 150 s, cold; the slow one has trained as long.
     assert story.now_s == 250
-    assert story.job(JobField.STANDARD_S) == pytest.approx(WARM_SHARE * 150)
-    assert story.pairs(PairField.EXECUTION_S) == pytest.approx([WARM_SHARE * 150, 150])
-    assert story.job(JobField.ROUND_S) == pytest.approx(WARM_SHARE * 150 + 7)
-    assert story.job(JobField.ROUND_LEFT_S) == pytest.approx(UNSEEN_SHARE * 150)
+    assert story.job(col.STANDARD_S) == pytest.approx(WARM_SHARE * 150)
+    assert story.pairs(col.EXECUTION_S) == pytest.approx([WARM_SHARE * 150, 150])
+    assert story.job(col.ROUND_S) == pytest.approx(WARM_SHARE * 150 + 7)
+    assert story.job(col.ROUND_LEFT_S) == pytest.approx(UNSEEN_SHARE * 150)
     story.until_end(lambda _: SPOT)
     # Warm epochs of 600 and 100 s have been seen by the end.
     known = story.world._lanes[0].known  # type: ignore[union-attr]
@@ -137,13 +138,13 @@ def test_an_interrupted_client_is_asked_about_with_what_its_checkpoint_saved() -
     story.answer(SPOT)
     # Ready at 100, 50 s cold start, 80 s trained, 60 of 100 s saved.
     assert story.now_s == 230
-    assert (story.job(JobField.OWES), story.job(JobField.IDLE)) == (1, 0)
-    assert story.job(JobField.PROGRESS) == pytest.approx(0.6)
-    assert story.pairs(PairField.EXECUTION_S) == pytest.approx([90, 90])
+    assert (story.job(col.OWES), story.job(col.IDLE)) == (1, 0)
+    assert story.job(col.PROGRESS) == pytest.approx(0.6)
+    assert story.pairs(col.EXECUTION_S) == pytest.approx([90, 90])
     assert story.mask == [1, 1, 1]
     assert story.answer(ON_DEMAND) == (230, FAST)
     assert story.now_s == 230 + 100 + 90
-    assert story.pairs(PairField.HERE) == [0, 1]
+    assert story.pairs(col.HERE) == [0, 1]
     assert story.answer(NONE) == (420, FAST)
     assert story.answer(NONE) == (800, SLOW)
     assert story.over
@@ -159,8 +160,8 @@ def test_who_is_waited_for_may_not_wait_and_others_are_asked_again() -> None:
     assert story.answer(NONE) == (175, FAST)
     # 60 of 600 s are saved. Nobody else trains, and the fast one needs 250 s only: the slow one must go on.
     assert story.now_s == 300
-    assert story.pairs(PairField.EXECUTION_S) == [640, 640]
-    assert story.job(JobField.ROUND_LEFT_S) == 250
+    assert story.pairs(col.EXECUTION_S) == [640, 640]
+    assert story.job(col.ROUND_LEFT_S) == 250
     assert story.mask == [1, 1, 0]
     before = {name: np.array(array) for name, array in story.world.observation.items()}
     with pytest.raises(ValueError, match=r"action 2 in lane 0 is not valid: expected one of \[0, 1\]"):
@@ -170,7 +171,7 @@ def test_who_is_waited_for_may_not_wait_and_others_are_asked_again() -> None:
     assert story.answer(SPOT) == (300, SLOW)
     # The fast one was to be asked at 362; the interruption asks it at once.
     assert story.now_s == 300
-    assert story.job(JobField.ROUND_LEFT_S) == 740
+    assert story.job(col.ROUND_LEFT_S) == 740
     assert story.mask == [1, 1, 1]
     assert story.answer(SPOT) == (300, FAST)
 
@@ -183,8 +184,8 @@ def test_a_client_moves_to_another_offer() -> None:
     assert story.answer(SPOT) == (800, SLOW)
     story.answer(SPOT)
     # Ready on demand since 350, idle until the round of 800 s.
-    assert story.pairs(PairField.HERE) == [0, 1]
-    assert story.pairs(PairField.EXECUTION_S) == [150, 150]
+    assert story.pairs(col.HERE) == [0, 1]
+    assert story.pairs(col.EXECUTION_S) == [150, 150]
     story.answer(ON_DEMAND)
     assert story.now_s == 950
     story.until_end(lambda _: NONE)
@@ -203,16 +204,16 @@ def recorded() -> Application:
 
 def test_what_an_offers_past_says_and_how_it_ends() -> None:
     story = Story(recorded())
-    assert story.clusters(ClusterField.UP_RATIO) == pytest.approx([0.5, 1])
-    assert story.clusters(ClusterField.SPELL_S) == [3600, 0]
-    assert story.clusters(ClusterField.MEAN_UP_S) == [3600, 0]
+    assert story.clusters(col.UP_RATIO) == pytest.approx([0.5, 1])
+    assert story.clusters(col.SPELL_S) == [3600, 0]
+    assert story.clusters(col.MEAN_UP_S) == [3600, 0]
     story.answer(SPOT)
     # Interrupted at 400, and nothing starts there until 1000.
     assert story.now_s == 400
-    assert story.clusters(ClusterField.AVAILABLE) == [0, 1]
-    assert story.clusters(ClusterField.UP_RATIO) == pytest.approx([4000 / 7600, 1])
-    assert story.clusters(ClusterField.SPELL_S) == [0, 0]
-    assert story.clusters(ClusterField.MEAN_UP_S) == [4000, 0]
+    assert story.clusters(col.AVAILABLE) == [0, 1]
+    assert story.clusters(col.UP_RATIO) == pytest.approx([4000 / 7600, 1])
+    assert story.clusters(col.SPELL_S) == [0, 0]
+    assert story.clusters(col.MEAN_UP_S) == [4000, 0]
     # It is the only client: it may not wait while something can be rented.
     assert story.mask == [0, 1, 0]
     with pytest.raises(ValueError, match="not valid"):
@@ -237,16 +238,16 @@ def test_who_finds_nothing_to_rent_may_wait() -> None:
 
 def test_a_server_is_a_task_and_messages_are_paid() -> None:
     story = Story(federated())
-    assert story.job(JobField.IS_SERVER) == story.job(JobField.OWES) == 1
-    assert story.job(JobField.ROUND_LEFT_S) == 0
-    assert story.pairs(PairField.EXECUTION_S) == [5, 2]
-    assert story.clusters(ClusterField.LAUNCH_S) == [20, 20]
+    assert story.job(col.IS_SERVER) == story.job(col.OWES) == 1
+    assert story.job(col.ROUND_LEFT_S) == 0
+    assert story.pairs(col.EXECUTION_S) == [5, 2]
+    assert story.clusters(col.LAUNCH_S) == [20, 20]
     # Nothing goes on without a server.
     assert story.mask == [1, 1, 0]
     assert story.answer(NEAR) == (0, SERVER)
-    assert story.job(JobField.IS_SERVER) == 0
-    assert story.pairs(PairField.EXECUTION_S) == [160, 130]
-    assert story.pairs(PairField.EGRESS_USD) == pytest.approx([0.001, 0.01])
+    assert story.job(col.IS_SERVER) == 0
+    assert story.pairs(col.EXECUTION_S) == [160, 130]
+    assert story.pairs(col.EGRESS_USD) == pytest.approx([0.001, 0.01])
     story.until_end(lambda _: NEAR)
     metrics = story.world.metrics(0)
     assert metrics["time_min"] == pytest.approx(415 / 60)
@@ -258,14 +259,14 @@ def test_a_server_that_is_interrupted_loses_its_round_and_must_be_replaced_at_on
     story = Story(federated(((SERVER, 100),)))
     for _ in range(3):
         story.answer(NEAR)
-    assert (story.now_s, story.job(JobField.IS_SERVER), story.job(JobField.IDLE)) == (100, 1, 0)
+    assert (story.now_s, story.job(col.IS_SERVER), story.job(col.IDLE)) == (100, 1, 0)
     assert story.mask == [1, 1, 0]
     assert story.answer(FAR) == (100, SERVER)
     # The clients wait on their instances and are asked whether they stay.
-    assert (story.now_s, story.job(JobField.IDLE), story.job(JobField.OWES)) == (100, 1, 0)
-    assert story.job(JobField.EXECUTIONS) == 3
+    assert (story.now_s, story.job(col.IDLE), story.job(col.OWES)) == (100, 1, 0)
+    assert story.job(col.EXECUTIONS) == 3
     assert story.mask == [1, 1, 1]
-    story.until_end(lambda s: FAR if s.job(JobField.IS_SERVER) else NEAR)
+    story.until_end(lambda s: FAR if s.job(col.IS_SERVER) else NEAR)
     metrics = story.world.metrics(0)
     # Served again from 120 on; the slow one is cold still: 150 + 40 s, then 100 + 40; each time 2 s more.
     assert metrics["time_min"] == pytest.approx((120 + 190 + 2 + 2 * (140 + 2)) / 60)
@@ -275,10 +276,10 @@ def test_a_server_that_is_interrupted_loses_its_round_and_must_be_replaced_at_on
 def test_a_client_that_cannot_pay_for_the_coming_round_leaves_before_it() -> None:
     story = Story(two_clients(3, fast_budget_usd=0.085))
     story.answer(SPOT)
-    assert story.job(JobField.HAS_BUDGET) == 1
-    assert story.job(JobField.BUDGET_LEFT_USD) == pytest.approx(0.085)
+    assert story.job(col.HAS_BUDGET) == 1
+    assert story.job(col.BUDGET_LEFT_USD) == pytest.approx(0.085)
     story.answer(SPOT)
-    assert story.job(JobField.BUDGET_LEFT_USD) == pytest.approx(0.06)
+    assert story.job(col.BUDGET_LEFT_USD) == pytest.approx(0.06)
     asked = story.until_end(lambda _: SPOT)
     # At 800 it has spent 0.08: another 100 s would cost 0.01. It is not asked again.
     assert [client for _, client in asked] == [FAST, SLOW, SLOW, SLOW, SLOW, SLOW]

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import Tasks
-from envs.simulation.market.state import Phase
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
+from envs.simulation.snapshot import Category
 from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, federated_story, one_job, series, story
 from tests.envs.test_market_stories import decide, now, pair, seen, shown
 
@@ -39,7 +39,7 @@ def finish(world: MarketWorld, offer: int) -> dict[str, float]:
     """Idle clients keep what they have, whoever else asks goes to `offer`: the metrics."""
     while shown(world):
         job = shown(world)[0]
-        idle = seen(world, job, JobField.IDLE) == 1
+        idle = seen(world, job, col.IDLE) == 1
         decide(world, job, state(world, job, at.OFFER) if idle else offer)
     return dict(world.metrics(0))
 
@@ -55,34 +55,34 @@ def test_a_fast_client_is_released_and_started_again() -> None:
     start(world, 0, 0, 0)
     assert now(world) == 700
     assert shown(world) == [1]
-    assert [seen(world, 1, field) for field in (JobField.IDLE, JobField.OWES, JobField.IS_SERVER)] == [
+    assert [seen(world, 1, field) for field in (col.IDLE, col.OWES, col.IS_SERVER)] == [
         1,
         0,
         0,
     ]
-    assert seen(world, 1, JobField.CATEGORY) == Category.FEDERATED
-    assert seen(world, 1, JobField.ROUND_LEFT_S) == 1200
-    assert seen(world, 1, JobField.ROUND_S) == 1810
-    assert seen(world, 1, JobField.COLD_S) == 100
-    assert seen(world, 1, JobField.OTHERS_USD_HOUR) == 2
-    assert pair(world, 1, 0, PairField.HERE) == 1
-    assert pair(world, 1, 0, PairField.EXECUTION_S) == 600  # warm, if it stays
+    assert seen(world, 1, col.CATEGORY) == Category.FEDERATED
+    assert seen(world, 1, col.ROUND_LEFT_S) == 1200
+    assert seen(world, 1, col.ROUND_S) == 1810
+    assert seen(world, 1, col.COLD_S) == 100
+    assert seen(world, 1, col.OTHERS_USD_HOUR) == 2
+    assert pair(world, 1, 0, col.HERE) == 1
+    assert pair(world, 1, 0, col.EXECUTION_S) == 600  # warm, if it stays
     assert world.observation["action_mask"][0, :2].tolist() == [1, 1]
     decide(world, 1, NONE)
     # It is needed after 1200 + 1810 s and takes 700 s: half of that slack is more than ten minutes.
     assert now(world) == 1300
-    assert seen(world, 1, JobField.IDLE) == 0
-    assert world.observation["clusters"][0, 0, ClusterField.USED] == 2
+    assert seen(world, 1, col.IDLE) == 0
+    assert world.observation["clusters"][0, 0, col.USED] == 2
     decide(world, 1, NONE)
     assert now(world) == 1900
     assert shown(world) == [1, 2]
-    assert seen(world, 2, JobField.ROUND_LEFT_S) == 0  # it is the last
+    assert seen(world, 2, col.ROUND_LEFT_S) == 0  # it is the last
     decide(world, 1, NONE)
     decide(world, 2, 0)
     assert now(world) == 1910
     assert shown(world) == [1]  # asked at once: the second round has begun
-    assert seen(world, 1, JobField.OWES) == 1
-    assert seen(world, 1, JobField.ROUND_LEFT_S) == 1800
+    assert seen(world, 1, col.OWES) == 1
+    assert seen(world, 1, col.ROUND_LEFT_S) == 1800
     decide(world, 1, NONE)
     assert now(world) == 1910 + (1800 - 700) // 2
     decide(world, 1, 0)
@@ -104,7 +104,7 @@ def test_a_client_that_is_kept_begins_at_once_and_warm() -> None:
     start(world, 0, 0, 0)
     decide(world, 1, 0)
     assert now(world) == 1300  # asked again after ten minutes at the latest
-    assert seen(world, 1, JobField.WAITED_S) == 600
+    assert seen(world, 1, col.WAITED_S) == 600
     metrics = finish(world, 0)
     assert [paid_s(world, job) for job in range(3)] == [3720, 1910 + 600, 1910 + 1800]
     assert metrics["idle_usd"] == pytest.approx((1210 + 10) / HOUR)
@@ -114,7 +114,7 @@ def test_an_idle_client_may_move() -> None:
     """From 1 to 0.5 USD per hour between two rounds: the new instance is cold."""
     world = federated_story([600, 1800], [POOL, ZONE], cold_s=100, prices={1: series((0, 0.5))})
     start(world, 0, 0, 0)
-    assert pair(world, 1, 1, PairField.EXECUTION_S) == 700
+    assert pair(world, 1, 1, col.EXECUTION_S) == 700
     decide(world, 1, 1)
     metrics = finish(world, 0)
     assert metrics["spot_usd"] == pytest.approx(0.5 * (1910 - 700 + 700) / HOUR)
@@ -141,9 +141,9 @@ def test_an_interrupted_client_goes_on_from_its_checkpoint() -> None:
     start(world, 0, 1, 0)
     assert now(world) == 1000
     assert shown(world) == [1]
-    assert seen(world, 1, JobField.OWES) == 1
-    assert seen(world, 1, JobField.PROGRESS) == np.float32(0.45)
-    assert pair(world, 1, 0, PairField.EXECUTION_S) == 1100 + 10 * 10
+    assert seen(world, 1, col.OWES) == 1
+    assert seen(world, 1, col.PROGRESS) == np.float32(0.45)
+    assert pair(world, 1, 0, col.EXECUTION_S) == 1100 + 10 * 10
     metrics = finish(world, 0)
     assert metrics["wasted_hours"] == pytest.approx(10 / HOUR)
     assert metrics["application_hours"] == pytest.approx((1000 + 1200 + 10) / HOUR)
@@ -160,14 +160,14 @@ def test_a_server_that_is_interrupted_loses_what_nobody_holds(noticed: bool) -> 
     decide(world, 2, NONE)
     assert now(world) == 1000
     assert shown(world) == [0, 1, 2]  # all that wait are asked
-    assert seen(world, 0, JobField.IS_SERVER) == 1
-    assert [seen(world, job, JobField.OWES) for job in (1, 2)] == [1 - noticed, 1 - noticed]
-    assert state(world, 3, at.PHASE) == Phase.WORKING
+    assert seen(world, 0, col.IS_SERVER) == 1
+    assert [seen(world, job, col.OWES) for job in (1, 2)] == [1 - noticed, 1 - noticed]
+    assert state(world, 3, at.PHASE) == at.WORKING
     decide(world, 0, 0)
     decide(world, 1, 0)
     decide(world, 2, NONE)
     if noticed:
-        assert seen(world, 1, JobField.OWES) == 0
+        assert seen(world, 1, col.OWES) == 0
     else:
         assert now(world) == 1000  # the server is back, client 1 delivers again and is asked again
         assert shown(world) == [1, 2]
@@ -191,8 +191,8 @@ def test_a_client_without_a_server_keeps_its_result() -> None:
     decide(world, 0, NONE)
     assert now(world) == 600
     assert shown(world) == [1]
-    assert [seen(world, 1, field) for field in (JobField.IDLE, JobField.OWES)] == [1, 1]
-    assert seen(world, 1, JobField.PROGRESS) == 1
+    assert [seen(world, 1, field) for field in (col.IDLE, col.OWES)] == [1, 1]
+    assert seen(world, 1, col.PROGRESS) == 1
     decide(world, 1, 0)
     assert now(world) == 800
     metrics = finish(world, 0)
@@ -207,8 +207,8 @@ def test_a_hibernated_client_resumes_its_epoch() -> None:
     world = federated_story([600], [POOL, zone], known, rounds=1)
     start(world, 0, 1)
     assert now(world) == 400
-    assert pair(world, 1, 1, PairField.HERE) == 1
-    assert pair(world, 1, 1, PairField.EXECUTION_S) == 200
+    assert pair(world, 1, 1, col.HERE) == 1
+    assert pair(world, 1, 1, col.EXECUTION_S) == 200
     assert world.observation["action_mask"][0, :3].tolist() == [1, 0, 1]
     decide(world, 1, NONE)
     decide(world, 1, NONE)
@@ -219,13 +219,13 @@ def test_a_hibernated_client_resumes_its_epoch() -> None:
 def test_a_budget_is_spent_to_the_last_second_and_not_exceeded() -> None:
     """1500 s of budget: two rounds of 610 s and 280 s of the third; no offer can be paid after that."""
     world = federated_story([600, 600], [POOL], rounds=4, budgets_usd=[1500 / HOUR, 0.0])
-    assert seen(world, 1, JobField.HAS_BUDGET) == 1
-    assert seen(world, 2, JobField.HAS_BUDGET) == 0
-    assert seen(world, 1, JobField.BUDGET_LEFT_USD) == np.float32(1500 / HOUR)
+    assert seen(world, 1, col.HAS_BUDGET) == 1
+    assert seen(world, 2, col.HAS_BUDGET) == 0
+    assert seen(world, 1, col.BUDGET_LEFT_USD) == np.float32(1500 / HOUR)
     start(world, 0, 0, 0)
     for t in (600, 1210):
         assert now(world) == t
-        assert seen(world, 1, JobField.BUDGET_LEFT_USD) == pytest.approx((1500 - t) / HOUR)
+        assert seen(world, 1, col.BUDGET_LEFT_USD) == pytest.approx((1500 - t) / HOUR)
         decide(world, 1, 0)
         decide(world, 2, 0)
     metrics = finish(world, 0)
@@ -298,9 +298,9 @@ def test_an_application_that_is_over_makes_room_in_the_owned_cluster() -> None:
 def test_an_application_misses_its_deadline_once(allowance_s: int, late: int) -> None:
     """Two rounds of 600 + 10 s. What is left for the coming round leaves the next one its time."""
     world = federated_story([600, 100], [POOL], allowance_s=allowance_s, whole_s=1220)
-    assert seen(world, 1, JobField.HAS_DEADLINE) == 1
-    assert seen(world, 1, JobField.SLACK_S) == allowance_s
-    assert pair(world, 1, 0, PairField.DEADLINE_S) == allowance_s - 610 - 10
+    assert seen(world, 1, col.HAS_DEADLINE) == 1
+    assert seen(world, 1, col.SLACK_S) == allowance_s
+    assert pair(world, 1, 0, col.DEADLINE_S) == allowance_s - 610 - 10
     start(world, 0, 0, 0)
     metrics = finish(world, 0)
     assert metrics["applications_late"] == metrics["miss_tc"] == late
@@ -321,13 +321,13 @@ def test_data_are_read_again_on_every_new_instance() -> None:
     east = replace(POOL, region="east")
     task = {"data_gb": 10.0, "checkpoint_gb": 4.0}
     world = federated_story([600, 1800], [OWNED, east], rounds=2, task=task, egress=0.1)
-    assert pair(world, 1, 1, PairField.EGRESS_USD) == np.float32(1.0)
+    assert pair(world, 1, 1, col.EGRESS_USD) == np.float32(1.0)
     start(world, 0, 1, 0)
     assert now(world) == 640
-    assert pair(world, 1, 1, PairField.EGRESS_USD) == np.float32(1.0)
-    assert pair(world, 1, 0, PairField.EGRESS_USD) == np.float32(0.4)
+    assert pair(world, 1, 1, col.EGRESS_USD) == np.float32(1.0)
+    assert pair(world, 1, 0, col.EGRESS_USD) == np.float32(0.4)
     decide(world, 1, NONE)
-    while shown(world) != [1] or seen(world, 1, JobField.OWES) == 0:
+    while shown(world) != [1] or seen(world, 1, col.OWES) == 0:
         decide(world, shown(world)[0], 0 if shown(world)[0] == 2 else NONE)
     decide(world, 1, 1)
     assert finish(world, 0)["egress_usd"] == pytest.approx(2.0)
@@ -346,7 +346,7 @@ def test_the_values_of_a_client_are_its_applications() -> None:
 def test_errors_of_what_was_expected_are_shown() -> None:
     """Launches take 100 s on average; epochs exactly as long as the ones before."""
     world = federated_story([600, 900], [ON_DEMAND])
-    assert seen(world, 1, JobField.TIME_ERROR_S) == 0
+    assert seen(world, 1, col.TIME_ERROR_S) == 0
     started = 0.0
     for job in range(3):
         decide(world, job, 0)
@@ -357,4 +357,4 @@ def test_errors_of_what_was_expected_are_shown() -> None:
         assert 50 <= took <= 150
     for _, error in sorted(errors):
         started = error if started == 0 else 0.8 * started + 0.2 * error
-    assert seen(world, 1, JobField.TIME_ERROR_S) == pytest.approx(started)
+    assert seen(world, 1, col.TIME_ERROR_S) == pytest.approx(started)

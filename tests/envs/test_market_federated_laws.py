@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from agents.rules import RULES, make_rule
 from envs.registration import register
+from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.applications_config import ApplicationsConfig
 from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode
-from envs.simulation.market.state import Phase
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import Category, JobField, PairField
+from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey, WorldError
 from tests.envs.market_cases import random_market, small_config
 from tests.envs.test_market_laws import expected_rent
@@ -78,16 +78,16 @@ def check_masks(world: MarketWorld) -> None:
     jobs, pairs = world.observation["jobs"][0], world.observation["pairs"][0]
     masks = world.observation["action_mask"][0].reshape(-1, n_offers + 1)
     for row, pair, mask in zip(jobs, pairs, masks, strict=True):
-        if row[JobField.CATEGORY] != Category.FEDERATED:
+        if row[col.CATEGORY] != Category.FEDERATED:
             continue
-        here = pair[:, PairField.HERE] > 0
+        here = pair[:, col.HERE] > 0
         assert mask[n_offers] == 1
-        if row[JobField.IDLE] > 0:
+        if row[col.IDLE] > 0:
             assert here.sum() == 1
             assert mask[:n_offers][here].all()
-        if row[JobField.HAS_BUDGET] > 0:
+        if row[col.HAS_BUDGET] > 0:
             elsewhere = (mask[:n_offers] == 1) & ~here
-            assert (pair[elsewhere, PairField.COST_USD] <= row[JobField.BUDGET_LEFT_USD] + 1e-6).all()
+            assert (pair[elsewhere, col.COST_USD] <= row[col.BUDGET_LEFT_USD] + 1e-6).all()
 
 
 @quick
@@ -102,7 +102,7 @@ def test_no_round_is_lost_and_the_books_balance(market: int, policy: int, none_s
     n = int(lanes.lane[0, at.LIMIT])
     jobs = lanes.job[0, :n]
     assert not world.truncated(0)
-    assert (jobs[:, at.PHASE] == Phase.DONE).all()
+    assert (jobs[:, at.PHASE] == at.DONE).all()
     complete = jobs[:, at.EXECUTED] == episode[:n, at.EXECUTIONS]
     assert (complete | (jobs[:, at.LEFT] == 1)).all()
     assert (lanes.offer[0, :, [at.USED, at.HALTED, at.PRESENT]] == 0).all()
@@ -202,7 +202,7 @@ def test_an_epoch_takes_as_long_whatever_was_decided_before() -> None:
             valid = np.flatnonzero(world.observation["action_mask"][0])
             done = bool(world.step(np.array([rng.choice(valid)]))[1][0])
             state = world.lanes.job[0]
-            whole = (state[:, at.PHASE] == Phase.WORKING) & (world.lanes.job_real[0, :, at.BASE] == 0.0)
+            whole = (state[:, at.PHASE] == at.WORKING) & (world.lanes.job_real[0, :, at.BASE] == 0.0)
             for job in np.flatnonzero(is_client & whole).tolist():
                 warm = int(state[job, at.WARM])
                 work = int(state[job, at.WORK_S]) - (1 - warm) * int(episode[job, at.COLD_S])

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.source import draw_episode
-from envs.simulation.market.state import LogField, LogKind, Phase
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import ClusterField
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey
 from tests.envs.market_cases import random_market, small_config
@@ -31,7 +30,7 @@ def play(world: MarketWorld, seed: int, none_share: float = 0.2) -> list[float]:
     rewards, done = [], False
     while not done:
         clusters = world.observation["clusters"][0]
-        assert (clusters[:, ClusterField.USED] <= clusters[:, ClusterField.CAPACITY_MAX]).all()
+        assert (clusters[:, col.USED] <= clusters[:, col.CAPACITY_MAX]).all()
         assert (world.lanes.offer[0, :, at.USED] >= 0).all()
         assert (world.lanes.offer[0, :, at.HALTED] >= 0).all()
         valid = np.flatnonzero(world.observation["action_mask"][0])
@@ -53,8 +52,8 @@ def integral(series: StepSeries, start: float, end: float) -> float:
 def expected_rent(world: MarketWorld, timeline: Timeline, prices: tuple[StepSeries, ...]) -> float:
     """What the uptimes in a timeline cost, by the rules of the clouds."""
     data, log = world.data, world.lanes.log[0, : world.lanes.lane[0, at.LOG_N]]
-    rows = log[log[:, LogField.KIND] == LogKind.INTERRUPTION]
-    interrupted = {(int(row[LogField.JOB]), int(row[LogField.END_S])) for row in rows}
+    rows = log[log[:, at.LOG_KIND] == at.INTERRUPTION]
+    interrupted = {(int(row[at.LOG_JOB]), int(row[at.LOG_END_S])) for row in rows}
     total = 0.0
     for segment in timeline.segments:
         offer = data.offers[segment.cluster]
@@ -77,7 +76,7 @@ def test_every_job_ends_once_and_the_books_balance(market: int, policy: int, non
     world.reset([key])
     rewards = play(world, policy, none_share)
     lanes, metrics = world.lanes, world.metrics(0)
-    assert (lanes.job[0, :, at.PHASE] == Phase.DONE).all()
+    assert (lanes.job[0, :, at.PHASE] == at.DONE).all()
     assert lanes.lane[0, at.CLOSED] == config.workload.jobs
     assert (lanes.job[0, :, at.EXECUTED] == world.episodes.job[0, :, at.EXECUTIONS]).all()
     assert (lanes.offer[0, :, [at.USED, at.HALTED, at.PRESENT]] == 0).all()
@@ -222,7 +221,7 @@ def test_copied_lanes_have_the_same_future() -> None:
     assert world.metrics(0) == world.metrics(2)
     arrived = int(world.lanes.lane[3, at.ARRIVED])
     assert arrived < config.workload.jobs
-    assert (world.lanes.job[3, :arrived, at.PHASE] == Phase.DONE).all()
+    assert (world.lanes.job[3, :arrived, at.PHASE] == at.DONE).all()
     # The next episode of lane 0 must not overwrite the data that its copies play on.
     world.reset([EpisodeKey(2, "train", 9)], [0])
     assert world.lanes.episode_of_lane[0] != world.lanes.episode_of_lane[2]

@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
+from envs.simulation.snapshot import Category
 from tests.envs.market_cases import HOUR, ON_DEMAND, OWNED, SPOT, one_job, series, story
 
 POOL = replace(ON_DEMAND, launch_s=0)
@@ -49,11 +50,11 @@ def finish_s(world: MarketWorld, job: int = 0) -> int:
     return int(world.lanes.job[0, job, at.FINISH_S])
 
 
-def seen(world: MarketWorld, job: int, field: JobField) -> float:
+def seen(world: MarketWorld, job: int, field: int) -> float:
     return float(world.observation["jobs"][0, shown(world).index(job), field])
 
 
-def pair(world: MarketWorld, job: int, offer: int, field: PairField) -> float:
+def pair(world: MarketWorld, job: int, offer: int, field: int) -> float:
     return float(world.observation["pairs"][0, shown(world).index(job), offer, field])
 
 
@@ -105,7 +106,7 @@ def test_a_failed_launch_costs_a_minute_and_no_money() -> None:
     world = story([one_job()], [replace(ZONE, launch_failure=1.0), POOL])
     decide(world, 0, 0)
     assert now(world) == 60
-    assert seen(world, 0, JobField.WAITED_S) == 0
+    assert seen(world, 0, col.WAITED_S) == 0
     metrics = play(world, (0, 1))
     assert metrics["launch_failures"] == 1
     assert metrics["spot_usd"] == 0
@@ -116,8 +117,8 @@ def test_capacity_that_goes_away_during_the_launch_is_a_failed_launch() -> None:
     world = story([one_job()], [SPOT, POOL], {0: series((0, 1.0), (20, 0.0))})  # latency at least 50 s
     decide(world, 0, 0)
     assert now(world) == 20
-    assert world.observation["clusters"][0, 0, ClusterField.AVAILABLE] == 0
-    assert world.observation["clusters"][0, 0, ClusterField.USED] == 0
+    assert world.observation["clusters"][0, 0, col.AVAILABLE] == 0
+    assert world.observation["clusters"][0, 0, col.USED] == 0
     metrics = play(world, (0, 1))
     assert metrics["launch_failures"] == 1
     assert metrics["interruptions"] == 0
@@ -136,8 +137,8 @@ def test_a_notice_saves_everything_if_it_comes_and_suffices(
     zone = replace(ZONE, notice_s=notice_s, notice_missed=missed)
     world = story([one_job(standard_s=2 * HOUR, dump_s=30)], [zone, POOL], {0: series((0, 1.0), (5000, 0.0))})
     decide(world, 0, 0)
-    assert seen(world, 0, JobField.PROGRESS) == np.float32(kept_s / 7200)
-    assert pair(world, 0, 1, PairField.EXECUTION_S) == 7200 - kept_s
+    assert seen(world, 0, col.PROGRESS) == np.float32(kept_s / 7200)
+    assert pair(world, 0, 1, col.EXECUTION_S) == 7200 - kept_s
     metrics = play(world, (0, 1))
     assert metrics["wasted_hours"] == pytest.approx((5000 - kept_s) / HOUR)
     assert finish_s(world) == 5000 + 7200 - kept_s
@@ -147,9 +148,9 @@ def test_without_a_notice_the_last_checkpoint_holds() -> None:
     """4000 s are three checkpoint cycles of 1000 + 50 s and 850 s that are lost."""
     job = one_job(standard_s=2 * HOUR, interval_s=1000, dump_s=50)
     world = story([job], [replace(ZONE, notice_s=0), POOL], {0: series((0, 1.0), (4000, 0.0))})
-    assert pair(world, 0, 0, PairField.EXECUTION_S) == 7200 + 7 * 50
+    assert pair(world, 0, 0, col.EXECUTION_S) == 7200 + 7 * 50
     decide(world, 0, 0)
-    assert seen(world, 0, JobField.PROGRESS) == np.float32(3000 / 7200)
+    assert seen(world, 0, col.PROGRESS) == np.float32(3000 / 7200)
     metrics = play(world, (0, 1))
     assert metrics["wasted_hours"] == pytest.approx(850 / HOUR)
     assert finish_s(world) == 4000 + 4200 + 4 * 50
@@ -160,11 +161,11 @@ def test_hibernated_instances_resume_where_they_stopped() -> None:
     zone = replace(ZONE, interruption="hibernate")
     world = story([job], [zone, POOL], {0: series((0, 1.0), (4000, 0.0), (10_000, 1.0))})
     decide(world, 0, 0)
-    assert pair(world, 0, 0, PairField.HERE) == 1
-    assert pair(world, 0, 0, PairField.EXECUTION_S) == 3550
-    assert seen(world, 0, JobField.RUNNING) == 0
+    assert pair(world, 0, 0, col.HERE) == 1
+    assert pair(world, 0, 0, col.EXECUTION_S) == 3550
+    assert seen(world, 0, col.RUNNING) == 0
     assert world.observation["action_mask"][0].tolist()[:3] == [0, 1, 1]
-    assert world.observation["clusters"][0, 0, ClusterField.USED] == 0
+    assert world.observation["clusters"][0, 0, col.USED] == 0
     waits = [(0, NONE)] * 20  # at 4000, 4300, ..., 9700
     metrics = play(world, *waits)
     disk = 10_959 / 1e6 * 6000 / HOUR  # 100 GB at 0.08 / 730 USD per GB and hour, in whole micro-dollars
@@ -195,14 +196,14 @@ def test_data_and_checkpoint_cost_time_and_egress_from_where_they_lie() -> None:
     job = one_job(standard_s=2 * HOUR, data_gb=10.0, checkpoint_gb=4.0, dump_s=10)
     offers = [OWNED, east, west]
     world = story([job], offers, {1: series((0, 1.0), (3640, 0.0))}, egress=0.1, restart_s=100)
-    assert pair(world, 0, 0, PairField.TRANSFER_S) == 100 + 10
-    assert pair(world, 0, 1, PairField.TRANSFER_S) == 100 + 40
-    assert pair(world, 0, 1, PairField.EGRESS_USD) == np.float32(1.0)
+    assert pair(world, 0, 0, col.TRANSFER_S) == 100 + 10
+    assert pair(world, 0, 1, col.TRANSFER_S) == 100 + 40
+    assert pair(world, 0, 1, col.EGRESS_USD) == np.float32(1.0)
     decide(world, 0, 1)
     assert now(world) == 3640  # 3500 s of work, all saved by the notice
-    assert pair(world, 0, 2, PairField.TRANSFER_S) == 100 + 56
-    assert pair(world, 0, 2, PairField.EGRESS_USD) == np.float32(1.4)
-    assert pair(world, 0, 1, PairField.EGRESS_USD) == np.float32(1.0)
+    assert pair(world, 0, 2, col.TRANSFER_S) == 100 + 56
+    assert pair(world, 0, 2, col.EGRESS_USD) == np.float32(1.4)
+    assert pair(world, 0, 1, col.EGRESS_USD) == np.float32(1.0)
     metrics = play(world, (0, 2))
     assert metrics["egress_usd"] == pytest.approx(2.4)
     assert finish_s(world) == 3640 + 156 + 3700
@@ -224,9 +225,9 @@ def test_the_owned_queue_halts_what_does_not_fit(strict: bool, ends: Sequence[in
     decide(world, 0, 0)
     decide(world, 1, 0)
     cluster = world.observation["clusters"][0, 0]
-    assert cluster[ClusterField.USED] == 2
-    assert cluster[ClusterField.HALTED] == 2
-    assert pair(world, 2, 0, PairField.FREE) == -1
+    assert cluster[col.USED] == 2
+    assert cluster[col.HALTED] == 2
+    assert pair(world, 2, 0, col.FREE) == -1
     metrics = play(world, (2, 0))
     assert [finish_s(world, job) for job in range(3)] == list(ends)
     assert metrics["money_usd"] == 0
@@ -267,10 +268,10 @@ def test_an_interrupted_stream_repeats_its_batch_only() -> None:
     )
     world = story([job], [ZONE, POOL], {0: series((0, 1.0), (1400, 0.0))})
     decide(world, 0, 0)
-    assert seen(world, 0, JobField.EXECUTIONS) == 1
-    assert seen(world, 0, JobField.PROGRESS) == 0.5
-    assert seen(world, 0, JobField.BACKLOG) == 1
-    assert seen(world, 0, JobField.SLACK_S) == 1200 + 600 - 1400
+    assert seen(world, 0, col.EXECUTIONS) == 1
+    assert seen(world, 0, col.PROGRESS) == 0.5
+    assert seen(world, 0, col.BACKLOG) == 1
+    assert seen(world, 0, col.SLACK_S) == 1200 + 600 - 1400
     metrics = play(world, (0, 1))
     assert finish_s(world) == 1900
     assert metrics["miss_batches"] == 1  # due 1200, allowed until 1800
@@ -287,11 +288,11 @@ def test_a_job_on_demand_may_be_moved_every_half_hour() -> None:
     world = story([job], [POOL, ZONE], prices=prices, reconsider_interval_s=1800)
     decide(world, 0, 0)
     assert now(world) == 1800
-    assert seen(world, 0, JobField.RUNNING) == 1
-    assert pair(world, 0, 0, PairField.HERE) == 1
-    assert pair(world, 0, 0, PairField.EXECUTION_S) == 7550 - 1800
-    assert pair(world, 0, 1, PairField.EXECUTION_S) == 5450 + 5 * 50
-    assert pair(world, 0, 1, PairField.TRANSFER_S) == 50
+    assert seen(world, 0, col.RUNNING) == 1
+    assert pair(world, 0, 0, col.HERE) == 1
+    assert pair(world, 0, 0, col.EXECUTION_S) == 7550 - 1800
+    assert pair(world, 0, 1, col.EXECUTION_S) == 5450 + 5 * 50
+    assert pair(world, 0, 1, col.TRANSFER_S) == 50
     metrics = play(world, (0, 1))
     assert metrics["on_demand_usd"] == pytest.approx(1850 / HOUR)
     assert metrics["spot_usd"] == pytest.approx(0.5 * 5700 / HOUR)
@@ -311,7 +312,7 @@ def test_a_buffered_job_asks_again_after_five_minutes() -> None:
     world = story([one_job()], [POOL])
     decide(world, 0, NONE)
     assert now(world) == 300
-    assert seen(world, 0, JobField.WAITED_S) == 300
+    assert seen(world, 0, col.WAITED_S) == 300
 
 
 # -- values ----------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from agents.rules import make_rule
 from envs.market_data import recorded_market
 from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market, make_vector
 from envs.registration import register
+from envs.simulation import columns as col
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
 from envs.simulation.market.source import draw_episode
-from envs.simulation.snapshot import ClusterField, JobField
 from envs.simulation.world import EpisodeKey, WorldError
 from envs.traces.bundle import SPLIT_DAYS, load_bundle
 from envs.traces.errors import TraceError
@@ -56,16 +56,16 @@ def test_recorded_prices_and_availability_are_shown_as_recorded() -> None:
     for offer, row in zip(world.data.offers, rows, strict=True):
         if offer.provider == "aws" and offer.market == "spot":
             trace = bundle.offer_trace("aws", offer.region, offer.zone, "p3.2xlarge", "spot")
-            assert row[ClusterField.PRICE_USD_HOUR] == pytest.approx(trace.price_usd_hour.at(at_s), rel=2e-6)
-            assert row[ClusterField.AVAILABLE] == trace.availability.at(at_s)
+            assert row[col.PRICE_USD_HOUR] == pytest.approx(trace.price_usd_hour.at(at_s), rel=2e-6)
+            assert row[col.AVAILABLE] == trace.availability.at(at_s)
             since = origin + world.episodes.history_s[0] if at_s - 86_400 < low * 86_400 else at_s - 86_400
             ticks = np.arange(since, at_s)
             known = trace.availability
             up = known.values[np.searchsorted(known.times_s, ticks, side="right") - 1]
-            assert row[ClusterField.UP_RATIO] == pytest.approx(up.mean(), abs=1e-6)
+            assert row[col.UP_RATIO] == pytest.approx(up.mean(), abs=1e-6)
         if offer.market == "on_demand":
-            listed = row[ClusterField.ON_DEMAND_USD_HOUR]
-            assert row[ClusterField.PRICE_USD_HOUR] == pytest.approx(listed, rel=2e-6)
+            listed = row[col.ON_DEMAND_USD_HOUR]
+            assert row[col.PRICE_USD_HOUR] == pytest.approx(listed, rel=2e-6)
 
 
 def test_gcp_availability_differs_between_episodes_and_not_between_policies() -> None:
@@ -128,7 +128,7 @@ def test_providers_and_quotas_change_the_world() -> None:
     world = build_market(small(providers=["aws"], spot_quota=3, owned_executors=2))
     assert world.spec.n_clusters == 13
     world.reset([EpisodeKey(0, "train", 0)])
-    quotas = world.observation["clusters"][0, :, ClusterField.CAPACITY_MAX]
+    quotas = world.observation["clusters"][0, :, col.CAPACITY_MAX]
     assert quotas.tolist() == [2] + [3] * 9 + [16] * 3
 
 
@@ -203,8 +203,8 @@ def test_user_traces_become_the_offers(tmp_path: Path) -> None:
         world.reset([EpisodeKey(0, split, 0)])
         spot = world.spec.cluster_names.index("aws/us-west-2a/x9.large/spot")
         row = world.observation["clusters"][0, spot]
-        assert row[ClusterField.ON_DEMAND_USD_HOUR] == np.float32(1.006)
-        assert world.observation["jobs"][0, 0, JobField.PRESENT] == 1
+        assert row[col.ON_DEMAND_USD_HOUR] == np.float32(1.006)
+        assert world.observation["jobs"][0, 0, col.PRESENT] == 1
 
 
 def test_user_traces_without_an_on_demand_price_are_refused(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from envs.simulation import columns as col
 from envs.simulation.slices.config import ValueConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import ClusterField, JobField
 from tests.envs.slice_cases import Job, executions, make_workload, play_first, small_config, start
 
 
@@ -197,7 +197,7 @@ def test_waiting_by_choice_lets_one_slice_pass() -> None:
     assert rewards.tolist() == [0.0]
     assert dones.tolist() == [False]
     assert world.decided_jobs().tolist() == [0]
-    assert world.observation["jobs"][0, 0, JobField.WAITED_S] == 1.0
+    assert world.observation["jobs"][0, 0, col.WAITED_S] == 1.0
     play_first(world)
     assert executions(world) == [(0, 1, 6)]
 
@@ -207,9 +207,9 @@ def test_halted_and_used_executors_are_seen() -> None:
     world.step(np.array([0]))
     world.step(np.array([0]))
     row = world.observation["clusters"][0, 0]
-    assert row[ClusterField.USED] == 60
-    assert row[ClusterField.HALTED] == 60
-    assert row[ClusterField.MEAN_OCCUPATION] == np.float32(0.6)
+    assert row[col.USED] == 60
+    assert row[col.HALTED] == 60
+    assert row[col.MEAN_OCCUPATION] == np.float32(0.6)
     np.testing.assert_array_equal(
         world.observation["occupation"][0, 0, -3:], np.array([0.0, 0.6, 0.6], np.float32)
     )

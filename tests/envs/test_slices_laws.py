@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from envs.simulation import columns as col
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.series import StepSeries
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig
-from envs.simulation.slices.state import ClusterState
 from envs.simulation.slices.workload import Workload, draw_workload
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import ClusterField
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey
 
@@ -46,8 +46,8 @@ def play(world: SliceWorld, seed: int) -> tuple[float, list[int]]:
     total, deployed, done = 0.0, [], False
     while not done:
         clusters = world.observation["clusters"][0]
-        assert (clusters[:, ClusterField.USED] <= clusters[:, ClusterField.CAPACITY_NOW]).all()
-        assert (clusters[:, ClusterField.CAPACITY_NOW] <= clusters[:, ClusterField.CAPACITY_MAX]).all()
+        assert (clusters[:, col.USED] <= clusters[:, col.CAPACITY_NOW]).all()
+        assert (clusters[:, col.CAPACITY_NOW] <= clusters[:, col.CAPACITY_MAX]).all()
         last = world.observation["occupation"][0]
         assert last.min() >= 0.0
         assert last.max() <= 1.0
@@ -93,13 +93,13 @@ def test_jobs_and_executors_are_conserved(config: SliceWorldConfig, seed: int) -
         # What was recorded slice by slice is used / capacity.
         latest = world.observation["occupation"][0, cluster][-min(end, 105) :]
         np.testing.assert_array_equal(latest, (used / capacity)[-105:].astype(np.float32))
-    assert (world.lanes.cluster[0, :, ClusterState.USED] == 0).all()
-    assert (world.lanes.cluster[0, :, ClusterState.HALTED] == 0).all()
+    assert (world.lanes.cluster[0, :, at.USED] == 0).all()
+    assert (world.lanes.cluster[0, :, at.HALTED] == 0).all()
 
     metrics = world.metrics(0)
     assert np.isclose(total, metrics["s"], rtol=1e-9, atol=1e-6)
     assert len(timeline.misses) == metrics["tmdl"]
-    assert world.observation["clusters"][0, :, ClusterField.MISSED].sum() == metrics["tmdl"]
+    assert world.observation["clusters"][0, :, col.MISSED].sum() == metrics["tmdl"]
     outcome = world.system_outcome(np.zeros(1, np.int64), np.array([deployed[0]]))[0]
     assert np.isclose(outcome @ np.array(world.spec.objective_weights), total, rtol=1e-9, atol=1e-6)
     assert (world.values(0, np.array(deployed), world.marks())[:, :2] <= 0.0).all()

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from envs.simulation import columns as col
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.slices.config import SliceWorldConfig, ValueConfig, WorkloadConfig, chapter4
 from envs.simulation.slices.workload import draw_workload
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import PairField
 from envs.simulation.world import EpisodeKey
 from tests.oracles.slices import SliceOracle
 
-BASE_PAIRS = [PairField.REQUEST, PairField.PEAK_REQUEST, PairField.EXECUTION_S, PairField.DEADLINE_S]
+BASE_PAIRS = [col.REQUEST, col.PEAK_REQUEST, col.EXECUTION_S, col.DEADLINE_S]
 
 
 def crowded(**changes: object) -> SliceWorldConfig:
@@ -121,4 +121,4 @@ def play(world: SliceWorld, keys: list[EpisodeKey]) -> list[dict[str, float]]:
 
 
 def least_halted(world: SliceWorld) -> NDArray[np.int64]:
-    return np.asarray(world.observation["pairs"][:, 0, :, PairField.FREE].argmax(axis=1), np.int64)
+    return np.asarray(world.observation["pairs"][:, 0, :, col.FREE].argmax(axis=1), np.int64)

@@ -12,17 +12,18 @@ from itertools import pairwise
 
 import numpy as np
 
+from envs.simulation import columns as col
 from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferConfig
 from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.source import MarketData
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
     Category,
-    ClusterField,
-    JobField,
     Observation,
-    PairField,
     Snapshot,
     encode,
 )
@@ -599,10 +600,10 @@ class MarketOracle:
     def observation(self) -> Observation:
         window = self.window
         n, c = len(window), len(self.pools)
-        clusters = np.zeros((c, len(ClusterField)), np.float32)
+        clusters = np.zeros((c, N_CLUSTER_FIELDS), np.float32)
         occupation = np.zeros((c, HISTORY_STEPS), np.float32)
-        jobs = np.zeros((n, len(JobField)), np.float32)
-        pairs = np.zeros((n, c, len(PairField)), np.float32)
+        jobs = np.zeros((n, N_JOB_FIELDS), np.float32)
+        pairs = np.zeros((n, c, N_PAIR_FIELDS), np.float32)
         for k, pool in enumerate(self.pools):
             self._show_pool(k, pool, clusters[k])
             latest = pool.samples[-HISTORY_STEPS:]
@@ -626,58 +627,58 @@ class MarketOracle:
             b - max(a, week) for k, (a, b, state) in enumerate(spells) if state and (b > week or k == last)
         ]
         recent = pool.samples[-100:]
-        row[ClusterField.SEQUENCE] = c + 1
-        row[ClusterField.CAPACITY_NORMAL] = offer.quota if pool.owned else 0
-        row[ClusterField.CAPACITY_MAX] = offer.quota
-        row[ClusterField.CAPACITY_NOW] = offer.quota if up else 0
-        row[ClusterField.HETERO_FACTOR] = offer.hetero_factor
-        row[ClusterField.USED] = pool.used
-        row[ClusterField.HALTED] = pool.halted
-        row[ClusterField.MISSED] = pool.missed
-        row[ClusterField.MEAN_OCCUPATION] = sum(recent) / (len(recent) * offer.quota) if recent else 0.0
-        row[ClusterField.PRICE_USD_HOUR] = round(self.episode.price_usd_hour[c].at(self.now) * 1e6) / 1e6
-        row[ClusterField.ON_DEMAND_USD_HOUR] = self.episode.on_demand_usd_hour[c]
-        row[ClusterField.IS_SPOT] = self._spot(c)
-        row[ClusterField.AVAILABLE] = up
-        row[ClusterField.UP_RATIO] = in_day / (self.now - day) if self.now > day else float(up)
-        row[ClusterField.SPELL_S] = self.now - spells[-1][0]
+        row[col.SEQUENCE] = c + 1
+        row[col.CAPACITY_NORMAL] = offer.quota if pool.owned else 0
+        row[col.CAPACITY_MAX] = offer.quota
+        row[col.CAPACITY_NOW] = offer.quota if up else 0
+        row[col.HETERO_FACTOR] = offer.hetero_factor
+        row[col.USED] = pool.used
+        row[col.HALTED] = pool.halted
+        row[col.MISSED] = pool.missed
+        row[col.MEAN_OCCUPATION] = sum(recent) / (len(recent) * offer.quota) if recent else 0.0
+        row[col.PRICE_USD_HOUR] = round(self.episode.price_usd_hour[c].at(self.now) * 1e6) / 1e6
+        row[col.ON_DEMAND_USD_HOUR] = self.episode.on_demand_usd_hour[c]
+        row[col.IS_SPOT] = self._spot(c)
+        row[col.AVAILABLE] = up
+        row[col.UP_RATIO] = in_day / (self.now - day) if self.now > day else float(up)
+        row[col.SPELL_S] = self.now - spells[-1][0]
         if self._spot(c) and in_week:
-            row[ClusterField.MEAN_UP_S] = sum(in_week) / len(in_week)
-        row[ClusterField.LAUNCH_S] = 0 if pool.owned else offer.launch_s
-        row[ClusterField.NOTICE_S] = offer.notice_s if self._spot(c) else 0
-        row[ClusterField.PROVIDER] = PROVIDERS.index(offer.provider)
-        row[ClusterField.REGION] = pool.region
-        row[ClusterField.QUEUES] = pool.owned
+            row[col.MEAN_UP_S] = sum(in_week) / len(in_week)
+        row[col.LAUNCH_S] = 0 if pool.owned else offer.launch_s
+        row[col.NOTICE_S] = offer.notice_s if self._spot(c) else 0
+        row[col.PROVIDER] = PROVIDERS.index(offer.provider)
+        row[col.REGION] = pool.region
+        row[col.QUEUES] = pool.owned
 
     def _show_job(self, job: Job, row: np.ndarray) -> None:
         left = job.executions - job.finished
         running = job.state == "working"
-        row[JobField.PRESENT] = 1
-        row[JobField.CATEGORY] = job.category
-        row[JobField.EXPECTED_HETERO] = job.hetero
-        row[JobField.SENSITIVITY] = job.sensitivity
-        row[JobField.STANDARD_S] = job.standard
-        row[JobField.EXECUTIONS] = left
-        row[JobField.PERIOD_S] = job.period
-        row[JobField.DURATION_S] = (
+        row[col.PRESENT] = 1
+        row[col.CATEGORY] = job.category
+        row[col.EXPECTED_HETERO] = job.hetero
+        row[col.SENSITIVITY] = job.sensitivity
+        row[col.STANDARD_S] = job.standard
+        row[col.EXECUTIONS] = left
+        row[col.PERIOD_S] = job.period
+        row[col.DURATION_S] = (
             left * job.period if job.streaming else job.standard * (1.0 - self.progress(job))
         )
-        row[JobField.WAITED_S] = 0 if running else self.now - job.entered
-        row[JobField.AGE_S] = self.now - job.arrival
+        row[col.WAITED_S] = 0 if running else self.now - job.entered
+        row[col.AGE_S] = self.now - job.arrival
         if job.category != Category.GENERAL:
-            row[JobField.SLACK_S] = self.slack(job)
-            row[JobField.HAS_DEADLINE] = 1
-        row[JobField.PROGRESS] = job.finished / job.executions if job.streaming else self.progress(job)
-        row[JobField.RESTART_S] = self.market.restart_s
-        row[JobField.CHECKPOINT_INTERVAL_S] = job.period if job.streaming else job.interval
-        row[JobField.DATA_GB] = job.data_gb
-        row[JobField.CHECKPOINT_GB] = job.checkpoint_gb
-        row[JobField.INTERRUPTIONS] = job.interruptions
-        row[JobField.RUNNING] = running
-        row[JobField.MISSES] = job.misses
+            row[col.SLACK_S] = self.slack(job)
+            row[col.HAS_DEADLINE] = 1
+        row[col.PROGRESS] = job.finished / job.executions if job.streaming else self.progress(job)
+        row[col.RESTART_S] = self.market.restart_s
+        row[col.CHECKPOINT_INTERVAL_S] = job.period if job.streaming else job.interval
+        row[col.DATA_GB] = job.data_gb
+        row[col.CHECKPOINT_GB] = job.checkpoint_gb
+        row[col.INTERRUPTIONS] = job.interruptions
+        row[col.RUNNING] = running
+        row[col.MISSES] = job.misses
         if job.streaming:
             dues = [b for b in range(job.executions) if job.due_of_batch(b) <= self.now]
-            row[JobField.BACKLOG] = len(dues) - job.finished
+            row[col.BACKLOG] = len(dues) - job.finished
 
     def slack(self, job: Job) -> int:
         """Seconds to the deadline of the execution that is next to finish."""
@@ -700,12 +701,12 @@ class MarketOracle:
                 work = job.frozen_left
             elif job.frozen_state == "setup":
                 work += job.frozen_left
-        row[PairField.REQUEST] = row[PairField.PEAK_REQUEST] = job.executors
-        row[PairField.EXECUTION_S] = work
-        row[PairField.DEADLINE_S] = self.slack(job) if job.category != Category.GENERAL else 0
-        row[PairField.EGRESS_USD] = self.egress(job, region, checkpoint) / PER_USD
-        row[PairField.TRANSFER_S] = self.set_up_s(job, region, checkpoint) + (job.dump if running else 0)
-        row[PairField.HERE] = here
+        row[col.REQUEST] = row[col.PEAK_REQUEST] = job.executors
+        row[col.EXECUTION_S] = work
+        row[col.DEADLINE_S] = self.slack(job) if job.category != Category.GENERAL else 0
+        row[col.EGRESS_USD] = self.egress(job, region, checkpoint) / PER_USD
+        row[col.TRANSFER_S] = self.set_up_s(job, region, checkpoint) + (job.dump if running else 0)
+        row[col.HERE] = here
 
 
 def left_s(execution: int, share: float) -> int:

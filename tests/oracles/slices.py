@@ -12,9 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from envs.simulation import columns as col
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.workload import Workload
-from envs.simulation.snapshot import Category, ClusterField, JobField, PairField
+from envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    Category,
+)
 
 
 @dataclass
@@ -229,29 +235,28 @@ class SliceOracle:
     def observe(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
         """Base columns of the observation (derived pair columns left 0)."""
         n_clusters, window = len(self.clusters), self.config.window
-        clusters = np.zeros((n_clusters, len(ClusterField)), np.float32)
+        clusters = np.zeros((n_clusters, N_CLUSTER_FIELDS), np.float32)
         occupation = np.zeros((n_clusters, 105), np.float32)
-        jobs = np.zeros((window, len(JobField)), np.float32)
-        pairs = np.zeros((window, n_clusters, len(PairField)), np.float32)
+        jobs = np.zeros((window, N_JOB_FIELDS), np.float32)
+        pairs = np.zeros((window, n_clusters, N_PAIR_FIELDS), np.float32)
         for c, cluster in enumerate(self.clusters):
             past = [float(np.float32(ratio)) for ratio in cluster.ratios]
             if past:
                 latest = past[-105:]
                 occupation[c, 105 - len(latest) :] = latest
             row = {
-                ClusterField.SEQUENCE: c + 1,
-                ClusterField.CAPACITY_NORMAL: cluster.normal,
-                ClusterField.CAPACITY_MAX: cluster.normal
-                + (self.config.elastic_max if cluster.elastic else 0),
-                ClusterField.CAPACITY_NOW: cluster.capacity,
-                ClusterField.HETERO_FACTOR: self.config.hetero_factors[c],
-                ClusterField.USED: cluster.used,
-                ClusterField.HALTED: sum(self.wanted(self.jobs[n]) for n in cluster.queue),
-                ClusterField.MISSED: cluster.missed,
-                ClusterField.MEAN_OCCUPATION: sum(past[-100:]) / len(past[-100:]) if past else 0.0,
-                ClusterField.AVAILABLE: 1,
-                ClusterField.UP_RATIO: 1,
-                ClusterField.QUEUES: 1,
+                col.SEQUENCE: c + 1,
+                col.CAPACITY_NORMAL: cluster.normal,
+                col.CAPACITY_MAX: cluster.normal + (self.config.elastic_max if cluster.elastic else 0),
+                col.CAPACITY_NOW: cluster.capacity,
+                col.HETERO_FACTOR: self.config.hetero_factors[c],
+                col.USED: cluster.used,
+                col.HALTED: sum(self.wanted(self.jobs[n]) for n in cluster.queue),
+                col.MISSED: cluster.missed,
+                col.MEAN_OCCUPATION: sum(past[-100:]) / len(past[-100:]) if past else 0.0,
+                col.AVAILABLE: 1,
+                col.UP_RATIO: 1,
+                col.QUEUES: 1,
             }
             for column, value in row.items():
                 clusters[c, column] = value
@@ -260,26 +265,26 @@ class SliceOracle:
             has_deadline = self.w.category[n] != Category.GENERAL
             duration = self.w.executions[n] * self.w.period[n] if streaming else self.w.standard[n]
             described = {
-                JobField.PRESENT: 1,
-                JobField.CATEGORY: self.w.category[n],
-                JobField.EXPECTED_HETERO: self.w.expected_hetero[n],
-                JobField.SENSITIVITY: self.w.sensitivity[n],
-                JobField.STANDARD_S: self.w.standard[n],
-                JobField.EXECUTIONS: self.w.executions[n],
-                JobField.PERIOD_S: self.w.period[n],
-                JobField.DURATION_S: duration,
-                JobField.PEAK_SLOTS: self.w.peak_slots[n],
-                JobField.WAITED_S: self.time - self.w.arrival[n],
-                JobField.AGE_S: self.time - self.w.arrival[n],
-                JobField.SLACK_S: min(self.w.deadline[n]) if has_deadline else 0,
-                JobField.HAS_DEADLINE: has_deadline,
+                col.PRESENT: 1,
+                col.CATEGORY: self.w.category[n],
+                col.EXPECTED_HETERO: self.w.expected_hetero[n],
+                col.SENSITIVITY: self.w.sensitivity[n],
+                col.STANDARD_S: self.w.standard[n],
+                col.EXECUTIONS: self.w.executions[n],
+                col.PERIOD_S: self.w.period[n],
+                col.DURATION_S: duration,
+                col.PEAK_SLOTS: self.w.peak_slots[n],
+                col.WAITED_S: self.time - self.w.arrival[n],
+                col.AGE_S: self.time - self.w.arrival[n],
+                col.SLACK_S: min(self.w.deadline[n]) if has_deadline else 0,
+                col.HAS_DEADLINE: has_deadline,
             }
             for job_column, value in described.items():
                 jobs[k, job_column] = value
-            pairs[k, :, PairField.REQUEST] = self.w.request[n]
-            pairs[k, :, PairField.PEAK_REQUEST] = self.w.peak_request[n]
-            pairs[k, :, PairField.EXECUTION_S] = self.w.execution[n]
-            pairs[k, :, PairField.DEADLINE_S] = self.w.deadline[n]
+            pairs[k, :, col.REQUEST] = self.w.request[n]
+            pairs[k, :, col.PEAK_REQUEST] = self.w.peak_request[n]
+            pairs[k, :, col.EXECUTION_S] = self.w.execution[n]
+            pairs[k, :, col.DEADLINE_S] = self.w.deadline[n]
         return {"clusters": clusters, "occupation": occupation, "jobs": jobs, "pairs": pairs}
 
     def metrics(self) -> dict[str, float]:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from envs.simulation.snapshot import JobField, Observation, PairField, empty_observation
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation, empty_observation
 from envs.simulation.streams import Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldSpec
 
@@ -58,8 +59,8 @@ class FakeWorld:
             self._show(lane)
 
     def _show(self, lane: int) -> None:
-        self.observation["jobs"][lane, 0, JobField.PRESENT] = 1
-        self.observation["pairs"][lane, 0, :, PairField.EXECUTION_S] = -self.gains[lane][self.step_of[lane]]
+        self.observation["jobs"][lane, 0, col.PRESENT] = 1
+        self.observation["pairs"][lane, 0, :, col.EXECUTION_S] = -self.gains[lane][self.step_of[lane]]
         self.observation["action_mask"][lane] = [1, 1, 1, 0]
 
     def step(
@@ -113,7 +114,7 @@ class Clairvoyant(Policy):
     name = "clairvoyant"
 
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        best: NDArray[np.int64] = observations["pairs"][:, 0, :, PairField.EXECUTION_S].argmin(axis=1)
+        best: NDArray[np.int64] = observations["pairs"][:, 0, :, col.EXECUTION_S].argmin(axis=1)
         return best
 
 

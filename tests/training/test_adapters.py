@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from agents.rules import make_rule
+from envs.simulation import columns as col
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import ClusterField, JobField, PairField, empty_observation
+from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
 from training.adapters.build import make_library_trainer
 from training.adapters.calibration import Calibration, calibrate
@@ -66,16 +67,16 @@ def test_the_length_of_a_flat_vector() -> None:
 
 def test_every_number_finds_its_place() -> None:
     observation = empty_observation(3, 2, (1,))
-    observation["clusters"][0, 1, ClusterField.USED] = math.e - 1.0
-    observation["jobs"][0, 1, JobField.SLACK_S] = -(math.e**2 - 1.0)
-    observation["pairs"][0, 0, 1, PairField.FREE] = math.e**3 - 1.0
+    observation["clusters"][0, 1, col.USED] = math.e - 1.0
+    observation["jobs"][0, 1, col.SLACK_S] = -(math.e**2 - 1.0)
+    observation["pairs"][0, 0, 1, col.FREE] = math.e**3 - 1.0
     observation["action_mask"][0, 4] = 1
-    observation["jobs"][0, 2, JobField.AGE_S] = 99.0  # the third job is not shown
+    observation["jobs"][0, 2, col.AGE_S] = 99.0  # the third job is not shown
     flat = signed_log_features(observation, 2)[0]
     place = {
-        1 * 21 + ClusterField.USED: 1.0,
-        2 * 21 + 32 + JobField.SLACK_S: -2.0,
-        2 * 21 + 2 * 32 + 13 + PairField.FREE: 3.0,
+        1 * 21 + col.USED: 1.0,
+        2 * 21 + 32 + col.SLACK_S: -2.0,
+        2 * 21 + 2 * 32 + 13 + col.FREE: 3.0,
         2 * 21 + 2 * 32 + 2 * 2 * 13 + 4: math.log(2.0),
     }
     expected = np.zeros(n_features(2, 2))
@@ -108,8 +109,8 @@ def test_the_calibration_episode_has_mean_0_and_deviation_1() -> None:
         rows.append(calibration.flattening.features(world.observation)[0])
         _, ended = world.step(guide.act_batch(world.observation, np.zeros(1, np.int64)))
         done = bool(ended[0])
-    fastest = 2 * len(ClusterField)  # under MAF the slower clusters stay empty here
-    column = np.stack(rows)[:, fastest + ClusterField.USED]
+    fastest = 2 * N_CLUSTER_FIELDS  # under MAF the slower clusters stay empty here
+    column = np.stack(rows)[:, fastest + col.USED]
     assert abs(column.mean()) < 1e-5
     assert abs(column.std() - 1.0) < 1e-4
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.simulation.snapshot import ClusterField, Observation, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from tests.training.toy import Myopic, ToyWorld
 from tests.training.trainers import CPU, slice_trainer, toy_counterfactual, toy_regret
@@ -39,8 +40,8 @@ def test_labels_by_hand() -> None:
     trainer.round()
     assert trainer.replay.size > 40
     batch = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
-    costs = batch.inputs.pairs[:, 0, :, PairField.EXECUTION_S].double().numpy()
-    prices = batch.inputs.clusters[..., ClusterField.PRICE_USD_HOUR].double().numpy()
+    costs = batch.inputs.pairs[:, 0, :, col.EXECUTION_S].double().numpy()
+    prices = batch.inputs.clusters[..., col.PRICE_USD_HOUR].double().numpy()
     # What the other job comes to, and the luck of the episode, are the same for every cluster and cancel.
     total = -(costs + prices)
     expected = total - total.mean(1, keepdims=True)
@@ -55,7 +56,7 @@ def test_the_own_component_is_the_decided_jobs() -> None:
     trainer.round()
     batch = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
     for row, column in zip(*np.nonzero(batch.tried.numpy()), strict=True):
-        cost = batch.inputs.pairs[row, 0, batch.choices[row, column], PairField.EXECUTION_S]
+        cost = batch.inputs.pairs[row, 0, batch.choices[row, column], col.EXECUTION_S]
         assert batch.outcomes[row, column, 0] == -cost
 
 
@@ -200,7 +201,7 @@ def test_rounds_may_be_played_in_other_worlds() -> None:
         worlds.append(trainer.world.spec.n_clusters)
     assert worlds == [3, 2, 3, 2, 3, 2]
     batch = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
-    here = (batch.inputs.clusters[..., ClusterField.SEQUENCE] > 0).sum(-1)
+    here = (batch.inputs.clusters[..., col.SEQUENCE] > 0).sum(-1)
     assert set(here.tolist()) == {2, 3}
     assert bool((batch.choices.amax(-1) < here).all())
     assert toy_regret(trainer.policy) < 0.3 * toy_regret(Myopic())

@@ -12,8 +12,9 @@ import torch
 from agents.networks.pairwise import PairwiseNetwork
 from agents.value_policy import ValuePolicy
 from envs.multicloud import MarketWorldConfig
+from envs.simulation import columns as col
 from envs.simulation.market.config import WorkloadConfig
-from envs.simulation.snapshot import N_JOB_FIELDS, JobField
+from envs.simulation.snapshot import N_JOB_FIELDS
 from envs.simulation.world import EpisodeKey
 from training.checkpoint import load_policy, save_policy
 from training.settings import AgentSettings, CounterfactualSettings, TrainerSettings
@@ -44,7 +45,7 @@ def test_the_world_decides_what_the_network_sees(federated: bool, tmp_path: Path
     policy = trainer.policy
     assert isinstance(policy, ValuePolicy)
     assert isinstance(policy.network, PairwiseNetwork)
-    assert policy.network.n_job_columns == (N_JOB_FIELDS if federated else JobField.IDLE)
+    assert policy.network.n_job_columns == (N_JOB_FIELDS if federated else col.IDLE)
     save_policy(
         tmp_path / "policy.pt", policy, dataclasses.asdict(agent), world.spec, scales, weights, {"seed": 1}
     )

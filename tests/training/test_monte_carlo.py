@@ -7,7 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.simulation.snapshot import ClusterField, Observation, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from tests.training.toy import Myopic, ToyWorld
 from tests.training.trainers import (
@@ -29,8 +30,8 @@ def test_the_replay_holds_what_each_decision_was_worth() -> None:
     assert trainer.replay.size == 2 * 20 * 8
     inputs, targets, values = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
     rows = torch.arange(len(targets))
-    cost = inputs.pairs[rows, 0, targets, PairField.EXECUTION_S]
-    price = inputs.clusters[rows, targets, ClusterField.PRICE_USD_HOUR]
+    cost = inputs.pairs[rows, 0, targets, col.EXECUTION_S]
+    price = inputs.clusters[rows, targets, col.PRICE_USD_HOUR]
     assert torch.equal(values, torch.stack([-cost, -price], dim=1))
 
 
@@ -38,7 +39,7 @@ def test_a_replay_smaller_than_a_round_keeps_the_latest_decisions_whole() -> Non
     trainer = toy_monte_carlo(gradient_steps=1, replay_capacity=64)
     trainer.round()
     inputs, targets, values = trainer.replay.rows(np.arange(64), CPU)
-    cost = inputs.pairs[torch.arange(64), 0, targets, PairField.EXECUTION_S]
+    cost = inputs.pairs[torch.arange(64), 0, targets, col.EXECUTION_S]
     assert torch.equal(values[:, 0], -cost)
 
 
@@ -110,8 +111,8 @@ def test_other_weights_give_the_optimum_under_those_weights_without_retraining()
     world = ToyWorld(TOY_SUITE.episodes)
     world.reset(TOY_SUITE.episode_keys())
     seen, lanes = world.observation, np.arange(world.n_lanes)
-    costs = seen["pairs"][..., PairField.EXECUTION_S]
-    prices = seen["clusters"][..., ClusterField.PRICE_USD_HOUR]
+    costs = seen["pairs"][..., col.EXECUTION_S]
+    prices = seen["clusters"][..., col.PRICE_USD_HOUR]
     for weights in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
         trainer.policy.set_weights(weights)
         row, cluster = np.divmod(trainer.policy.act_batch(seen, lanes), world.spec.n_clusters + 1)

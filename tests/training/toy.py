@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
+from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     Category,
-    ClusterField,
-    JobField,
     Observation,
-    PairField,
     empty_observation,
 )
 from envs.simulation.streams import Streams, episode_sequence
@@ -87,12 +85,12 @@ class ToyWorld:
         shown, n_clusters = self.waiting(lane), self.spec.n_clusters
         for array in self.observation.values():
             array[lane] = 0  # type: ignore[index]
-        self.observation["clusters"][lane, :, ClusterField.SEQUENCE] = np.arange(n_clusters) + 1
-        self.observation["clusters"][lane, :, ClusterField.PRICE_USD_HOUR] = self.prices[lane]
+        self.observation["clusters"][lane, :, col.SEQUENCE] = np.arange(n_clusters) + 1
+        self.observation["clusters"][lane, :, col.PRICE_USD_HOUR] = self.prices[lane]
         for row, job in enumerate(shown):
-            self.observation["jobs"][lane, row, JobField.PRESENT] = 1
-            self.observation["jobs"][lane, row, JobField.CATEGORY] = Category.GENERAL
-            self.observation["pairs"][lane, row, :, PairField.EXECUTION_S] = self.costs[lane, job]
+            self.observation["jobs"][lane, row, col.PRESENT] = 1
+            self.observation["jobs"][lane, row, col.CATEGORY] = Category.GENERAL
+            self.observation["pairs"][lane, row, :, col.EXECUTION_S] = self.costs[lane, job]
             first = row * (n_clusters + 1)
             self.observation["action_mask"][lane, first : first + n_clusters] = 1
 
@@ -165,5 +163,5 @@ class Myopic(Policy):
     name = "myopic"
 
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        best: NDArray[np.int64] = observations["pairs"][:, 0, :, PairField.EXECUTION_S].argmin(axis=1)
+        best: NDArray[np.int64] = observations["pairs"][:, 0, :, col.EXECUTION_S].argmin(axis=1)
         return best

@@ -27,15 +27,7 @@ from envs.simulation.market.members import (
 )
 from envs.simulation.market.progress import wall_s, work_left_s
 from envs.simulation.market.state import (
-    DONE,
-    HIBERNATED,
-    IDLE,
-    LAUNCHING,
-    LOST_EXECUTOR_S,
     NEVER,
-    ROUNDS,
-    SETTING_UP,
-    WORKING,
     Lanes,
     Offers,
     Rules,
@@ -46,7 +38,7 @@ from envs.simulation.market.state import (
 def member_ready(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """A task's instance is set up."""
     server = episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]
-    lanes.job[lane, job, at.PHASE] = IDLE
+    lanes.job[lane, job, at.PHASE] = at.IDLE
     lanes.job[lane, job, at.WARM] = 0
     note_launch(lanes, episodes, offers, lane, job)
     lanes.when[lane, job, at.EVENT_S] = NEVER
@@ -81,7 +73,7 @@ def round_opens(
     slot = lanes.episode_of_lane[lane]
     notify(lanes, episodes, lane, server)
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
-        if lanes.job[lane, client, at.PHASE] == IDLE:
+        if lanes.job[lane, client, at.PHASE] == at.IDLE:
             go_on(lanes, episodes, offers, rules, lane, client)
     end_round(lanes, episodes, lane, server)
 
@@ -114,7 +106,7 @@ def begin_epoch(lanes: Lanes, episodes: Episodes, rules: Rules, lane: int, clien
     work = work_left_s(execution, saved)
     if lanes.job[lane, client, at.WARM] == 0:
         work += episodes.job[slot, client, at.COLD_S]
-    lanes.job[lane, client, at.PHASE] = WORKING
+    lanes.job[lane, client, at.PHASE] = at.WORKING
     lanes.job_real[lane, client, at.BASE] = saved
     lanes.job[lane, client, at.WORK_S] = work
     lanes.job[lane, client, at.WORK_START_S] = t
@@ -137,7 +129,7 @@ def epoch_ends(
         note_epoch(lanes, lane, client, took)
     state[at.WARM] = 1
     state[at.CHECKPOINT_REGION] = offers.fixed[state[at.OFFER], at.REGION]
-    state[at.PHASE] = IDLE
+    state[at.PHASE] = at.IDLE
     lanes.job_real[lane, client, at.SAVED] = 1.0
     lanes.when[lane, client, at.EVENT_S] = NEVER
     lanes.when[lane, client, at.DUE_S] = t
@@ -162,14 +154,14 @@ def deliver(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, client:
 def end_round(lanes: Lanes, episodes: Episodes, lane: int, server: int) -> None:
     """Aggregate, if the server waits and nobody owes."""
     slot = lanes.episode_of_lane[lane]
-    if lanes.job[lane, server, at.PHASE] != IDLE:
+    if lanes.job[lane, server, at.PHASE] != at.IDLE:
         return
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
         if owes(lanes, episodes, lane, client):
             return
     saved = lanes.job_real[lane, server, at.SAVED]
     work = work_left_s(episodes.execution_s[slot, server, lanes.job[lane, server, at.OFFER]], saved)
-    lanes.job[lane, server, at.PHASE] = WORKING
+    lanes.job[lane, server, at.PHASE] = at.WORKING
     lanes.job_real[lane, server, at.BASE] = saved
     lanes.job[lane, server, at.WORK_S] = work
     lanes.job[lane, server, at.WORK_START_S] = lanes.lane[lane, at.NOW_S]
@@ -184,16 +176,16 @@ def aggregation_ends(
     slot = lanes.episode_of_lane[lane]
     lanes.job[lane, server, at.EXECUTED] += 1
     lanes.job_real[lane, server, at.SAVED] = 0.0
-    lanes.counters[lane, ROUNDS] += 1
+    lanes.counters[lane, at.ROUNDS] += 1
     region = offers.fixed[lanes.job[lane, server, at.OFFER], at.REGION]
     lanes.job[lane, server, at.CHECKPOINT_REGION] = region
     if lanes.job[lane, server, at.EXECUTED] < episodes.job[slot, server, at.EXECUTIONS]:
-        lanes.job[lane, server, at.PHASE] = IDLE
+        lanes.job[lane, server, at.PHASE] = at.IDLE
         lanes.when[lane, server, at.EVENT_S] = NEVER
         round_opens(lanes, episodes, offers, rules, lane, server)
         return
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
-        if lanes.job[lane, client, at.PHASE] != DONE:
+        if lanes.job[lane, client, at.PHASE] != at.DONE:
             close_job(lanes, lane, client)
     close_server(lanes, episodes, offers, lane, server)
 
@@ -207,12 +199,12 @@ def close_server(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, se
     done = lanes.job[lane, server, at.EXECUTED] / episodes.job[slot, server, at.EXECUTIONS]
     standard = episodes.job[slot, server, at.WHOLE_S] * done
     lanes.job_real[lane, server, at.DELAY] = (response - standard) / 3600.0
-    if phase in (SETTING_UP, WORKING, IDLE):
+    if phase in (at.SETTING_UP, at.WORKING, at.IDLE):
         close_bill(lanes, episodes, offers, lane, server, False)
         vacate(lanes, episodes, lane, server)
-    elif phase == LAUNCHING:
+    elif phase == at.LAUNCHING:
         vacate(lanes, episodes, lane, server)
-    elif phase == HIBERNATED:
+    elif phase == at.HIBERNATED:
         charge_disk(lanes, episodes, offers, lane, server)
         lanes.offer[lane, c, at.PRESENT] -= 1
     close_job(lanes, lane, server)
@@ -250,11 +242,11 @@ def lose_results(lanes: Lanes, episodes: Episodes, lane: int, server: int) -> No
     slot = lanes.episode_of_lane[lane]
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
         state = lanes.job[lane, client]
-        if state[at.PHASE] == DONE or state[at.EXECUTED] <= lanes.job[lane, server, at.EXECUTED]:
+        if state[at.PHASE] == at.DONE or state[at.EXECUTED] <= lanes.job[lane, server, at.EXECUTED]:
             continue
         state[at.EXECUTED] -= 1
-        if state[at.PHASE] == IDLE:
+        if state[at.PHASE] == at.IDLE:
             lanes.job_real[lane, client, at.SAVED] = 1.0
         else:
             lost = episodes.job[slot, client, at.EXECUTORS] * episodes.job[slot, client, at.STANDARD_S]
-            lanes.counters[lane, LOST_EXECUTOR_S] += lost
+            lanes.counters[lane, at.LOST_EXECUTOR_S] += lost

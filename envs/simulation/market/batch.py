@@ -10,7 +10,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.clock import step_lane
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.observation import observe_lane
-from envs.simulation.market.state import RUNNING, Floats, Ints, Lanes, Offers, Rules
+from envs.simulation.market.state import Floats, Ints, Lanes, Offers, Rules
 from envs.simulation.snapshot import FloatArray, MaskArray
 
 
@@ -34,7 +34,7 @@ def step_lanes(
     for lane in range(actions.shape[0]):
         if active[lane]:
             action = actions[lane]
-            invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != RUNNING
+            invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != at.RUNNING
             if invalid or mask[lane, action] == 0:
                 return lane
     for lane in range(actions.shape[0]):
@@ -42,7 +42,7 @@ def step_lanes(
         done[lane] = True
         if active[lane]:
             rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, actions[lane])
-            done[lane] = lanes.lane[lane, at.STATUS] != RUNNING
+            done[lane] = lanes.lane[lane, at.STATUS] != at.RUNNING
             observe_lane(
                 lanes,
                 episodes,

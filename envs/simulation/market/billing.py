@@ -12,26 +12,13 @@ from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import is_client, settle_idle
 from envs.simulation.market.quotes import price_integral
 from envs.simulation.market.state import (
-    DISK,
-    EGRESS,
-    HIBERNATED,
-    IDLE,
-    IDLE_CHARGES,
-    MOVING,
     NEVER,
-    ON_DEMAND,
-    OWNED_EXECUTOR_S,
-    SETTING_UP,
-    SPOT,
-    WORKING,
     Lanes,
-    LogKind,
     Offers,
     log_event,
 )
 
 MINIMUM_S = 60
-_SEGMENT = int(LogKind.SEGMENT)
 
 
 @inner
@@ -60,16 +47,16 @@ def close_bill(
         idle = lanes.job[lane, job, at.IDLE_CHARGE]
         lanes.job[lane, job, at.IDLE_CHARGE] = 0
         lanes.when[lane, job, at.LATE_S] = NEVER
-    log_event(lanes, lane, _SEGMENT, job, c, start, 1 if lanes.job[lane, job, at.MISSES] > 0 else 0)
+    log_event(lanes, lane, at.SEGMENT, job, c, start, 1 if lanes.job[lane, job, at.MISSES] > 0 else 0)
     if offers.fixed[c, at.QUEUES] == 1:
-        lanes.counters[lane, OWNED_EXECUTOR_S] += executors * uptime
+        lanes.counters[lane, at.OWNED_EXECUTOR_S] += executors * uptime
         return
     if by_provider and uptime < offers.fixed[c, at.FREE_FIRST_S]:
         return
     charge = closing_charge(lanes, episodes, offers, lane, job)
     lanes.job[lane, job, at.CHARGE] += charge
-    lanes.counters[lane, SPOT if offers.fixed[c, at.SPOT] == 1 else ON_DEMAND] += charge
-    lanes.counters[lane, IDLE_CHARGES] += idle
+    lanes.counters[lane, at.SPOT_CHARGES if offers.fixed[c, at.SPOT] == 1 else at.ON_DEMAND_CHARGES] += charge
+    lanes.counters[lane, at.IDLE_CHARGES] += idle
 
 
 @inner
@@ -97,7 +84,7 @@ def charge_disk(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job
     """Pay for the disks as a hibernation ends."""
     charge = disk_charge(lanes, episodes, offers, lane, job)
     lanes.job[lane, job, at.CHARGE] += charge
-    lanes.counters[lane, DISK] += charge
+    lanes.counters[lane, at.DISK_CHARGES] += charge
 
 
 @inner
@@ -119,17 +106,17 @@ def charge_egress(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, j
     region = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
     charge = egress_charge(episodes, offers, slot, job, region, lanes.job[lane, job, at.CHECKPOINT_REGION])
     lanes.job[lane, job, at.CHARGE] += charge
-    lanes.counters[lane, EGRESS] += charge
+    lanes.counters[lane, at.EGRESS_CHARGES] += charge
 
 
 @inner
 def accrued_charge(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
     """What a job owes at this moment beyond its closed bills."""
     phase = lanes.job[lane, job, at.PHASE]
-    if phase == HIBERNATED:
+    if phase == at.HIBERNATED:
         return int(disk_charge(lanes, episodes, offers, lane, job))
     c = lanes.job[lane, job, at.OFFER]
-    if phase in (SETTING_UP, WORKING, IDLE, MOVING) and offers.fixed[c, at.QUEUES] == 0:
+    if phase in (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING) and offers.fixed[c, at.QUEUES] == 0:
         integral = price_integral(lanes, episodes, lane, c, lanes.lane[lane, at.NOW_S])
         executors = episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS]
         return int(executors * (integral - lanes.job[lane, job, at.INTEGRAL_FROM]))

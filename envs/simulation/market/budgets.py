@@ -16,12 +16,6 @@ from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_l
 from envs.simulation.market.quotes import sync_price
 from envs.simulation.market.spending import budget_left
 from envs.simulation.market.state import (
-    BUFFERED,
-    CLIENTS_LEFT,
-    DONE,
-    IDLE,
-    MISSES_TC,
-    WORKING,
     Lanes,
     Offers,
     Rules,
@@ -34,7 +28,7 @@ _ROUNDING = 1e-5
 @inner
 def budget_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, client: int) -> None:
     """The last second that a client's budget pays for is over; that was foreseen, so its work is saved."""
-    if lanes.job[lane, client, at.PHASE] == WORKING:
+    if lanes.job[lane, client, at.PHASE] == at.WORKING:
         lanes.job_real[lane, client, at.SAVED] = share_done(lanes, episodes, lane, client)
         region = offers.fixed[lanes.job[lane, client, at.OFFER], at.REGION]
         lanes.job[lane, client, at.CHECKPOINT_REGION] = region
@@ -65,7 +59,7 @@ def affordable(
 ) -> bool:
     """Whether what is left of a budget, once the open bill is paid, pays a round on a fresh instance."""
     left = budget_left(lanes, episodes, lane, client)
-    if lanes.job[lane, client, at.PHASE] == IDLE:
+    if lanes.job[lane, client, at.PHASE] == at.IDLE:
         left -= closing_charge(lanes, episodes, offers, lane, client)
     return bool(round_charge(lanes, episodes, offers, rules, lane, client, c) <= left * (1.0 - _ROUNDING))
 
@@ -76,7 +70,7 @@ def dismiss_broke(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules
     slot = lanes.episode_of_lane[lane]
     for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
         asks = lanes.when[lane, job, at.DUE_S] <= lanes.lane[lane, at.NOW_S]
-        if not asks or lanes.job[lane, job, at.PHASE] != BUFFERED:
+        if not asks or lanes.job[lane, job, at.PHASE] != at.BUFFERED:
             continue
         if not is_client(episodes, slot, job) or episodes.job[slot, job, at.BUDGET] == 0:
             continue
@@ -94,16 +88,16 @@ def leave(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, client: i
     """A client takes no further part; without any client the application ends, and counts as late."""
     slot = lanes.episode_of_lane[lane]
     server = episodes.job[slot, client, at.SERVER]
-    lanes.counters[lane, CLIENTS_LEFT] += 1
+    lanes.counters[lane, at.CLIENTS_LEFT] += 1
     lanes.job[lane, client, at.LEFT] = 1
     close_job(lanes, lane, client)
     for other in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
-        if lanes.job[lane, other, at.PHASE] != DONE:
+        if lanes.job[lane, other, at.PHASE] != at.DONE:
             end_round(lanes, episodes, lane, server)
             notify(lanes, episodes, lane, client)
             return
     lanes.job[lane, server, at.LEFT] = 1
     if lanes.job[lane, server, at.MISSES] == 0:
         lanes.job[lane, server, at.MISSES] = 1
-        lanes.counters[lane, MISSES_TC] += 1
+        lanes.counters[lane, at.MISSES_TC] += 1
     close_server(lanes, episodes, offers, lane, server)

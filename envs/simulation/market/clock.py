@@ -24,30 +24,14 @@ from envs.simulation.market.members import is_client, is_member
 from envs.simulation.market.placement import apply_decision, finish_move, launch_ends, serve_queues
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
-    BUFFERED,
-    DONE,
-    ENDED,
-    HIBERNATED,
-    IDLE,
-    LAUNCHING,
-    MISSES_BATCHES,
-    MISSES_TC,
-    MOVING,
     NEVER,
-    RUNNING,
     SAMPLE_S,
-    SETTING_UP,
-    TRUNCATED,
-    WORKING,
     Lanes,
     Offers,
     Rules,
 )
 from envs.simulation.snapshot import HISTORY_STEPS, Category
 
-_STREAMING = int(Category.STREAMING)
-_TIME_CRITICAL = int(Category.TIME_CRITICAL)
-_FEDERATED = int(Category.FEDERATED)
 MEAN_STEPS = 100
 
 
@@ -83,9 +67,9 @@ def step_lane(
 @inner
 def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Let time pass until a decision is due or the episode is over."""
-    while lanes.lane[lane, at.STATUS] == RUNNING:
+    while lanes.lane[lane, at.STATUS] == at.RUNNING:
         if lanes.lane[lane, at.CLOSED] == lanes.lane[lane, at.LIMIT]:
-            lanes.lane[lane, at.STATUS] = ENDED
+            lanes.lane[lane, at.STATUS] = at.ENDED
             lanes.lane[lane, at.WINDOW_N] = 0
         elif lanes.lane[lane, at.DECISIONS] >= rules.max_decisions:
             truncate(lanes, episodes, offers, rules, lane)
@@ -187,24 +171,24 @@ def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
 def job_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """The phase of a job ends."""
     phase = lanes.job[lane, job, at.PHASE]
-    if phase == LAUNCHING:
+    if phase == at.LAUNCHING:
         launch_ends(lanes, episodes, offers, rules, lane, job)
     elif rules.federated == 1 and is_member(episodes, lanes.episode_of_lane[lane], job):
         member_event(lanes, episodes, offers, rules, lane, job)
-    elif phase == SETTING_UP:
+    elif phase == at.SETTING_UP:
         set_up_ends(lanes, episodes, offers, rules, lane, job)
-    elif phase == WORKING:
+    elif phase == at.WORKING:
         execution_ends(lanes, episodes, offers, lane, job)
-    elif phase == IDLE:
+    elif phase == at.IDLE:
         begin_work(lanes, episodes, offers, lane, job)
-    elif phase == MOVING:
+    elif phase == at.MOVING:
         finish_move(lanes, episodes, offers, rules, lane, job)
 
 
 @inner
 def member_event(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """The phase of a task of a federated application ends."""
-    if lanes.job[lane, job, at.PHASE] == SETTING_UP:
+    if lanes.job[lane, job, at.PHASE] == at.SETTING_UP:
         member_ready(lanes, episodes, offers, rules, lane, job)
     elif is_client(episodes, lanes.episode_of_lane[lane], job):
         epoch_ends(lanes, episodes, offers, rules, lane, job)
@@ -218,16 +202,16 @@ def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.ARRIVED] += 1
-    lanes.job[lane, job, at.PHASE] = BUFFERED
+    lanes.job[lane, job, at.PHASE] = at.BUFFERED
     lanes.when[lane, job, at.DUE_S] = t
     lanes.job[lane, job, at.ENTERED_S] = t
     category = episodes.job[slot, job, at.CATEGORY]
-    if category == _STREAMING:
+    if category == Category.STREAMING.value:
         lanes.when[lane, job, at.LATE_S] = (
             t + episodes.job[slot, job, at.PERIOD_S] + episodes.job[slot, job, at.ALLOWANCE_S]
         )
-    elif category == _TIME_CRITICAL or (
-        category == _FEDERATED and episodes.job[slot, job, at.ALLOWANCE_S] > 0
+    elif category == Category.TIME_CRITICAL.value or (
+        category == Category.FEDERATED.value and episodes.job[slot, job, at.ALLOWANCE_S] > 0
     ):
         lanes.when[lane, job, at.LATE_S] = t + episodes.job[slot, job, at.ALLOWANCE_S]
 
@@ -237,7 +221,7 @@ def next_deadline(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None
     """After a miss: a streaming job has another deadline, others have none."""
     slot = lanes.episode_of_lane[lane]
     lanes.job[lane, job, at.LATE_NEXT] += 1
-    streaming = episodes.job[slot, job, at.CATEGORY] == _STREAMING
+    streaming = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
     if streaming and lanes.job[lane, job, at.LATE_NEXT] < episodes.job[slot, job, at.EXECUTIONS]:
         lanes.when[lane, job, at.LATE_S] += episodes.job[slot, job, at.PERIOD_S]
     else:
@@ -250,26 +234,26 @@ def truncate(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lan
     slot = lanes.episode_of_lane[lane]
     for job in range(lanes.lane[lane, at.LIMIT]):
         phase = lanes.job[lane, job, at.PHASE]
-        if phase == DONE:
+        if phase == at.DONE:
             continue
         category = episodes.job[slot, job, at.CATEGORY]
         left = episodes.job[slot, job, at.EXECUTIONS] - lanes.job[lane, job, at.LATE_NEXT]
-        if category == _STREAMING:
+        if category == Category.STREAMING.value:
             lanes.job[lane, job, at.MISSES] += left
-            lanes.counters[lane, MISSES_BATCHES] += left
-        elif category == _TIME_CRITICAL:
+            lanes.counters[lane, at.MISSES_BATCHES] += left
+        elif category == Category.TIME_CRITICAL.value:
             lanes.job[lane, job, at.MISSES] += left
-            lanes.counters[lane, MISSES_TC] += left
-        elif category == _FEDERATED and episodes.job[slot, job, at.ALLOWANCE_S] > 0:
+            lanes.counters[lane, at.MISSES_TC] += left
+        elif category == Category.FEDERATED.value and episodes.job[slot, job, at.ALLOWANCE_S] > 0:
             late = 1 - min(1, lanes.job[lane, job, at.LATE_NEXT])
             lanes.job[lane, job, at.MISSES] += late
-            lanes.counters[lane, MISSES_TC] += late
+            lanes.counters[lane, at.MISSES_TC] += late
         if job < lanes.lane[lane, at.ARRIVED]:
             lanes.job_real[lane, job, at.DELAY] = delay_hours(lanes, episodes, lane, job)
-        if phase == HIBERNATED:
+        if phase == at.HIBERNATED:
             charge_disk(lanes, episodes, offers, lane, job)
-        elif phase in (SETTING_UP, WORKING, IDLE, MOVING):
+        elif phase in (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING):
             close_bill(lanes, episodes, offers, lane, job, False)
         close_job(lanes, lane, job)
-    lanes.lane[lane, at.STATUS] = TRUNCATED
+    lanes.lane[lane, at.STATUS] = at.TRUNCATED
     lanes.lane[lane, at.WINDOW_N] = 0

@@ -12,7 +12,7 @@ ARRIVED = 1  # jobs that have arrived
 LIMIT = 2  # jobs that will arrive
 CLOSED = 3  # jobs that have ended
 DECISIONS = 4  # decisions taken
-STATUS = 5  # `state.Status`
+STATUS = 5  # see below
 WINDOW_N = 6  # jobs shown
 DECIDED = 7  # job of the latest decision, -1 before
 SAMPLES = 8  # occupation samples taken
@@ -42,7 +42,7 @@ DUE_S = 1  # its next decision
 LATE_S = 2  # next moment at which a deadline may pass; of a client: at which its budget ends
 
 # `Lanes.job`: of a job in a lane.
-PHASE = 0  # `state.Phase`
+PHASE = 0  # see below
 OFFER = 1  # where it is, -1 in the buffer
 TARGET = 2  # where a moving job goes
 LATE_NEXT = 3  # execution that LATE_S belongs to
@@ -132,3 +132,50 @@ DISK_CHARGE_S = 10  # charge per second and hibernated instance
 # `Offers.chance`.
 LAUNCH_FAILURE = 0  # probability
 NOTICE_MISSED = 1  # probability
+
+# `Lanes.counters`: totals of an episode.
+INTERRUPTIONS = 0
+LAUNCH_FAILURES = 1
+MISSES_TC = 2
+MISSES_BATCHES = 3
+EGRESS_CHARGES = 4
+ON_DEMAND_CHARGES = 5
+SPOT_CHARGES = 6
+DISK_CHARGES = 7
+OWNED_EXECUTOR_S = 8
+LOST_EXECUTOR_S = 9
+ROUNDS = 10  # aggregated
+IDLE_CHARGES = 11  # for instances of clients while these waited for others
+CLIENTS_LEFT = 12
+COUNTER_COLUMNS = 13
+
+# `Lanes.log`.
+LOG_KIND = 0
+LOG_JOB = 1
+LOG_OFFER = 2
+LOG_START_S = 3
+LOG_END_S = 4
+LOG_LATE = 5
+LOG_COLUMNS = 6
+
+# Values of LOG_KIND.
+SEGMENT = 0
+MISS = 1
+INTERRUPTION = 2
+
+# Where a job is in its life: values of PHASE.
+FUTURE = 0
+BUFFERED = 1
+HIBERNATED = 2  # in the buffer; its instances may resume
+QUEUED = 3  # waits inside an owned cluster
+LAUNCHING = 4
+SETTING_UP = 5  # instances run and are billed from here on
+WORKING = 6
+IDLE = 7  # between two batches or rounds; a server that waits for its clients
+MOVING = 8  # writes a last checkpoint before it leaves on-demand instances
+DONE = 9
+
+# Whether a lane's episode goes on: values of STATUS.
+RUNNING = 0
+ENDED = 1
+TRUNCATED = 2

@@ -10,26 +10,19 @@ from envs.simulation.market.ledger import batch_delay_hours
 from envs.simulation.market.progress import set_up_s, wall_s, work_left_s
 from envs.simulation.market.spending import budget_end_s, can_begin
 from envs.simulation.market.state import (
-    BUFFERED,
-    DONE,
-    IDLE,
     NEVER,
-    SETTING_UP,
-    WORKING,
     Lanes,
     Offers,
     Rules,
 )
 from envs.simulation.snapshot import Category
 
-_STREAMING = int(Category.STREAMING)
-
 
 @inner
 def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
     """A job awaits a decision now."""
     t = lanes.lane[lane, at.NOW_S]
-    lanes.job[lane, job, at.PHASE] = BUFFERED
+    lanes.job[lane, job, at.PHASE] = at.BUFFERED
     lanes.job[lane, job, at.OFFER] = -1
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.when[lane, job, at.DUE_S] = t
@@ -62,7 +55,7 @@ def begin_set_up(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
     if budgeted:
         lanes.when[lane, job, at.LATE_S] = budget_end_s(lanes, episodes, offers, lane, job)
     seconds = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
-    lanes.job[lane, job, at.PHASE] = SETTING_UP
+    lanes.job[lane, job, at.PHASE] = at.SETTING_UP
     lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + seconds
 
 
@@ -71,17 +64,17 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     """The next execution starts; a streaming job first waits until its batch is due."""
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
-    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value:
         batch = lanes.job[lane, job, at.EXECUTED]
         due = episodes.job[slot, job, at.ARRIVAL_S] + (batch + 1) * episodes.job[slot, job, at.PERIOD_S]
         if t < due:
-            lanes.job[lane, job, at.PHASE] = IDLE
+            lanes.job[lane, job, at.PHASE] = at.IDLE
             lanes.when[lane, job, at.EVENT_S] = due
             return
     c = lanes.job[lane, job, at.OFFER]
     saved = lanes.job_real[lane, job, at.SAVED]
     work = work_left_s(episodes.execution_s[slot, job, c], saved)
-    lanes.job[lane, job, at.PHASE] = WORKING
+    lanes.job[lane, job, at.PHASE] = at.WORKING
     lanes.job_real[lane, job, at.BASE] = saved
     lanes.job[lane, job, at.WORK_S] = work
     lanes.job[lane, job, at.WORK_START_S] = t
@@ -96,7 +89,11 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     c = lanes.job[lane, job, at.OFFER]
     begin_work(lanes, episodes, offers, lane, job)
     movable = offers.fixed[c, at.SPOT] == 0 and offers.fixed[c, at.QUEUES] == 0
-    if movable and episodes.job[slot, job, at.CATEGORY] != _STREAMING and rules.reconsider_interval_s > 0:
+    if (
+        movable
+        and episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value
+        and rules.reconsider_interval_s > 0
+    ):
         lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
 
 
@@ -104,7 +101,7 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
 def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """A batch, or the whole job, is finished now."""
     slot = lanes.episode_of_lane[lane]
-    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value:
         lanes.job_real[lane, job, at.DELAY] += batch_delay_hours(lanes, episodes, lane, job)
     lanes.job[lane, job, at.EXECUTED] += 1
     lanes.job_real[lane, job, at.SAVED] = 0.0
@@ -117,7 +114,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
             lanes.when[lane, job, at.LATE_S] = due + episodes.job[slot, job, at.ALLOWANCE_S]
         begin_work(lanes, episodes, offers, lane, job)
         return
-    if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value:
         response = lanes.lane[lane, at.NOW_S] - episodes.job[slot, job, at.ARRIVAL_S]
         lanes.job_real[lane, job, at.DELAY] = (response - episodes.job[slot, job, at.STANDARD_S]) / 3600.0
     close_bill(lanes, episodes, offers, lane, job, False)
@@ -128,7 +125,7 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
 @inner
 def close_job(lanes: Lanes, lane: int, job: int) -> None:
     """The job is over; its bills are closed and its delay is known."""
-    lanes.job[lane, job, at.PHASE] = DONE
+    lanes.job[lane, job, at.PHASE] = at.DONE
     lanes.job[lane, job, at.OFFER] = -1
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.when[lane, job, at.DUE_S] = NEVER
@@ -136,7 +133,7 @@ def close_job(lanes: Lanes, lane: int, job: int) -> None:
     lanes.job[lane, job, at.FINISH_S] = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.CLOSED] += 1
     first = lanes.lane[lane, at.FIRST]
-    while first < lanes.lane[lane, at.ARRIVED] and lanes.job[lane, first, at.PHASE] == DONE:
+    while first < lanes.lane[lane, at.ARRIVED] and lanes.job[lane, first, at.PHASE] == at.DONE:
         first += 1
     lanes.lane[lane, at.FIRST] = first
     lanes.lane_real[lane, at.DELAY_CLOSED] += lanes.job_real[lane, job, at.DELAY]

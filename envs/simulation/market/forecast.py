@@ -11,11 +11,6 @@ from envs.simulation.market.members import owes, server_is_up
 from envs.simulation.market.progress import set_up_s
 from envs.simulation.market.quotes import sync_price
 from envs.simulation.market.state import (
-    DONE,
-    IDLE,
-    MOVING,
-    SETTING_UP,
-    WORKING,
     Lanes,
     Offers,
     Rules,
@@ -67,7 +62,7 @@ def time_error_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float
     slowest, error = 0.0, 0.0
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
         expected = epoch_s(lanes, episodes, lane, client)
-        if client != job and lanes.job[lane, client, at.PHASE] != DONE and expected > slowest:
+        if client != job and lanes.job[lane, client, at.PHASE] != at.DONE and expected > slowest:
             slowest, error = expected, lanes.job_real[lane, client, at.EPOCH_ERROR_S]
     launch = lanes.job_real[lane, server, at.LAUNCH_ERROR_S]
     return float(np.sqrt(error * error + launch * launch))
@@ -103,9 +98,9 @@ def start_up_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, l
 def ready_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> float:
     """Expected seconds until a task has a running instance, if it gets one as soon as can be."""
     phase = lanes.job[lane, job, at.PHASE]
-    if phase in (IDLE, WORKING):
+    if phase in (at.IDLE, at.WORKING):
         return 0.0
-    if phase == SETTING_UP:
+    if phase == at.SETTING_UP:
         return float(lanes.when[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
     # How long a launch that is under way will take is not known before it ends.
     return float(start_up_s(lanes, episodes, offers, rules, lane, job))
@@ -117,14 +112,14 @@ def result_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lan
     state = lanes.job[lane, client]
     epoch = epoch_s(lanes, episodes, lane, client)
     cold = float(episodes.job[lanes.episode_of_lane[lane], client, at.COLD_S])
-    if state[at.PHASE] == WORKING:
+    if state[at.PHASE] == at.WORKING:
         needed = epoch * (1.0 - lanes.job_real[lane, client, at.BASE])
         needed += cold if state[at.WARM] == 0 else 0.0
         left = needed - (lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])
         return max(1.0, float(left if left > 0.0 else OVERDUE_SHARE * needed))
     saved = lanes.job_real[lane, client, at.SAVED]
     needed = epoch * (1.0 - saved)
-    if state[at.PHASE] != IDLE or (state[at.WARM] == 0 and saved < 1.0):
+    if state[at.PHASE] != at.IDLE or (state[at.WARM] == 0 and saved < 1.0):
         needed += cold
     return max(1.0, float(needed + ready_s(lanes, episodes, offers, rules, lane, client)))
 
@@ -162,7 +157,7 @@ def round_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     server = episodes.job[slot, job, at.SERVER]
     slowest = 0.0
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
-        if lanes.job[lane, client, at.PHASE] != DONE:
+        if lanes.job[lane, client, at.PHASE] != at.DONE:
             slowest = max(slowest, epoch_s(lanes, episodes, lane, client))
     return float(slowest + aggregation_s(lanes, episodes, lane, server))
 
@@ -174,7 +169,12 @@ def others_usd_hour(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> fl
     server = episodes.job[slot, job, at.SERVER]
     micro = 0
     for member in range(server, server + 1 + episodes.job[slot, server, at.CLIENTS]):
-        if member != job and lanes.job[lane, member, at.PHASE] in (SETTING_UP, WORKING, IDLE, MOVING):
+        if member != job and lanes.job[lane, member, at.PHASE] in (
+            at.SETTING_UP,
+            at.WORKING,
+            at.IDLE,
+            at.MOVING,
+        ):
             c = lanes.job[lane, member, at.OFFER]
             price = episodes.price[slot, c, sync_price(lanes, episodes, lane, c), at.PRICE]
             micro += episodes.job[slot, member, at.EXECUTORS] * price

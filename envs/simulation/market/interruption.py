@@ -13,22 +13,12 @@ from envs.simulation.market.members import freezes, is_member
 from envs.simulation.market.placement import lost_executor_s
 from envs.simulation.market.progress import share_after, share_done, work_done_s
 from envs.simulation.market.state import (
-    HIBERNATED,
-    IDLE,
-    INTERRUPTIONS,
-    LAUNCH_FAILURES,
-    LAUNCHING,
-    LOST_EXECUTOR_S,
     NEVER,
-    WORKING,
     Lanes,
-    LogKind,
     Offers,
     Rules,
     log_event,
 )
-
-_INTERRUPTION = int(LogKind.INTERRUPTION)
 
 
 @inner
@@ -40,13 +30,13 @@ def availability_changes(
         if lanes.job[lane, job, at.OFFER] != c:
             continue
         if available:
-            if lanes.job[lane, job, at.PHASE] == HIBERNATED:
+            if lanes.job[lane, job, at.PHASE] == at.HIBERNATED:
                 resume(lanes, episodes, offers, rules, lane, job)
-        elif lanes.job[lane, job, at.PHASE] == LAUNCHING:
-            lanes.counters[lane, LAUNCH_FAILURES] += 1
+        elif lanes.job[lane, job, at.PHASE] == at.LAUNCHING:
+            lanes.counters[lane, at.LAUNCH_FAILURES] += 1
             vacate(lanes, episodes, lane, job)
             return_to_buffer(lanes, lane, job)
-        elif lanes.job[lane, job, at.PHASE] != HIBERNATED:
+        elif lanes.job[lane, job, at.PHASE] != at.HIBERNATED:
             interrupt(lanes, episodes, offers, lane, job)
 
 
@@ -54,9 +44,9 @@ def availability_changes(
 def interrupt(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
     """The instances of a job stop now; the job keeps what a notice or a checkpoint saved."""
     c = lanes.job[lane, job, at.OFFER]
-    lanes.counters[lane, INTERRUPTIONS] += 1
+    lanes.counters[lane, at.INTERRUPTIONS] += 1
     lanes.job[lane, job, at.INTERRUPTED] += 1
-    log_event(lanes, lane, _INTERRUPTION, job, c, lanes.lane[lane, at.NOW_S], 0)
+    log_event(lanes, lane, at.INTERRUPTION, job, c, lanes.lane[lane, at.NOW_S], 0)
     slot = lanes.episode_of_lane[lane]
     kept = freezes(episodes, offers, slot, job, c) or notice_saves(lanes, episodes, offers, lane, job)
     close_bill(lanes, episodes, offers, lane, job, True)
@@ -87,7 +77,7 @@ def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane:
     Hibernation starts at once, so its notice saves nothing; what it freezes counts as lost only when the
     hibernated instances are given up.
     """
-    if lanes.job[lane, job, at.PHASE] != WORKING:
+    if lanes.job[lane, job, at.PHASE] != at.WORKING:
         return
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
@@ -103,7 +93,7 @@ def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane:
         lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
     if not hibernates:
         elapsed = t - lanes.job[lane, job, at.WORK_START_S]
-        lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
+        lanes.counters[lane, at.LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
 
 
 @inner
@@ -116,7 +106,7 @@ def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     lanes.job[lane, job, at.PAUSED_S] = t
     lanes.job[lane, job, at.PAUSED_LEFT_S] = lanes.when[lane, job, at.EVENT_S] - t
     lanes.job[lane, job, at.PAUSED_PHASE] = lanes.job[lane, job, at.PHASE]
-    lanes.job[lane, job, at.PHASE] = HIBERNATED
+    lanes.job[lane, job, at.PHASE] = at.HIBERNATED
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.when[lane, job, at.DUE_S] = t
     lanes.job[lane, job, at.ENTERED_S] = t
@@ -136,8 +126,8 @@ def resume(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
     lanes.when[lane, job, at.DUE_S] = NEVER
     lanes.job[lane, job, at.WORK_START_S] += pause
     lanes.when[lane, job, at.EVENT_S] = t + lanes.job[lane, job, at.PAUSED_LEFT_S]
-    if phase == IDLE:  # the next batch fell due, or falls due, by the clock
+    if phase == at.IDLE:  # the next batch fell due, or falls due, by the clock
         lanes.when[lane, job, at.EVENT_S] = max(t, lanes.when[lane, job, at.EVENT_S] - pause)
     open_bill(lanes, episodes, lane, job)
-    if phase == IDLE and is_member(episodes, lanes.episode_of_lane[lane], job):
+    if phase == at.IDLE and is_member(episodes, lanes.episode_of_lane[lane], job):
         member_resumes(lanes, episodes, offers, rules, lane, job)

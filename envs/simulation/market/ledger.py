@@ -14,26 +14,14 @@ from envs.simulation.market.members import is_member
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
-    DISK,
-    DONE,
-    EGRESS,
-    MISSES_BATCHES,
-    MISSES_TC,
-    ON_DEMAND,
-    QUEUED,
-    SPOT,
     Floats,
     Ints,
     Lanes,
-    LogKind,
     Offers,
     Rules,
     log_event,
 )
 from envs.simulation.snapshot import Category
-
-_STREAMING = int(Category.STREAMING)
-_MISS = int(LogKind.MISS)
 
 
 @inner
@@ -63,7 +51,7 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
-    if lanes.job[lane, job, at.PHASE] == DONE:
+    if lanes.job[lane, job, at.PHASE] == at.DONE:
         return float(lanes.job_real[lane, job, at.DELAY])
     arrival = episodes.job[slot, job, at.ARRIVAL_S]
     standard = episodes.job[slot, job, at.STANDARD_S]
@@ -71,7 +59,7 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
         done = lanes.job[lane, job, at.EXECUTED] / episodes.job[slot, job, at.EXECUTIONS]
         server = episodes.job[slot, job, at.SERVER] == job
         return float((t - arrival - episodes.job[slot, job, at.WHOLE_S] * done) / 3600.0) if server else 0.0
-    if episodes.job[slot, job, at.CATEGORY] != _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value:
         return float((t - arrival - standard * share_done(lanes, episodes, lane, job)) / 3600.0)
     delay = lanes.job_real[lane, job, at.DELAY]
     finished = lanes.job[lane, job, at.EXECUTED]
@@ -89,7 +77,7 @@ def delay_hours(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
 @inner
 def miss_weight(episodes: Episodes, rules: Rules, slot: int, job: int) -> float:
     """A miss of this job in units of one time-critical miss."""
-    if episodes.job[slot, job, at.CATEGORY] == _STREAMING:
+    if episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value:
         return rules.batch_miss_usd / rules.miss_usd
     return 1.0
 
@@ -98,16 +86,16 @@ def miss_weight(episodes: Episodes, rules: Rules, slot: int, job: int) -> float:
 def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
     """A deadline of the job passes now: its execution number `late_next` is not finished."""
     slot = lanes.episode_of_lane[lane]
-    streaming = episodes.job[slot, job, at.CATEGORY] == _STREAMING
+    streaming = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
     lanes.job[lane, job, at.MISSES] += 1
-    lanes.counters[lane, MISSES_BATCHES if streaming else MISSES_TC] += 1
+    lanes.counters[lane, at.MISSES_BATCHES if streaming else at.MISSES_TC] += 1
     c = lanes.job[lane, job, at.OFFER]
     if c < 0:
         return
     lanes.offer[lane, c, at.MISSED] += 1
-    log_event(lanes, lane, _MISS, job, c, lanes.lane[lane, at.NOW_S], 1)
-    waited = lanes.job[lane, job, at.PHASE] == QUEUED or lanes.job[lane, job, at.WAITED] == 1
-    if streaming and lanes.job[lane, job, at.PHASE] != QUEUED:
+    log_event(lanes, lane, at.MISS, job, c, lanes.lane[lane, at.NOW_S], 1)
+    waited = lanes.job[lane, job, at.PHASE] == at.QUEUED or lanes.job[lane, job, at.WAITED] == 1
+    if streaming and lanes.job[lane, job, at.PHASE] != at.QUEUED:
         # A batch that fell due after the job had left the queue did not wait in it.
         due = lanes.when[lane, job, at.LATE_S] - episodes.job[slot, job, at.ALLOWANCE_S]
         waited = waited and due < lanes.job[lane, job, at.STAY_START_S]
@@ -140,10 +128,15 @@ def take_mark(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
 def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) -> tuple[int, float]:
     """(charges paid and owed, hours of delay) of all jobs so far."""
     counters = lanes.counters[lane]
-    charge = counters[EGRESS] + counters[ON_DEMAND] + counters[SPOT] + counters[DISK]
+    charge = (
+        counters[at.EGRESS_CHARGES]
+        + counters[at.ON_DEMAND_CHARGES]
+        + counters[at.SPOT_CHARGES]
+        + counters[at.DISK_CHARGES]
+    )
     delay = lanes.lane_real[lane, at.DELAY_CLOSED]
     for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
-        if lanes.job[lane, job, at.PHASE] != DONE:
+        if lanes.job[lane, job, at.PHASE] != at.DONE:
             charge += accrued_charge(lanes, episodes, offers, lane, job)
             delay += delay_hours(lanes, episodes, lane, job)
     return charge, delay
@@ -154,7 +147,7 @@ def objective(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
     """USD paid and owed, misses and delay of all jobs so far, in USD."""
     counters = lanes.counters[lane]
     charge, delay = money_and_delay(lanes, episodes, offers, lane)
-    misses = rules.miss_usd * counters[MISSES_TC] + rules.batch_miss_usd * counters[MISSES_BATCHES]
+    misses = rules.miss_usd * counters[at.MISSES_TC] + rules.batch_miss_usd * counters[at.MISSES_BATCHES]
     return float(charge / CHARGES_PER_USD + misses + rules.delay_usd_hour * delay)
 
 
@@ -177,9 +170,9 @@ def system_totals(
         if jobs[k] >= 0:
             first = episodes.job[slot, jobs[k], at.SERVER]
             own = lanes.job[lane, first, at.MISSES] * miss_weight(episodes, rules, slot, first)
-        late_batches = counters[MISSES_BATCHES] * (rules.batch_miss_usd / rules.miss_usd)
+        late_batches = counters[at.MISSES_BATCHES] * (rules.batch_miss_usd / rules.miss_usd)
         charge, delay = money_and_delay(lanes, episodes, offers, lane)
         outcome[k, 0] = own
-        outcome[k, 1] = counters[MISSES_TC] + late_batches - own
+        outcome[k, 1] = counters[at.MISSES_TC] + late_batches - own
         outcome[k, 2] = delay
         outcome[k, 3] = charge / CHARGES_PER_USD

@@ -11,30 +11,24 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.quotes import price_integral
 from envs.simulation.market.state import (
-    BUFFERED,
-    DONE,
-    IDLE,
-    WORKING,
     Lanes,
     Offers,
     Rules,
 )
 from envs.simulation.snapshot import Category
 
-_FEDERATED = int(Category.FEDERATED)
-
 
 @inner
 def is_member(episodes: Episodes, slot: int, job: int) -> bool:
     """Whether a job is a task of a federated application."""
-    return bool(episodes.job[slot, job, at.CATEGORY] == _FEDERATED)
+    return bool(episodes.job[slot, job, at.CATEGORY] == Category.FEDERATED.value)
 
 
 @inner
 def is_client(episodes: Episodes, slot: int, job: int) -> bool:
     """Whether a job is a client of a federated application."""
     row = episodes.job[slot, job]
-    return bool(row[at.CATEGORY] == _FEDERATED and row[at.SERVER] != job)
+    return bool(row[at.CATEGORY] == Category.FEDERATED.value and row[at.SERVER] != job)
 
 
 @inner
@@ -42,14 +36,14 @@ def owes(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> bool:
     """Whether a client's result of the current round is still to come."""
     server = episodes.job[lanes.episode_of_lane[lane], client, at.SERVER]
     here, there = lanes.job[lane, client], lanes.job[lane, server]
-    return bool(here[at.PHASE] != DONE and here[at.EXECUTED] == there[at.EXECUTED])
+    return bool(here[at.PHASE] != at.DONE and here[at.EXECUTED] == there[at.EXECUTED])
 
 
 @inner
 def server_is_up(lanes: Lanes, lane: int, server: int) -> bool:
     """Whether a server runs: it waits for its clients or aggregates."""
     phase = lanes.job[lane, server, at.PHASE]
-    return bool(phase in (IDLE, WORKING))
+    return bool(phase in (at.IDLE, at.WORKING))
 
 
 @inner
@@ -82,7 +76,7 @@ def begin_idle(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> None
 @inner
 def settle_idle(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> None:
     """Note what the idle time that ends now costs, if the client was idle."""
-    if lanes.job[lane, client, at.PHASE] != IDLE:
+    if lanes.job[lane, client, at.PHASE] != at.IDLE:
         return
     c = lanes.job[lane, client, at.OFFER]
     integral = price_integral(lanes, episodes, lane, c, lanes.lane[lane, at.NOW_S])
@@ -100,6 +94,6 @@ def notify(lanes: Lanes, episodes: Episodes, lane: int, cause: int) -> None:
     server = episodes.job[slot, cause, at.SERVER]
     for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
         unfinished = lanes.job[lane, client, at.EXECUTED] < episodes.job[slot, client, at.EXECUTIONS]
-        waits = lanes.job[lane, client, at.PHASE] in (BUFFERED, IDLE)
+        waits = lanes.job[lane, client, at.PHASE] in (at.BUFFERED, at.IDLE)
         if client != cause and waits and unfinished:
             lanes.when[lane, client, at.DUE_S] = t

@@ -7,7 +7,7 @@ import numpy as np
 from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import objective
-from envs.simulation.market.state import CHARGES_PER_USD, Counter, Lanes, Offers, Rules
+from envs.simulation.market.state import CHARGES_PER_USD, Lanes, Offers, Rules
 from envs.simulation.snapshot import Category
 
 METRICS = (
@@ -66,10 +66,10 @@ def episode_metrics(
     usd = {
         name: counters[column] / CHARGES_PER_USD
         for name, column in (
-            ("on_demand_usd", Counter.ON_DEMAND),
-            ("spot_usd", Counter.SPOT),
-            ("egress_usd", Counter.EGRESS),
-            ("disk_usd", Counter.DISK),
+            ("on_demand_usd", at.ON_DEMAND_CHARGES),
+            ("spot_usd", at.SPOT_CHARGES),
+            ("egress_usd", at.EGRESS_CHARGES),
+            ("disk_usd", at.DISK_CHARGES),
         )
     }
     # Delay is response - standard time, of a streaming job the mean over its batches.
@@ -84,15 +84,15 @@ def episode_metrics(
     result = {
         "cost_usd_eq": objective(lanes, episodes, offers, rules, lane),
         "money_usd": sum(usd.values()),
-        "misses": float(counters[Counter.MISSES_TC] + counters[Counter.MISSES_BATCHES]),
-        "miss_tc": float(counters[Counter.MISSES_TC]),
-        "miss_batches": float(counters[Counter.MISSES_BATCHES]),
+        "misses": float(counters[at.MISSES_TC] + counters[at.MISSES_BATCHES]),
+        "miss_tc": float(counters[at.MISSES_TC]),
+        "miss_batches": float(counters[at.MISSES_BATCHES]),
         "delay_hours": float(lanes.lane_real[lane, at.DELAY_CLOSED]),
-        "interruptions": float(counters[Counter.INTERRUPTIONS]),
-        "launch_failures": float(counters[Counter.LAUNCH_FAILURES]),
+        "interruptions": float(counters[at.INTERRUPTIONS]),
+        "launch_failures": float(counters[at.LAUNCH_FAILURES]),
         **usd,
-        "owned_executor_hours": counters[Counter.OWNED_EXECUTOR_S] / 3600.0,
-        "wasted_hours": counters[Counter.LOST_EXECUTOR_S] / 3600.0,
+        "owned_executor_hours": counters[at.OWNED_EXECUTOR_S] / 3600.0,
+        "wasted_hours": counters[at.LOST_EXECUTOR_S] / 3600.0,
         "response_p95": float(response_p95),
         "response_p99": float(response_p99),
         "jobs_on_time": float((lanes.job[lane, :n, at.MISSES] == 0)[own].mean()),
@@ -103,10 +103,10 @@ def episode_metrics(
         applications = max(1, len(servers))
         hours = lanes.job[lane, servers, at.FINISH_S] - episodes.job[slot, servers, at.ARRIVAL_S]
         result |= {
-            "rounds_per_application": counters[Counter.ROUNDS] / applications,
+            "rounds_per_application": counters[at.ROUNDS] / applications,
             "application_hours": hours.sum() / 3600.0 / applications,
             "applications_late": lanes.job[lane, servers, at.MISSES].sum(),
-            "clients_left": counters[Counter.CLIENTS_LEFT],
-            "idle_usd": counters[Counter.IDLE] / CHARGES_PER_USD,
+            "clients_left": counters[at.CLIENTS_LEFT],
+            "idle_usd": counters[at.IDLE_CHARGES] / CHARGES_PER_USD,
         }
     return {name: float(result[name]) for name in metrics_of(rules.federated == 1)}

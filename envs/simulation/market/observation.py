@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import egress_charge
 from envs.simulation.market.clock import MEAN_STEPS
@@ -16,9 +17,6 @@ from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_l
 from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
-    HIBERNATED,
-    SETTING_UP,
-    WORKING,
     Lanes,
     Offers,
     Rules,
@@ -26,68 +24,10 @@ from envs.simulation.market.state import (
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     Category,
-    ClusterField,
     FloatArray,
-    JobField,
     MaskArray,
-    PairField,
     derive_into,
 )
-
-_STREAMING = int(Category.STREAMING)
-_TIME_CRITICAL = int(Category.TIME_CRITICAL)
-
-_C_SEQUENCE = int(ClusterField.SEQUENCE)
-_C_CAPACITY_NORMAL = int(ClusterField.CAPACITY_NORMAL)
-_C_CAPACITY_MAX = int(ClusterField.CAPACITY_MAX)
-_C_CAPACITY_NOW = int(ClusterField.CAPACITY_NOW)
-_C_HETERO = int(ClusterField.HETERO_FACTOR)
-_C_USED = int(ClusterField.USED)
-_C_HALTED = int(ClusterField.HALTED)
-_C_MISSED = int(ClusterField.MISSED)
-_C_MEAN_OCCUPATION = int(ClusterField.MEAN_OCCUPATION)
-_C_PRICE = int(ClusterField.PRICE_USD_HOUR)
-_C_ON_DEMAND = int(ClusterField.ON_DEMAND_USD_HOUR)
-_C_IS_SPOT = int(ClusterField.IS_SPOT)
-_C_AVAILABLE = int(ClusterField.AVAILABLE)
-_C_UP_RATIO = int(ClusterField.UP_RATIO)
-_C_SPELL = int(ClusterField.SPELL_S)
-_C_MEAN_UP = int(ClusterField.MEAN_UP_S)
-_C_LAUNCH = int(ClusterField.LAUNCH_S)
-_C_NOTICE = int(ClusterField.NOTICE_S)
-_C_PROVIDER = int(ClusterField.PROVIDER)
-_C_REGION = int(ClusterField.REGION)
-_C_QUEUES = int(ClusterField.QUEUES)
-
-_J_PRESENT = int(JobField.PRESENT)
-_J_CATEGORY = int(JobField.CATEGORY)
-_J_EXPECTED_HETERO = int(JobField.EXPECTED_HETERO)
-_J_SENSITIVITY = int(JobField.SENSITIVITY)
-_J_STANDARD = int(JobField.STANDARD_S)
-_J_EXECUTIONS = int(JobField.EXECUTIONS)
-_J_PERIOD = int(JobField.PERIOD_S)
-_J_DURATION = int(JobField.DURATION_S)
-_J_WAITED = int(JobField.WAITED_S)
-_J_AGE = int(JobField.AGE_S)
-_J_SLACK = int(JobField.SLACK_S)
-_J_HAS_DEADLINE = int(JobField.HAS_DEADLINE)
-_J_PROGRESS = int(JobField.PROGRESS)
-_J_RESTART = int(JobField.RESTART_S)
-_J_INTERVAL = int(JobField.CHECKPOINT_INTERVAL_S)
-_J_DATA = int(JobField.DATA_GB)
-_J_CHECKPOINT = int(JobField.CHECKPOINT_GB)
-_J_INTERRUPTIONS = int(JobField.INTERRUPTIONS)
-_J_RUNNING = int(JobField.RUNNING)
-_J_MISSES = int(JobField.MISSES)
-_J_BACKLOG = int(JobField.BACKLOG)
-
-_P_REQUEST = int(PairField.REQUEST)
-_P_PEAK_REQUEST = int(PairField.PEAK_REQUEST)
-_P_EXECUTION = int(PairField.EXECUTION_S)
-_P_DEADLINE = int(PairField.DEADLINE_S)
-_P_EGRESS = int(PairField.EGRESS_USD)
-_P_TRANSFER = int(PairField.TRANSFER_S)
-_P_HERE = int(PairField.HERE)
 
 
 @inner
@@ -133,27 +73,27 @@ def observe_offer(
     price_row = sync_price(lanes, episodes, lane, c)
     quota = offers.fixed[c, at.QUOTA]
     steps = min(MEAN_STEPS, lanes.lane[lane, at.SAMPLES])
-    row[_C_SEQUENCE] = c + 1
-    row[_C_CAPACITY_NORMAL] = quota if offers.fixed[c, at.QUEUES] == 1 else 0
-    row[_C_CAPACITY_MAX] = quota
-    row[_C_CAPACITY_NOW] = quota if available else 0
-    row[_C_HETERO] = offers.fixed[c, at.HETERO]
-    row[_C_USED] = lanes.offer[lane, c, at.USED]
-    row[_C_HALTED] = lanes.offer[lane, c, at.HALTED]
-    row[_C_MISSED] = lanes.offer[lane, c, at.MISSED]
-    row[_C_MEAN_OCCUPATION] = lanes.offer[lane, c, at.OCCUPATION_SUM] / (steps * quota) if steps > 0 else 0.0
-    row[_C_PRICE] = episodes.price[slot, c, price_row, at.PRICE] / 1e6
-    row[_C_ON_DEMAND] = episodes.on_demand_usd[slot, c]
-    row[_C_IS_SPOT] = offers.fixed[c, at.SPOT]
-    row[_C_AVAILABLE] = 1.0 if available else 0.0
-    row[_C_UP_RATIO] = up_ratio
-    row[_C_SPELL] = spell_s
-    row[_C_MEAN_UP] = mean_up_s if offers.fixed[c, at.SPOT] == 1 else 0.0
-    row[_C_LAUNCH] = offers.fixed[c, at.LAUNCH_S]
-    row[_C_NOTICE] = offers.fixed[c, at.NOTICE_S]
-    row[_C_PROVIDER] = offers.fixed[c, at.PROVIDER]
-    row[_C_REGION] = offers.fixed[c, at.REGION]
-    row[_C_QUEUES] = offers.fixed[c, at.QUEUES]
+    row[col.SEQUENCE] = c + 1
+    row[col.CAPACITY_NORMAL] = quota if offers.fixed[c, at.QUEUES] == 1 else 0
+    row[col.CAPACITY_MAX] = quota
+    row[col.CAPACITY_NOW] = quota if available else 0
+    row[col.HETERO_FACTOR] = offers.fixed[c, at.HETERO]
+    row[col.USED] = lanes.offer[lane, c, at.USED]
+    row[col.HALTED] = lanes.offer[lane, c, at.HALTED]
+    row[col.MISSED] = lanes.offer[lane, c, at.MISSED]
+    row[col.MEAN_OCCUPATION] = lanes.offer[lane, c, at.OCCUPATION_SUM] / (steps * quota) if steps > 0 else 0.0
+    row[col.PRICE_USD_HOUR] = episodes.price[slot, c, price_row, at.PRICE] / 1e6
+    row[col.ON_DEMAND_USD_HOUR] = episodes.on_demand_usd[slot, c]
+    row[col.IS_SPOT] = offers.fixed[c, at.SPOT]
+    row[col.AVAILABLE] = 1.0 if available else 0.0
+    row[col.UP_RATIO] = up_ratio
+    row[col.SPELL_S] = spell_s
+    row[col.MEAN_UP_S] = mean_up_s if offers.fixed[c, at.SPOT] == 1 else 0.0
+    row[col.LAUNCH_S] = offers.fixed[c, at.LAUNCH_S]
+    row[col.NOTICE_S] = offers.fixed[c, at.NOTICE_S]
+    row[col.PROVIDER] = offers.fixed[c, at.PROVIDER]
+    row[col.REGION] = offers.fixed[c, at.REGION]
+    row[col.QUEUES] = offers.fixed[c, at.QUEUES]
 
 
 @inner
@@ -188,14 +128,14 @@ def observe_job(
     """Columns of one job that awaits a decision, and its columns on every offer."""
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
-    streaming = episodes.job[slot, job, at.CATEGORY] == _STREAMING
-    running = lanes.job[lane, job, at.PHASE] == WORKING
+    streaming = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
+    running = lanes.job[lane, job, at.PHASE] == at.WORKING
     arrival = episodes.job[slot, job, at.ARRIVAL_S]
     standard = episodes.job[slot, job, at.STANDARD_S]
     executed = lanes.job[lane, job, at.EXECUTED]
     left = episodes.job[slot, job, at.EXECUTIONS] - executed
     done = share_done(lanes, episodes, lane, job)
-    has_deadline = streaming or episodes.job[slot, job, at.CATEGORY] == _TIME_CRITICAL
+    has_deadline = streaming or episodes.job[slot, job, at.CATEGORY] == Category.TIME_CRITICAL.value
     slack = 0
     if has_deadline:
         slack = (
@@ -204,31 +144,33 @@ def observe_job(
             + episodes.job[slot, job, at.ALLOWANCE_S]
             - t
         )
-    row[_J_PRESENT] = 1.0
-    row[_J_CATEGORY] = episodes.job[slot, job, at.CATEGORY]
-    row[_J_EXPECTED_HETERO] = episodes.job[slot, job, at.EXPECTED_HETERO]
-    row[_J_SENSITIVITY] = episodes.job[slot, job, at.SENSITIVITY]
-    row[_J_STANDARD] = standard
-    row[_J_EXECUTIONS] = left
-    row[_J_PERIOD] = episodes.job[slot, job, at.PERIOD_S]
-    row[_J_DURATION] = left * episodes.job[slot, job, at.PERIOD_S] if streaming else standard * (1.0 - done)
-    row[_J_WAITED] = 0 if running else t - lanes.job[lane, job, at.ENTERED_S]
-    row[_J_AGE] = t - arrival
-    row[_J_SLACK] = slack
-    row[_J_HAS_DEADLINE] = 1.0 if has_deadline else 0.0
-    row[_J_PROGRESS] = executed / episodes.job[slot, job, at.EXECUTIONS] if streaming else done
-    row[_J_RESTART] = rules.restart_s
+    row[col.PRESENT] = 1.0
+    row[col.CATEGORY] = episodes.job[slot, job, at.CATEGORY]
+    row[col.EXPECTED_HETERO] = episodes.job[slot, job, at.EXPECTED_HETERO]
+    row[col.SENSITIVITY] = episodes.job[slot, job, at.SENSITIVITY]
+    row[col.STANDARD_S] = standard
+    row[col.EXECUTIONS] = left
+    row[col.PERIOD_S] = episodes.job[slot, job, at.PERIOD_S]
+    row[col.DURATION_S] = (
+        left * episodes.job[slot, job, at.PERIOD_S] if streaming else standard * (1.0 - done)
+    )
+    row[col.WAITED_S] = 0 if running else t - lanes.job[lane, job, at.ENTERED_S]
+    row[col.AGE_S] = t - arrival
+    row[col.SLACK_S] = slack
+    row[col.HAS_DEADLINE] = 1.0 if has_deadline else 0.0
+    row[col.PROGRESS] = executed / episodes.job[slot, job, at.EXECUTIONS] if streaming else done
+    row[col.RESTART_S] = rules.restart_s
     # A streaming job saves its state at the end of every batch.
-    row[_J_INTERVAL] = (
+    row[col.CHECKPOINT_INTERVAL_S] = (
         episodes.job[slot, job, at.PERIOD_S] if streaming else episodes.job[slot, job, at.INTERVAL_S]
     )
-    row[_J_DATA] = episodes.job_real[slot, job, at.DATA_GB]
-    row[_J_CHECKPOINT] = episodes.job_real[slot, job, at.CHECKPOINT_GB]
-    row[_J_INTERRUPTIONS] = lanes.job[lane, job, at.INTERRUPTED]
-    row[_J_RUNNING] = 1.0 if running else 0.0
-    row[_J_MISSES] = lanes.job[lane, job, at.MISSES]
+    row[col.DATA_GB] = episodes.job_real[slot, job, at.DATA_GB]
+    row[col.CHECKPOINT_GB] = episodes.job_real[slot, job, at.CHECKPOINT_GB]
+    row[col.INTERRUPTIONS] = lanes.job[lane, job, at.INTERRUPTED]
+    row[col.RUNNING] = 1.0 if running else 0.0
+    row[col.MISSES] = lanes.job[lane, job, at.MISSES]
     if streaming:
-        row[_J_BACKLOG] = batches_due(episodes, slot, job, t) - executed
+        row[col.BACKLOG] = batches_due(episodes, slot, job, t) - executed
     observe_pairs(lanes, episodes, offers, rules, lane, job, done, slack, pairs)
 
 
@@ -246,8 +188,8 @@ def observe_pairs(
 ) -> None:
     """What each offer would mean for a job."""
     slot = lanes.episode_of_lane[lane]
-    running = lanes.job[lane, job, at.PHASE] == WORKING
-    hibernated = lanes.job[lane, job, at.PHASE] == HIBERNATED
+    running = lanes.job[lane, job, at.PHASE] == at.WORKING
+    hibernated = lanes.job[lane, job, at.PHASE] == at.HIBERNATED
     here = lanes.job[lane, job, at.OFFER] if running or hibernated else -1
     interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
     # A running job would first save what it has, where it is.
@@ -258,29 +200,29 @@ def observe_pairs(
         transfer = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
         egress = egress_charge(episodes, offers, slot, job, region, checkpoint)
         row = pairs[c]
-        row[_P_REQUEST] = episodes.job[slot, job, at.EXECUTORS]
-        row[_P_PEAK_REQUEST] = episodes.job[slot, job, at.EXECUTORS]
-        row[_P_EXECUTION] = wall_s(work_left_s(execution, done), interval, dump)
-        row[_P_DEADLINE] = slack
-        row[_P_EGRESS] = egress / CHARGES_PER_USD
-        row[_P_TRANSFER] = transfer + (dump if running else 0)
+        row[col.REQUEST] = episodes.job[slot, job, at.EXECUTORS]
+        row[col.PEAK_REQUEST] = episodes.job[slot, job, at.EXECUTORS]
+        row[col.EXECUTION_S] = wall_s(work_left_s(execution, done), interval, dump)
+        row[col.DEADLINE_S] = slack
+        row[col.EGRESS_USD] = egress / CHARGES_PER_USD
+        row[col.TRANSFER_S] = transfer + (dump if running else 0)
         if c == here:
-            row[_P_HERE] = 1.0
-            row[_P_EXECUTION] = left_here_s(lanes, episodes, lane, job)
+            row[col.HERE] = 1.0
+            row[col.EXECUTION_S] = left_here_s(lanes, episodes, lane, job)
 
 
 @inner
 def left_here_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> int:
     """Seconds to the end of the current execution of a job that stays where it runs or hibernates."""
-    if lanes.job[lane, job, at.PHASE] == WORKING:
+    if lanes.job[lane, job, at.PHASE] == at.WORKING:
         return int(lanes.when[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
     left = int(lanes.job[lane, job, at.PAUSED_LEFT_S])
     phase = lanes.job[lane, job, at.PAUSED_PHASE]
-    if phase == WORKING:
+    if phase == at.WORKING:
         return left
     slot = lanes.episode_of_lane[lane]
     execution = episodes.execution_s[slot, job, lanes.job[lane, job, at.OFFER]]
     work = work_left_s(execution, lanes.job_real[lane, job, at.SAVED])
     interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
     wall = int(wall_s(work, interval, dump))
-    return left + wall if phase == SETTING_UP else wall
+    return left + wall if phase == at.SETTING_UP else wall

@@ -16,16 +16,7 @@ from envs.simulation.market.members import is_client, is_member, notify
 from envs.simulation.market.progress import share_done, worked_s
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
-    BUFFERED,
-    HIBERNATED,
-    IDLE,
-    LAUNCH_FAILURES,
-    LAUNCHING,
-    LOST_EXECUTOR_S,
-    MOVING,
     NEVER,
-    QUEUED,
-    WORKING,
     Lanes,
     Offers,
     Rules,
@@ -39,7 +30,7 @@ def apply_decision(
     """Put a job on offer c, or on none for now (c = number of offers)."""
     t = lanes.lane[lane, at.NOW_S]
     slot = lanes.episode_of_lane[lane]
-    running = lanes.job[lane, job, at.PHASE] == WORKING
+    running = lanes.job[lane, job, at.PHASE] == at.WORKING
     if is_client(episodes, slot, job) and decide_client(lanes, episodes, offers, rules, lane, job, c):
         return
     if c == offers.fixed.shape[0]:
@@ -50,7 +41,7 @@ def apply_decision(
     if running:
         begin_move(lanes, episodes, offers, lane, job, c)
         return
-    if lanes.job[lane, job, at.PHASE] == HIBERNATED:
+    if lanes.job[lane, job, at.PHASE] == at.HIBERNATED:
         leave_hibernated(lanes, episodes, offers, lane, job)
         if is_member(episodes, slot, job) and episodes.job[slot, job, at.SERVER] == job:
             lose_results(lanes, episodes, lane, job)
@@ -71,7 +62,7 @@ def decide_client(
     """
     t = lanes.lane[lane, at.NOW_S]
     phase, none = lanes.job[lane, client, at.PHASE], offers.fixed.shape[0]
-    if phase == IDLE:
+    if phase == at.IDLE:
         if c == lanes.job[lane, client, at.OFFER]:
             lanes.when[lane, client, at.DUE_S] = t + LATEST_S
             return True
@@ -79,7 +70,7 @@ def decide_client(
         if lanes.lane[lane, at.QUEUE_N] > 0:
             serve_queues(lanes, episodes, offers, rules, lane)
         return bool(c == none)
-    if phase == BUFFERED and c == none:
+    if phase == at.BUFFERED and c == none:
         again = ask_again_s(lanes, episodes, offers, rules, lane, client)
         lanes.when[lane, client, at.DUE_S] = t + again
         return True
@@ -92,7 +83,7 @@ def begin_move(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
     slot = lanes.episode_of_lane[lane]
     lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
     lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
-    lanes.job[lane, job, at.PHASE] = MOVING
+    lanes.job[lane, job, at.PHASE] = at.MOVING
     lanes.job[lane, job, at.TARGET] = c
     lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + episodes.job[slot, job, at.DUMP_S]
     if offers.fixed[c, at.QUEUES] == 0:
@@ -113,9 +104,9 @@ def leave_hibernated(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int
     slot = lanes.episode_of_lane[lane]
     charge_disk(lanes, episodes, offers, lane, job)
     lanes.offer[lane, lanes.job[lane, job, at.OFFER], at.PRESENT] -= 1
-    if lanes.job[lane, job, at.PAUSED_PHASE] == WORKING:
+    if lanes.job[lane, job, at.PAUSED_PHASE] == at.WORKING:
         stopped = lanes.job[lane, job, at.PAUSED_S] - lanes.job[lane, job, at.WORK_START_S]
-        lanes.counters[lane, LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, stopped)
+        lanes.counters[lane, at.LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, stopped)
 
 
 @inner
@@ -140,7 +131,7 @@ def arrive(
         launch(lanes, episodes, offers, rules, lane, job)
         return
     slot = lanes.episode_of_lane[lane]
-    lanes.job[lane, job, at.PHASE] = QUEUED
+    lanes.job[lane, job, at.PHASE] = at.QUEUED
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.job[lane, job, at.ENTERED_S] = lanes.lane[lane, at.NOW_S]
     lanes.offer[lane, c, at.HALTED] += episodes.job[slot, job, at.EXECUTORS]
@@ -161,7 +152,7 @@ def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
     key = episodes.keys[slot, 0]
     available = sync_availability(lanes, episodes, lane, c, t)
     fails = not available or uniform(key, job, attempt, FAILURE) < offers.chance[c, at.LAUNCH_FAILURE]
-    lanes.job[lane, job, at.PHASE] = LAUNCHING
+    lanes.job[lane, job, at.PHASE] = at.LAUNCHING
     lanes.job[lane, job, at.FAILS] = 1 if fails else 0
     if fails:
         lanes.when[lane, job, at.EVENT_S] = t + rules.failure_s
@@ -176,7 +167,7 @@ def launch_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     if lanes.job[lane, job, at.FAILS] == 0:
         begin_set_up(lanes, episodes, offers, rules, lane, job)
         return
-    lanes.counters[lane, LAUNCH_FAILURES] += 1
+    lanes.counters[lane, at.LAUNCH_FAILURES] += 1
     vacate(lanes, episodes, lane, job)
     return_to_buffer(lanes, lane, job)
 

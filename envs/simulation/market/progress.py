@@ -11,7 +11,7 @@ import numpy as np
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.state import WORKING, Lanes, Offers
+from envs.simulation.market.state import Lanes, Offers
 
 
 @inner
@@ -58,7 +58,7 @@ def share_after(lanes: Lanes, lane: int, job: int, work_s: int) -> float:
 @inner
 def share_done(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
     """Share of the current execution done now (working), else what is saved."""
-    if lanes.job[lane, job, at.PHASE] == WORKING:
+    if lanes.job[lane, job, at.PHASE] == at.WORKING:
         work = work_done_s(lanes, episodes, lane, job, lanes.lane[lane, at.NOW_S], False)
         return float(share_after(lanes, lane, job, work))
     return float(lanes.job_real[lane, job, at.SAVED])

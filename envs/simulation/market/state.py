@@ -6,7 +6,6 @@ dollar: prices are whole micro-dollars per hour, and a charge is (micro-dollars 
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -27,96 +26,6 @@ SAMPLE_S = 300
 N_MARKS = 4
 
 
-class Phase(IntEnum):
-    """Where a job is in its life."""
-
-    FUTURE = 0
-    BUFFERED = 1
-    HIBERNATED = 2  # in the buffer; its instances may resume
-    QUEUED = 3  # waits inside an owned cluster
-    LAUNCHING = 4
-    SETTING_UP = 5  # instances run and are billed from here on
-    WORKING = 6
-    IDLE = 7  # between two batches or rounds; a server that waits for its clients
-    MOVING = 8  # writes a last checkpoint before it leaves on-demand instances
-    DONE = 9
-
-
-class Counter(IntEnum):
-    """Columns of `Lanes.counters`: totals of an episode."""
-
-    INTERRUPTIONS = 0
-    LAUNCH_FAILURES = 1
-    MISSES_TC = 2
-    MISSES_BATCHES = 3
-    EGRESS = 4  # charges
-    ON_DEMAND = 5  # charges
-    SPOT = 6  # charges
-    DISK = 7  # charges
-    OWNED_EXECUTOR_S = 8
-    LOST_EXECUTOR_S = 9
-    ROUNDS = 10  # aggregated
-    IDLE = 11  # charges for instances of clients while these waited for others
-    CLIENTS_LEFT = 12
-
-
-class LogField(IntEnum):
-    """Columns of `Lanes.log`."""
-
-    KIND = 0  # LogKind
-    JOB = 1
-    OFFER = 2
-    START_S = 3
-    END_S = 4
-    LATE = 5
-
-
-class LogKind(IntEnum):
-    """Rows of `Lanes.log`."""
-
-    SEGMENT = 0
-    MISS = 1
-    INTERRUPTION = 2
-
-
-class Status(IntEnum):
-    """Whether a lane's episode goes on."""
-
-    RUNNING = 0
-    ENDED = 1
-    TRUNCATED = 2
-
-
-FUTURE = int(Phase.FUTURE)
-BUFFERED = int(Phase.BUFFERED)
-HIBERNATED = int(Phase.HIBERNATED)
-QUEUED = int(Phase.QUEUED)
-LAUNCHING = int(Phase.LAUNCHING)
-SETTING_UP = int(Phase.SETTING_UP)
-WORKING = int(Phase.WORKING)
-IDLE = int(Phase.IDLE)
-MOVING = int(Phase.MOVING)
-DONE = int(Phase.DONE)
-
-INTERRUPTIONS = int(Counter.INTERRUPTIONS)
-LAUNCH_FAILURES = int(Counter.LAUNCH_FAILURES)
-MISSES_TC = int(Counter.MISSES_TC)
-MISSES_BATCHES = int(Counter.MISSES_BATCHES)
-EGRESS = int(Counter.EGRESS)
-ON_DEMAND = int(Counter.ON_DEMAND)
-SPOT = int(Counter.SPOT)
-DISK = int(Counter.DISK)
-OWNED_EXECUTOR_S = int(Counter.OWNED_EXECUTOR_S)
-LOST_EXECUTOR_S = int(Counter.LOST_EXECUTOR_S)
-ROUNDS = int(Counter.ROUNDS)
-IDLE_CHARGES = int(Counter.IDLE)
-CLIENTS_LEFT = int(Counter.CLIENTS_LEFT)
-
-RUNNING = int(Status.RUNNING)
-ENDED = int(Status.ENDED)
-TRUNCATED = int(Status.TRUNCATED)
-
-
 class Lanes(NamedTuple):
     """Everything that changes while N episodes run. N lanes, C offers, J shown jobs, M jobs at most.
 
@@ -126,11 +35,11 @@ class Lanes(NamedTuple):
     episode_of_lane: Ints  # (N,) slot of `Episodes` that the lane plays
     lane: Ints  # (N, columns)
     lane_real: Floats  # (N, columns)
-    counters: Ints  # (N, len(Counter))
+    counters: Ints  # (N, at.COUNTER_COLUMNS)
     mark: Floats  # (N, N_MARKS) running totals of the decided job just before its decision
     window: Ints  # (N, J) jobs that may be decided now, by arrival
     queue: Ints  # (N, M) jobs that wait inside owned clusters, in order
-    log: Ints  # (N, L, len(LogField)) what happened, for drawing; L is 0 where nothing is kept
+    log: Ints  # (N, L, at.LOG_COLUMNS) what happened, for drawing; L is 0 where nothing is kept
     offer: Ints  # (N, C, columns)
     occupation: NDArray[np.int16]  # (N, C, HISTORY_STEPS) executors used, a ring
     when: Ints  # (N, M, columns) apart from `job`, because every instant looks through it
@@ -171,18 +80,18 @@ def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_row
         episode_of_lane=np.full(n_lanes, -1, np.int64),
         lane=np.zeros((n_lanes, at.LOG_N + 1), np.int64),
         lane_real=np.zeros((n_lanes, at.DELAY_CLOSED + 1), np.float64),
-        counters=np.zeros((n_lanes, len(Counter)), np.int64),
+        counters=np.zeros((n_lanes, at.COUNTER_COLUMNS), np.int64),
         mark=np.zeros((n_lanes, N_MARKS), np.float64),
         window=np.zeros((n_lanes, window), np.int64),
         queue=np.zeros((n_lanes, max_jobs), np.int64),
-        log=np.zeros((n_lanes, log_rows, len(LogField)), np.int64),
+        log=np.zeros((n_lanes, log_rows, at.LOG_COLUMNS), np.int64),
         offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
         occupation=np.zeros((n_lanes, n_offers, HISTORY_STEPS), np.int16),
         when=np.zeros((n_lanes, max_jobs, at.LATE_S + 1), np.int64),
         job=np.zeros((n_lanes, max_jobs, at.JOB_COLUMNS), np.int64),
         job_real=np.zeros((n_lanes, max_jobs, at.JOB_REAL_COLUMNS), np.float64),
     )
-    lanes.lane[:, at.STATUS] = TRUNCATED
+    lanes.lane[:, at.STATUS] = at.TRUNCATED
     lanes.lane[:, at.DECIDED] = -1
     return lanes
 
@@ -211,10 +120,10 @@ def log_event(lanes: Lanes, lane: int, kind: int, job: int, offer: int, start_s:
     n = lanes.lane[lane, at.LOG_N]
     if n < lanes.log.shape[1]:
         row = lanes.log[lane, n]
-        row[0] = kind
-        row[1] = job
-        row[2] = offer
-        row[3] = start_s
-        row[4] = lanes.lane[lane, at.NOW_S]
-        row[5] = late
+        row[at.LOG_KIND] = kind
+        row[at.LOG_JOB] = job
+        row[at.LOG_OFFER] = offer
+        row[at.LOG_START_S] = start_s
+        row[at.LOG_END_S] = lanes.lane[lane, at.NOW_S]
+        row[at.LOG_LATE] = late
         lanes.lane[lane, at.LOG_N] = n + 1

@@ -6,12 +6,12 @@ import numpy as np
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.state import NEVER, Ints, Lanes, LogField, LogKind, Offers, Phase
+from envs.simulation.market.state import NEVER, Ints, Lanes, Offers
 from envs.simulation.series import StepSeries
 from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.world import WorldSpec
 
-_BILLED = (Phase.SETTING_UP, Phase.WORKING, Phase.IDLE, Phase.MOVING)
+_BILLED = (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING)
 
 
 def lane_timeline(lanes: Lanes, episodes: Episodes, offers: Offers, spec: WorldSpec, lane: int) -> Timeline:
@@ -20,8 +20,8 @@ def lane_timeline(lanes: Lanes, episodes: Episodes, offers: Offers, spec: WorldS
     now = int(lanes.lane[lane, at.NOW_S])
     rows = lanes.log[lane, : lanes.lane[lane, at.LOG_N]]
     stays = []
-    for row in rows[rows[:, LogField.KIND] == LogKind.SEGMENT]:
-        job, c, start, end, late = (int(value) for value in row[LogField.JOB :])
+    for row in rows[rows[:, at.LOG_KIND] == at.SEGMENT]:
+        job, c, start, end, late = (int(value) for value in row[at.LOG_JOB :])
         stays.append((job, c, start, end, bool(late)))
     for job in np.flatnonzero(np.isin(lanes.job[lane, :, at.PHASE], _BILLED)).tolist():
         start = int(lanes.job[lane, job, at.BILLED_FROM_S])
@@ -49,16 +49,16 @@ def lane_timeline(lanes: Lanes, episodes: Episodes, offers: Offers, spec: WorldS
         capacity=tuple(_capacity(episodes, offers, slot, c, now) for c in range(n_offers)),
         used=tuple(_used([s for s in segments if s.cluster == c]) for c in range(n_offers)),
         price_usd_hour=tuple(_price(episodes, slot, c, now) for c in range(n_offers)),
-        misses=_moments(rows, LogKind.MISS),
-        interruptions=_moments(rows, LogKind.INTERRUPTION),
+        misses=_moments(rows, at.MISS),
+        interruptions=_moments(rows, at.INTERRUPTION),
     )
 
 
 def _moments(
-    rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: LogKind
+    rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: int
 ) -> tuple[tuple[float, int], ...]:
-    chosen = rows[rows[:, LogField.KIND] == kind]
-    return tuple((float(row[LogField.END_S]), int(row[LogField.OFFER])) for row in chosen)
+    chosen = rows[rows[:, at.LOG_KIND] == kind]
+    return tuple((float(row[at.LOG_END_S]), int(row[at.LOG_OFFER])) for row in chosen)
 
 
 def _capacity(episodes: Episodes, offers: Offers, slot: int, c: int, now: int) -> StepSeries:

@@ -25,8 +25,6 @@ from envs.simulation.market.source import MarketData, draw_episode, fingerprint,
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
     N_MARKS,
-    RUNNING,
-    TRUNCATED,
     Rules,
     clear_lane,
     copy_lanes,
@@ -181,7 +179,7 @@ class MarketWorld:
 
     def truncated(self, lane: int) -> bool:
         """Whether the episode in a lane was cut off by `max_decisions` or `max_s`."""
-        return bool(self.lanes.lane[lane, at.STATUS] == TRUNCATED)
+        return bool(self.lanes.lane[lane, at.STATUS] == at.TRUNCATED)
 
     def decided_jobs(self) -> NDArray[np.int64]:
         """(N,) job that the latest `step` decided in each lane, -1 where none."""
@@ -301,12 +299,12 @@ class MarketWorld:
         )
 
     def _require_done(self, lane: int) -> None:
-        if self.lanes.lane[lane, at.STATUS] == RUNNING:
+        if self.lanes.lane[lane, at.STATUS] == at.RUNNING:
             raise ValueError(f"the episode in lane {lane} has not ended: values and metrics come at its end")
 
     def _refusal(self, lane: int, action: int) -> str:
         """Why a lane cannot take an action, in one line."""
-        if self.lanes.lane[lane, at.STATUS] != RUNNING:
+        if self.lanes.lane[lane, at.STATUS] != at.RUNNING:
             return f"lane {lane} has ended: reset it, or leave it out with `active`"
         if not 0 <= action < self.spec.n_actions:
             return f"action {action} of lane {lane} is outside 0..{self.spec.n_actions - 1}"

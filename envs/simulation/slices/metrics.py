@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import CHAPTER_4, CHAPTER_5
-from envs.simulation.slices.state import JobData, JobState, Lanes, LaneState, Tables
+from envs.simulation.slices.state import Lanes, Tables
 
 _COMMON = ("job_ratio_p95", "job_ratio_p99", "misses_unqueued", "misses_queued", "makespan")
 METRICS = {
@@ -37,14 +38,14 @@ def episode_metrics(lanes: Lanes, tables: Tables, lane: int) -> dict[str, float]
     - misses_queued: misses whose execution had waited (W).
     - makespan: slice in which the last job ended.
     """
-    n_jobs = int(lanes.lane[lane, LaneState.LIMIT])
+    n_jobs = int(lanes.lane[lane, at.LIMIT])
     job = lanes.job[lane, :n_jobs].astype(np.int64)
     data = tables.job[lanes.slot[lane], :n_jobs].astype(np.int64)
-    ratios = job[:, JobState.ACTUAL] / (data[:, JobData.STANDARD] * data[:, JobData.EXECUTIONS])
-    unqueued = int(job[:, JobState.MISSED_UNQUEUED].sum())
-    queued = int(job[:, JobState.MISSED_QUEUED].sum())
+    ratios = job[:, at.ACTUAL] / (data[:, at.STANDARD] * data[:, at.EXECUTIONS])
+    unqueued = int(job[:, at.MISSED_UNQUEUED].sum())
+    queued = int(job[:, at.MISSED_QUEUED].sum())
     mean_ratio = math.fsum(ratios.tolist()) / len(ratios)
-    return summarise(ratios.tolist(), mean_ratio, unqueued, queued, int(lanes.lane[lane, LaneState.TIME]))
+    return summarise(ratios.tolist(), mean_ratio, unqueued, queued, int(lanes.lane[lane, at.TIME]))
 
 
 def summarise(

@@ -6,87 +6,29 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from envs.simulation import columns as col
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.kernel import is_valid, step_lane
 from envs.simulation.slices.state import (
     NOBODY,
-    ClusterState,
-    JobData,
     Lanes,
-    LaneState,
-    PairData,
     Rules,
     Tables,
 )
 from envs.simulation.snapshot import (
     HISTORY_STEPS,
     Category,
-    ClusterField,
-    JobField,
-    PairField,
     derive_into,
 )
 
 OCCUPATION_MEAN_STEPS = 100
-"""Steps that `ClusterField.MEAN_OCCUPATION` looks back (MAF's "past time window")."""
-
-_ARRIVAL = int(JobData.ARRIVAL)
-_CATEGORY = int(JobData.CATEGORY)
-_STANDARD = int(JobData.STANDARD)
-_EXECUTIONS = int(JobData.EXECUTIONS)
-_PERIOD = int(JobData.PERIOD)
-_PEAK_SLOTS = int(JobData.PEAK_SLOTS)
-_SENSITIVITY = int(JobData.SENSITIVITY)
-_HETERO = int(JobData.EXPECTED_HETERO)
-_REQUEST = int(PairData.REQUEST)
-_PEAK_REQUEST = int(PairData.PEAK_REQUEST)
-_EXECUTION = int(PairData.EXECUTION)
-_DEADLINE = int(PairData.DEADLINE)
-_L_TIME = int(LaneState.TIME)
-_L_BUFFERED = int(LaneState.BUFFERED)
-_L_DONE = int(LaneState.DONE)
-_L_DECIDED = int(LaneState.DECIDED)
-_C_USED = int(ClusterState.USED)
-_C_HALTED = int(ClusterState.HALTED)
-_C_EXTENSION = int(ClusterState.EXTENSION)
-_C_MISSED = int(ClusterState.MISSED)
-
-_GENERAL = int(Category.GENERAL)
-_STREAMING = int(Category.STREAMING)
-_CF_SEQUENCE = int(ClusterField.SEQUENCE)
-_CF_NORMAL = int(ClusterField.CAPACITY_NORMAL)
-_CF_MAX = int(ClusterField.CAPACITY_MAX)
-_CF_NOW = int(ClusterField.CAPACITY_NOW)
-_CF_HETERO = int(ClusterField.HETERO_FACTOR)
-_CF_USED = int(ClusterField.USED)
-_CF_HALTED = int(ClusterField.HALTED)
-_CF_MISSED = int(ClusterField.MISSED)
-_CF_MEAN = int(ClusterField.MEAN_OCCUPATION)
-_CF_AVAILABLE = int(ClusterField.AVAILABLE)
-_CF_UP_RATIO = int(ClusterField.UP_RATIO)
-_CF_QUEUES = int(ClusterField.QUEUES)
-_JF_PRESENT = int(JobField.PRESENT)
-_JF_CATEGORY = int(JobField.CATEGORY)
-_JF_HETERO = int(JobField.EXPECTED_HETERO)
-_JF_SENSITIVITY = int(JobField.SENSITIVITY)
-_JF_STANDARD = int(JobField.STANDARD_S)
-_JF_EXECUTIONS = int(JobField.EXECUTIONS)
-_JF_PERIOD = int(JobField.PERIOD_S)
-_JF_DURATION = int(JobField.DURATION_S)
-_JF_PEAK_SLOTS = int(JobField.PEAK_SLOTS)
-_JF_WAITED = int(JobField.WAITED_S)
-_JF_AGE = int(JobField.AGE_S)
-_JF_SLACK = int(JobField.SLACK_S)
-_JF_HAS_DEADLINE = int(JobField.HAS_DEADLINE)
-_PF_REQUEST = int(PairField.REQUEST)
-_PF_PEAK = int(PairField.PEAK_REQUEST)
-_PF_EXECUTION = int(PairField.EXECUTION_S)
-_PF_DEADLINE = int(PairField.DEADLINE_S)
+"""Steps that `MEAN_OCCUPATION` looks back (MAF's "past time window")."""
 
 
 @njit(cache=True, error_model="numpy")
 def mean_occupation(lanes: Lanes, i: int, c: int) -> float:
     """Mean occupation ratio of cluster c over the latest 100 slices that exist (0 before the first)."""
-    time = lanes.lane[i, _L_TIME]
+    time = lanes.lane[i, at.TIME]
     steps = min(time, OCCUPATION_MEAN_STEPS)
     if steps == 0:
         return 0.0
@@ -104,23 +46,23 @@ def mean_occupation(lanes: Lanes, i: int, c: int) -> float:
 def _observe_clusters(
     lanes: Lanes, rules: Rules, i: int, clusters: NDArray[np.float32], occupation: NDArray[np.float32]
 ) -> None:
-    time = lanes.lane[i, _L_TIME]
+    time = lanes.lane[i, at.TIME]
     steps = min(time, HISTORY_STEPS)
     for c in range(rules.normal.shape[0]):
         state = lanes.cluster[i, c]
         row = clusters[c]
-        row[_CF_SEQUENCE] = c + 1
-        row[_CF_NORMAL] = rules.normal[c]
-        row[_CF_MAX] = rules.normal[c] + rules.extension_max[c]
-        row[_CF_NOW] = rules.normal[c] + state[_C_EXTENSION]
-        row[_CF_HETERO] = rules.factor[c]
-        row[_CF_USED] = state[_C_USED]
-        row[_CF_HALTED] = state[_C_HALTED]
-        row[_CF_MISSED] = state[_C_MISSED]
-        row[_CF_MEAN] = mean_occupation(lanes, i, c)
-        row[_CF_AVAILABLE] = 1.0
-        row[_CF_UP_RATIO] = 1.0
-        row[_CF_QUEUES] = 1.0
+        row[col.SEQUENCE] = c + 1
+        row[col.CAPACITY_NORMAL] = rules.normal[c]
+        row[col.CAPACITY_MAX] = rules.normal[c] + rules.extension_max[c]
+        row[col.CAPACITY_NOW] = rules.normal[c] + state[at.EXTENSION]
+        row[col.HETERO_FACTOR] = rules.factor[c]
+        row[col.USED] = state[at.USED]
+        row[col.HALTED] = state[at.HALTED]
+        row[col.MISSED] = state[at.MISSED]
+        row[col.MEAN_OCCUPATION] = mean_occupation(lanes, i, c)
+        row[col.AVAILABLE] = 1.0
+        row[col.UP_RATIO] = 1.0
+        row[col.QUEUES] = 1.0
         occupation[c, : HISTORY_STEPS - steps] = 0.0
         place = (time - steps) % HISTORY_STEPS
         for k in range(HISTORY_STEPS - steps, HISTORY_STEPS):
@@ -134,39 +76,39 @@ def _observe_clusters(
 def _observe_jobs(
     lanes: Lanes, tables: Tables, i: int, jobs: NDArray[np.float32], pairs: NDArray[np.float32]
 ) -> None:
-    time = lanes.lane[i, _L_TIME]
+    time = lanes.lane[i, at.TIME]
     s = lanes.slot[i]
-    shown = min(lanes.lane[i, _L_BUFFERED], jobs.shape[0])
+    shown = min(lanes.lane[i, at.BUFFERED], jobs.shape[0])
     jobs[:, :] = 0.0
     pairs[shown:, :, :] = 0.0
     for k in range(shown):
         j = lanes.buffer[i, k]
         data = tables.job[s, j]
         row = jobs[k]
-        row[_JF_PRESENT] = 1.0
-        row[_JF_CATEGORY] = data[_CATEGORY]
-        row[_JF_HETERO] = data[_HETERO]
-        row[_JF_SENSITIVITY] = data[_SENSITIVITY]
-        row[_JF_STANDARD] = data[_STANDARD]
-        row[_JF_EXECUTIONS] = data[_EXECUTIONS]
-        row[_JF_PERIOD] = data[_PERIOD]
-        streaming = data[_CATEGORY] == _STREAMING
-        row[_JF_DURATION] = data[_EXECUTIONS] * data[_PERIOD] if streaming else data[_STANDARD]
-        row[_JF_PEAK_SLOTS] = data[_PEAK_SLOTS]
-        row[_JF_WAITED] = time - data[_ARRIVAL]
-        row[_JF_AGE] = time - data[_ARRIVAL]
-        tightest = tables.pair[s, j, 0, _DEADLINE]
+        row[col.PRESENT] = 1.0
+        row[col.CATEGORY] = data[at.CATEGORY]
+        row[col.EXPECTED_HETERO] = data[at.EXPECTED_HETERO]
+        row[col.SENSITIVITY] = data[at.SENSITIVITY]
+        row[col.STANDARD_S] = data[at.STANDARD]
+        row[col.EXECUTIONS] = data[at.EXECUTIONS]
+        row[col.PERIOD_S] = data[at.PERIOD]
+        streaming = data[at.CATEGORY] == Category.STREAMING.value
+        row[col.DURATION_S] = data[at.EXECUTIONS] * data[at.PERIOD] if streaming else data[at.STANDARD]
+        row[col.PEAK_SLOTS] = data[at.PEAK_SLOTS]
+        row[col.WAITED_S] = time - data[at.ARRIVAL]
+        row[col.AGE_S] = time - data[at.ARRIVAL]
+        tightest = tables.pair[s, j, 0, at.DEADLINE]
         for c in range(pairs.shape[1]):
             pair = tables.pair[s, j, c]
-            pairs[k, c, _PF_REQUEST] = pair[_REQUEST]
-            pairs[k, c, _PF_PEAK] = pair[_PEAK_REQUEST]
-            pairs[k, c, _PF_EXECUTION] = pair[_EXECUTION]
-            pairs[k, c, _PF_DEADLINE] = pair[_DEADLINE]
-            tightest = min(tightest, pair[_DEADLINE])
-        if data[_CATEGORY] != _GENERAL:
+            pairs[k, c, col.REQUEST] = pair[at.REQUEST]
+            pairs[k, c, col.PEAK_REQUEST] = pair[at.PEAK_REQUEST]
+            pairs[k, c, col.EXECUTION_S] = pair[at.EXECUTION]
+            pairs[k, c, col.DEADLINE_S] = pair[at.DEADLINE]
+            tightest = min(tightest, pair[at.DEADLINE])
+        if data[at.CATEGORY] != Category.GENERAL.value:
             # The deadline counts from the deployment, so it does not shrink while the job waits here.
-            row[_JF_SLACK] = tightest
-            row[_JF_HAS_DEADLINE] = 1.0
+            row[col.SLACK_S] = tightest
+            row[col.HAS_DEADLINE] = 1.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -212,7 +154,7 @@ def step_batch(
     """
     for i in range(actions.shape[0]):
         if active[i] and (
-            lanes.lane[i, _L_DONE] == 1 or not is_valid(lanes, rules, i, jobs.shape[1], actions[i])
+            lanes.lane[i, at.EPISODE_DONE] == 1 or not is_valid(lanes, rules, i, jobs.shape[1], actions[i])
         ):
             return i
     for i in range(actions.shape[0]):
@@ -221,7 +163,7 @@ def step_batch(
         decided[i] = NOBODY
         if active[i]:
             rewards[i] = step_lane(lanes, tables, rules, i, actions[i])
-            dones[i] = lanes.lane[i, _L_DONE] == 1
-            decided[i] = lanes.lane[i, _L_DECIDED]
+            dones[i] = lanes.lane[i, at.EPISODE_DONE] == 1
+            decided[i] = lanes.lane[i, at.DECIDED]
             observe_lane(lanes, tables, rules, i, clusters[i], occupation[i], jobs[i], pairs[i], mask[i])
     return -1

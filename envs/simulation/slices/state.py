@@ -1,16 +1,16 @@
 """The arrays of a slice world: episode tables, lane state and fixed rules, laid out for compiled code.
 
-Columns of integer tables are named by IntEnums; the compiled modules copy them into plain constants.
+The columns of their last axes are named in `columns`.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import CHAPTER_4, OBJECTIVES, SliceWorldConfig
 from envs.simulation.snapshot import HISTORY_STEPS
 
@@ -18,94 +18,12 @@ NOBODY = -1
 """End of a linked list, or "no job"."""
 
 
-class JobData(IntEnum):
-    """Columns of `Tables.job`: what is fixed about a job before the episode starts."""
-
-    ARRIVAL = 0
-    CATEGORY = 1
-    STANDARD = 2
-    EXECUTIONS = 3
-    PERIOD = 4
-    PEAK_SLOTS = 5
-    SENSITIVITY = 6
-    EXPECTED_HETERO = 7
-
-
-class PairData(IntEnum):
-    """Columns of `Tables.pair`: what is fixed about a job on a cluster (DEADLINE 0: none)."""
-
-    REQUEST = 0
-    PEAK_REQUEST = 1
-    EXECUTION = 2
-    DEADLINE = 3
-
-
-class LaneState(IntEnum):
-    """Columns of `Lanes.lane`."""
-
-    TIME = 0  # slice whose decision is awaited; at the end: the slice in which the last job ended
-    ARRIVED = 1  # jobs that entered the global buffer so far
-    BUFFERED = 2  # jobs in the global buffer now
-    ACTIVE = 3  # jobs deployed and not ended
-    ENDED = 4
-    MISSED = 5  # deadlines missed anywhere
-    DONE = 6
-    DECIDED = 7  # job that the latest decision was about
-    LIMIT = 8  # jobs that arrive in this episode; fewer than all in copies that look ahead
-
-
-class ClusterState(IntEnum):
-    """Columns of `Lanes.cluster`."""
-
-    USED = 0  # executors that run
-    HALTED = 1  # executors requested by executions in the local queue
-    EXTENSION = 2  # elastic executors in effect
-    HIGH_AT = 3  # latest slice with occupation at or above the threshold
-    DEPLOYED = 4  # jobs deployed here so far (counts D_t of section 5.3)
-    MISSED = 5
-    LATE_NOW = 6  # misses of this slice whose execution had waited
-    HEAD = 7  # first job of the local queue
-    TAIL = 8
-    DIRTY = 9  # 1 if something may have changed what fits
-
-
-class JobState(IntEnum):
-    """Columns of `Lanes.job`."""
-
-    PHASE = 0
-    CLUSTER = 1
-    DEPLOYED_AT = 2
-    REQUESTED_AT = 3  # when the current (or the next) execution is requested
-    WAITED = 4  # 1 if the current execution did not start when requested
-    INITIAL_WAIT = 5  # 1 if the first execution waited (IC, section 5.3)
-    DONE = 6  # executions ended
-    ACTUAL = 7  # sum of AR over the executions ended
-    MISSED_UNQUEUED = 8  # M_j
-    MISSED_QUEUED = 9  # W_j
-    DEPLOYED_BEFORE = 10  # ClusterState.DEPLOYED just after this deployment
-    MISSED_BEFORE = 11  # LaneState.MISSED at the deployment
-    POSITION = 12  # place in `Lanes.active`
-    LINK = 13  # next job in the same local queue or wheel slot (a job is in one of them at most)
-    ENDED_AT = 14
-
-
-class Phase(IntEnum):
-    """What a job is doing (`JobState.PHASE`)."""
-
-    UNSEEN = 0
-    BUFFERED = 1
-    BETWEEN = 2  # deployed, the next batch is not yet due
-    QUEUED = 3
-    RUNNING = 4
-    ENDED = 5
-
-
 class Tables(NamedTuple):
     """Workloads of S episodes (slots): what every policy meets alike.
 
     Attributes:
-        job: (S, n, len(JobData)) int32.
-        pair: (S, n, C, len(PairData)) int32.
+        job: (S, n, at.JOB_DATA_COLUMNS) int32.
+        pair: (S, n, C, at.PAIR_DATA_COLUMNS) int32.
         uses_peak: (S, n, E) bool, whether execution k of the job asks for the peak request.
     """
 
@@ -119,9 +37,9 @@ class Lanes(NamedTuple):
 
     Attributes:
         slot: (N,) row of `Tables` that the lane plays.
-        lane: (N, len(LaneState)) int64.
-        cluster: (N, C, len(ClusterState)) int64.
-        job: (N, n, len(JobState)) int32.
+        lane: (N, at.LANE_COLUMNS) int64.
+        cluster: (N, C, at.CLUSTER_COLUMNS) int64.
+        job: (N, n, at.JOB_COLUMNS) int32.
         decayed: (N, n, 2) float64, sums of decayed W_j and W_cl of section 5.3.
         values: (N, n, 3) float64, value components, filled when a job ends.
         buffer: (N, n) int32, jobs in the global buffer by arrival.
@@ -220,8 +138,8 @@ def make_tables(config: SliceWorldConfig, slots: int) -> Tables:
     """Empty tables for `slots` episodes."""
     n, clusters = config.n_jobs, len(config.capacities)
     return Tables(
-        job=np.zeros((slots, n, len(JobData)), np.int32),
-        pair=np.zeros((slots, n, clusters, len(PairData)), np.int32),
+        job=np.zeros((slots, n, at.JOB_DATA_COLUMNS), np.int32),
+        pair=np.zeros((slots, n, clusters, at.PAIR_DATA_COLUMNS), np.int32),
         uses_peak=np.zeros((slots, n, config.workload.executions[1]), np.bool_),
     )
 
@@ -230,13 +148,13 @@ def make_lanes(config: SliceWorldConfig, n_lanes: int, wheel_slots: int, record:
     """Lanes that play nothing yet (all done)."""
     n, clusters = config.n_jobs, len(config.capacities)
     executions = config.workload.executions[1]
-    lane = np.zeros((n_lanes, len(LaneState)), np.int64)
-    lane[:, LaneState.DONE] = 1
+    lane = np.zeros((n_lanes, at.LANE_COLUMNS), np.int64)
+    lane[:, at.EPISODE_DONE] = 1
     return Lanes(
         slot=np.arange(n_lanes, dtype=np.int64),
         lane=lane,
-        cluster=np.zeros((n_lanes, clusters, len(ClusterState)), np.int64),
-        job=np.zeros((n_lanes, n, len(JobState)), np.int32),
+        cluster=np.zeros((n_lanes, clusters, at.CLUSTER_COLUMNS), np.int64),
+        job=np.zeros((n_lanes, n, at.JOB_COLUMNS), np.int32),
         decayed=np.zeros((n_lanes, n, 2), np.float64),
         values=np.zeros((n_lanes, n, 3), np.float64),
         buffer=np.zeros((n_lanes, n), np.int32),

@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.series import StepSeries
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.kernel import LONG_AGO, next_extension
-from envs.simulation.slices.state import JobData, JobState, Lanes, LaneState, PairData, Phase, Rules, Tables
+from envs.simulation.slices.state import Lanes, Rules, Tables
 from envs.simulation.timeline import Segment, Timeline
 from envs.simulation.world import WorldSpec
 
 
 def lane_timeline(lanes: Lanes, tables: Tables, rules: Rules, spec: WorldSpec, lane: int) -> Timeline:
     """What happened in a lane before its present slice (made with `record`)."""
-    end = int(lanes.lane[lane, LaneState.TIME])
+    end = int(lanes.lane[lane, at.TIME])
     segments = sorted(_segments(lanes, tables, lane, end), key=lambda segment: (segment.start, segment.job))
     capacity, used = [], []
     for cluster in range(spec.n_clusters):
@@ -40,25 +41,25 @@ def _segments(lanes: Lanes, tables: Tables, lane: int, end: int) -> Iterable[Seg
     slot = int(lanes.slot[lane])
     for j in range(tables.job.shape[1]):
         job, data = lanes.job[lane, j], tables.job[slot, j]
-        if job[JobState.PHASE] < Phase.BETWEEN:
+        if job[at.PHASE] < at.BETWEEN:
             continue
-        cluster = int(job[JobState.CLUSTER])
+        cluster = int(job[at.CLUSTER])
         pair = tables.pair[slot, j, cluster]
-        done, running = int(job[JobState.DONE]), job[JobState.PHASE] == Phase.RUNNING
-        previous_end = int(job[JobState.DEPLOYED_AT])
+        done, running = int(job[at.DONE]), job[at.PHASE] == at.RUNNING
+        previous_end = int(job[at.DEPLOYED_AT])
         for k in range(done + int(running)):
             start = int(lanes.starts[lane, j, k])
-            requested = max(int(job[JobState.DEPLOYED_AT] + k * data[JobData.PERIOD]), previous_end)
-            previous_end = start + int(pair[PairData.EXECUTION])
-            deadline = int(pair[PairData.DEADLINE])
-            column = PairData.PEAK_REQUEST if tables.uses_peak[slot, j, k] else PairData.REQUEST
+            requested = max(int(job[at.DEPLOYED_AT] + k * data[at.PERIOD]), previous_end)
+            previous_end = start + int(pair[at.EXECUTION])
+            deadline = int(pair[at.DEADLINE])
+            column = at.PEAK_REQUEST if tables.uses_peak[slot, j, k] else at.REQUEST
             yield Segment(
                 job=j,
                 cluster=cluster,
                 start=float(start),
                 end=float(min(previous_end, end)),
                 executors=int(pair[column]),
-                category=int(data[JobData.CATEGORY]),
+                category=int(data[at.CATEGORY]),
                 missed=k < done and 0 < deadline < previous_end - requested,
             )
 

@@ -6,24 +6,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from envs.simulation.slices.state import JobData, JobState, Lanes, LaneState, PairData, Phase, Rules, Tables
+from envs.simulation.slices import columns as at
+from envs.simulation.slices.state import Lanes, Rules, Tables
 
 COMPONENTS = ("own_misses", "mutual_misses", "delay")
-
-_STANDARD = int(JobData.STANDARD)
-_EXECUTIONS = int(JobData.EXECUTIONS)
-_HETERO = int(JobData.EXPECTED_HETERO)
-_EXECUTION = int(PairData.EXECUTION)
-_DEADLINE = int(PairData.DEADLINE)
-_L_MISSED = int(LaneState.MISSED)
-_J_PHASE = int(JobState.PHASE)
-_J_ACTUAL = int(JobState.ACTUAL)
-_J_CLUSTER = int(JobState.CLUSTER)
-_J_INITIAL_WAIT = int(JobState.INITIAL_WAIT)
-_J_MISSED_UNQUEUED = int(JobState.MISSED_UNQUEUED)
-_J_MISSED_QUEUED = int(JobState.MISSED_QUEUED)
-_J_MISSED_BEFORE = int(JobState.MISSED_BEFORE)
-_ENDED = int(Phase.ENDED)
 
 
 @njit(cache=True, error_model="numpy")
@@ -48,17 +34,17 @@ def finish_values(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int, ra
     """
     job = lanes.job[i, j]
     values = lanes.values[i, j]
-    unqueued = float(job[_J_MISSED_UNQUEUED])
+    unqueued = float(job[at.MISSED_UNQUEUED])
     if rules.chapter4:
-        values[0] = -rules.lam * (unqueued + job[_J_MISSED_QUEUED])
-        values[1] = -rules.gamma * (lanes.lane[i, _L_MISSED] - job[_J_MISSED_BEFORE])
+        values[0] = -rules.lam * (unqueued + job[at.MISSED_QUEUED])
+        values[1] = -rules.gamma * (lanes.lane[i, at.MISSED_ANYWHERE] - job[at.MISSED_BEFORE])
         values[2] = -rules.eta * ratio
         return
     s = lanes.slot[i]
-    c = job[_J_CLUSTER]
+    c = job[at.CLUSTER]
     pair = tables.pair[s, j, c]
-    improper = pair[_DEADLINE] > 0 and pair[_EXECUTION] > pair[_DEADLINE]
-    competed = job[_J_INITIAL_WAIT] == 1
+    improper = pair[at.DEADLINE] > 0 and pair[at.EXECUTION] > pair[at.DEADLINE]
+    competed = job[at.INITIAL_WAIT] == 1
     delay = ratio - 1.0
     m = 1.0
     psi = 1.0
@@ -69,7 +55,7 @@ def finish_values(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int, ra
     if competed:
         m *= rules.p_m
         psi *= scale
-    weight = rules.factor[c] * m / tables.job[s, j, _HETERO]
+    weight = rules.factor[c] * m / tables.job[s, j, at.EXPECTED_HETERO]
     values[0] = -weight * (unqueued + lanes.decayed[i, j, 0])
     values[1] = -weight * lanes.decayed[i, j, 1]
     values[2] = -psi * delay
@@ -90,11 +76,13 @@ def system_outcome(
         delay = 0.0
         for j in range(lanes.job.shape[1]):
             job = lanes.job[i, j]
-            if job[_J_PHASE] == _ENDED:
-                delay += job[_J_ACTUAL] / (tables.job[s, j, _STANDARD] * tables.job[s, j, _EXECUTIONS]) - 1.0
+            if job[at.PHASE] == at.OVER:
+                delay += (
+                    job[at.ACTUAL] / (tables.job[s, j, at.STANDARD] * tables.job[s, j, at.EXECUTIONS]) - 1.0
+                )
         own = 0
         if jobs[k] >= 0:
-            own = lanes.job[i, jobs[k], _J_MISSED_UNQUEUED] + lanes.job[i, jobs[k], _J_MISSED_QUEUED]
+            own = lanes.job[i, jobs[k], at.MISSED_UNQUEUED] + lanes.job[i, jobs[k], at.MISSED_QUEUED]
         outcome[k, 0] = -own
-        outcome[k, 1] = -(lanes.lane[i, _L_MISSED] - own)
+        outcome[k, 1] = -(lanes.lane[i, at.MISSED_ANYWHERE] - own)
         outcome[k, 2] = -delay

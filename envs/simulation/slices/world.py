@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.slices import columns as at
 from envs.simulation.slices.config import CHAPTER_4, CHAPTER_5, OBJECTIVES, SliceWorldConfig
 from envs.simulation.slices.kernel import advance_lane, begin_lane, copy_lane
 from envs.simulation.slices.metrics import HIGHER_IS_BETTER, METRICS, episode_metrics
 from envs.simulation.slices.observe import observe_lane, step_batch
 from envs.simulation.slices.state import (
-    JobData,
     Lanes,
-    LaneState,
-    PairData,
     Rules,
     Tables,
     make_lanes,
@@ -205,8 +203,8 @@ class SliceWorld:
         if further < 0:
             raise ValueError(f"further arrivals must be >= 0, got {further}")
         state = self.lanes.lane
-        limit = np.minimum(state[lanes, LaneState.LIMIT], state[lanes, LaneState.ARRIVED] + further)
-        state[lanes, LaneState.LIMIT] = limit
+        limit = np.minimum(state[lanes, at.LIMIT], state[lanes, at.ARRIVED] + further)
+        state[lanes, at.LIMIT] = limit
 
     def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n, 3) what the system has cost so far, as seen from job jobs[k] (-1: none) in lane lanes[k].
@@ -236,18 +234,18 @@ class SliceWorld:
 
     def _fill(self, slot: int, workload: Workload) -> None:
         job, pair, uses_peak = self.tables.job[slot], self.tables.pair[slot], self.tables.uses_peak[slot]
-        job[:, JobData.ARRIVAL] = workload.arrival
-        job[:, JobData.CATEGORY] = workload.category
-        job[:, JobData.STANDARD] = workload.standard
-        job[:, JobData.EXECUTIONS] = workload.executions
-        job[:, JobData.PERIOD] = workload.period
-        job[:, JobData.PEAK_SLOTS] = workload.peak_slots
-        job[:, JobData.SENSITIVITY] = workload.sensitivity
-        job[:, JobData.EXPECTED_HETERO] = workload.expected_hetero
-        pair[:, :, PairData.REQUEST] = workload.request
-        pair[:, :, PairData.PEAK_REQUEST] = workload.peak_request
-        pair[:, :, PairData.EXECUTION] = workload.execution
-        pair[:, :, PairData.DEADLINE] = workload.deadline
+        job[:, at.ARRIVAL] = workload.arrival
+        job[:, at.CATEGORY] = workload.category
+        job[:, at.STANDARD] = workload.standard
+        job[:, at.EXECUTIONS] = workload.executions
+        job[:, at.PERIOD] = workload.period
+        job[:, at.PEAK_SLOTS] = workload.peak_slots
+        job[:, at.SENSITIVITY] = workload.sensitivity
+        job[:, at.EXPECTED_HETERO] = workload.expected_hetero
+        pair[:, :, at.REQUEST] = workload.request
+        pair[:, :, at.PEAK_REQUEST] = workload.peak_request
+        pair[:, :, at.EXECUTION] = workload.execution
+        pair[:, :, at.DEADLINE] = workload.deadline
         uses_peak[:] = False
         uses_peak[:, : workload.uses_peak.shape[1]] = workload.uses_peak
 
@@ -266,19 +264,19 @@ class SliceWorld:
         )
 
     def _require_done(self, lane: int) -> None:
-        if not self.lanes.lane[lane, LaneState.DONE]:
+        if not self.lanes.lane[lane, at.EPISODE_DONE]:
             raise ValueError(f"the episode in lane {lane} has not ended: values and metrics come at its end")
 
     def _refusal(self, lane: int, action: int) -> str:
         """Why a lane cannot take an action, in one line."""
         state = self.lanes.lane[lane]
-        if state[LaneState.DONE]:
+        if state[at.EPISODE_DONE]:
             return f"lane {lane} has ended: reset it, or leave it out with `active`"
         n_clusters, window = self.spec.n_clusters, self.spec.window
         if not 0 <= action < self.spec.n_actions:
             return f"action {action} of lane {lane} is outside 0..{self.spec.n_actions - 1}"
         position, cluster = divmod(action, n_clusters + 1)
-        shown = min(int(state[LaneState.BUFFERED]), window)
+        shown = min(int(state[at.BUFFERED]), window)
         if position >= shown:
             reason = f"position {position} holds no job ({shown} jobs are shown)"
         else:

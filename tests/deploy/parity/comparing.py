@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.simulation.snapshot import ClusterField, JobField, PairField
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.playing import Played, by_environment, by_live_loop, config_of, policy_named
+from tests.snapshot_columns import CLUSTERS, JOBS, PAIRS
 
-_COLUMNS = {"clusters": ClusterField, "jobs": JobField, "pairs": PairField}
+_COLUMNS = {"clusters": CLUSTERS, "jobs": JOBS, "pairs": PAIRS}
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def _columns(environment: Played, live: Played, steps: int) -> dict[str, int]:
             if columns is None:
                 found[part] = found.get(part, 0) + int(differs.sum())
                 continue
-            for column in columns:
+            for column, column_name in enumerate(columns):
                 count = int(differs[..., column].sum())
                 if count:
-                    name = f"{part}.{column.name}"
+                    name = f"{part}.{column_name}"
                     found[name] = found.get(name, 0) + count
     return found

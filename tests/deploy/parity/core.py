@@ -18,7 +18,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.clock import advance, fill_window, live_instant, next_instant, sample_occupation
 from envs.simulation.market.placement import apply_decision
 from envs.simulation.market.quotes import sync_availability, sync_price
-from envs.simulation.market.state import BUFFERED, DONE, LAUNCHING, QUEUED, RUNNING, Phase, clear_lane
+from envs.simulation.market.state import clear_lane
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.world import EpisodeKey
 
@@ -26,8 +26,8 @@ ORIGIN_S = 1_700_000_100
 """Epoch second at which episodes begin; a whole number of the steps at which occupancy is sampled."""
 _LANE = 0
 # Phases in which all that a scheduler sees is that a job runs.
-_SEEN = np.arange(len(Phase))
-_SEEN[[Phase.WORKING, Phase.IDLE, Phase.MOVING]] = Phase.SETTING_UP
+_SEEN = np.arange(at.DONE + 1)
+_SEEN[[at.WORKING, at.IDLE, at.MOVING]] = at.SETTING_UP
 
 
 @dataclass
@@ -101,7 +101,7 @@ class SimulationCore:
     def over(self) -> bool:
         """Whether all jobs have ended, or the episode was cut off."""
         state = self.lanes.lane[_LANE]
-        return bool(state[at.CLOSED] == state[at.LIMIT] or state[at.STATUS] != RUNNING)
+        return bool(state[at.CLOSED] == state[at.LIMIT] or state[at.STATUS] != at.RUNNING)
 
     def metrics(self) -> dict[str, float]:
         """Of the episode, which is over."""
@@ -124,8 +124,8 @@ class SimulationCore:
         if there is not None and there.offer == offer and there.asked_s == self.now:
             return there
         name = self.world.spec.cluster_names[offer]
-        if self.phase(job) != BUFFERED:
-            raise RefusedError(f"job {job} is in phase {Phase(self.phase(job)).name}: it cannot go to {name}")
+        if self.phase(job) != at.BUFFERED:
+            raise RefusedError(f"job {job} is not in the buffer: it cannot go to {name}")
         if not sync_availability(self.lanes, self.episodes, _LANE, offer, self.now):
             raise CapacityError(f"no capacity on {name}")
         quota, queues = self.offers.fixed[offer, [at.QUOTA, at.QUEUES]]
@@ -136,7 +136,7 @@ class SimulationCore:
             )
         self._decide(job, offer)
         # Until a launch, or a queue, ends nothing more can be seen of it.
-        self._asked |= self.phase(job) not in (QUEUED, LAUNCHING)
+        self._asked |= self.phase(job) not in (at.QUEUED, at.LAUNCHING)
         stay = Stay(job, offer, self.now)
         self._open[job] = stay
         self.stays.append(stay)
@@ -180,10 +180,10 @@ class SimulationCore:
         """Note which stays began to run, and which ended, at this moment."""
         for job, stay in list(self._open.items()):
             phase = self.phase(job)
-            if phase in (BUFFERED, DONE):
-                stay.ended_s, stay.by_provider = self.now, phase == BUFFERED
+            if phase in (at.BUFFERED, at.DONE):
+                stay.ended_s, stay.by_provider = self.now, phase == at.BUFFERED
                 del self._open[job]
-            elif phase not in (QUEUED, LAUNCHING) and stay.ran_s is None:
+            elif phase not in (at.QUEUED, at.LAUNCHING) and stay.ran_s is None:
                 stay.ran_s = self.now
 
     def _visible(self) -> tuple[int, bytes]:

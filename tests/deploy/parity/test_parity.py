@@ -9,7 +9,6 @@ import pytest
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from envs.multicloud import build_market
 from envs.simulation.market import columns as at
-from envs.simulation.market.state import Phase
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.comparing import compare
 from tests.deploy.parity.core import SimulationCore
@@ -53,7 +52,7 @@ def test_the_core_gives_nothing_that_is_not_there() -> None:
         core.put(1, down)
     with pytest.raises(QuotaError, match="do not fit"):
         _put_all(core, up)
-    waits = next(job for job in range(core.arrived) if core.phase(job) == Phase.BUFFERED)
+    waits = next(job for job in range(core.arrived) if core.phase(job) == at.BUFFERED)
     owned = next(k for k, name in enumerate(core.world.spec.cluster_names) if name.startswith("owned"))
     there = core.put(waits, owned)
     core.go_on()
@@ -81,7 +80,7 @@ def test_no_price_of_something_that_runs_changes_unseen() -> None:
     moments = set()
     while not core.over:
         for job in range(core.arrived):
-            if core.phase(job) == Phase.BUFFERED:
+            if core.phase(job) == at.BUFFERED:
                 _put_on_spot(core, job)
         core.go_on()
         moments.add(core.now)

@@ -8,7 +8,6 @@ from pathlib import Path
 from deploy.scheduler.estimates import need_of
 from deploy.scheduler.needs import Need
 from envs.simulation.market import columns as at
-from envs.simulation.market.state import Phase
 from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.playing import Live, config_of, policy_named
@@ -41,7 +40,7 @@ def _running(live: Live) -> Iterator[tuple[int, Need, int]]:
     core = live.core
     for task in live.store.tasks.placed():
         job = number_of(task.key.job_id)
-        if core.phase(job) != Phase.WORKING or core.job[job, at.CATEGORY] == Category.STREAMING:
+        if core.phase(job) != at.WORKING or core.job[job, at.CATEGORY] == Category.STREAMING:
             continue
         held = list(live.store.instances.named(task.instances).values())
         now_s = live.clock.now()

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from agents.policy import Policy
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
-from envs.simulation.snapshot import ClusterField, Observation, PairField
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
 from tests.deploy.scheduler.worlds import World
 
 
@@ -20,12 +21,12 @@ class Restless(Policy):
     name = "restless"
 
     def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        price = observations["clusters"][..., ClusterField.PRICE_USD_HOUR]
+        price = observations["clusters"][..., col.PRICE_USD_HOUR]
         n_offers = price.shape[1]
         valid = observations["action_mask"].reshape(len(price), -1, n_offers + 1)
         row = valid.any(2).argmax(1)
         mine = valid[np.arange(len(price)), row]
-        here = observations["pairs"][np.arange(len(price)), row, :, PairField.HERE] > 0
+        here = observations["pairs"][np.arange(len(price)), row, :, col.HERE] > 0
         cost = np.where((mine[:, :n_offers] > 0) | here, price, np.inf)
         best = cost.argmin(1)
         stay = here[np.arange(len(price)), best] | ~np.isfinite(cost.min(1))

@@ -11,7 +11,8 @@ from deploy.model.jobs import Places, Resources
 from deploy.scheduler.needs import Round
 from deploy.scheduler.occupancy import SAMPLE_S, Occupancy
 from deploy.scheduler.picture import snapshot_of
-from envs.simulation.snapshot import Category, ClusterField, JobField, PairField, encode
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, encode
 from tests.deploy.scheduler.cases import need, offer
 
 
@@ -20,15 +21,15 @@ def test_columns_are_in_physical_units_and_the_encoder_derives_the_rest() -> Non
     needs = [need(kind="deadline", slack_s=700.0, age_s=100.0, waited_s=50.0, restart_s=20.0)]
     observation = encode(snapshot_of(offers, needs, {"spot": 1}, Occupancy()), 3)
     clusters, jobs, pairs = (observation[name] for name in ("clusters", "jobs", "pairs"))
-    assert clusters[0, ClusterField.USED] == 1
-    assert clusters[1, ClusterField.HETERO_FACTOR] == 2 * clusters[0, ClusterField.HETERO_FACTOR]
-    assert jobs[0, JobField.CATEGORY] == Category.TIME_CRITICAL
-    assert jobs[0, JobField.SLACK_S] == 700
+    assert clusters[0, col.USED] == 1
+    assert clusters[1, col.HETERO_FACTOR] == 2 * clusters[0, col.HETERO_FACTOR]
+    assert jobs[0, col.CATEGORY] == Category.TIME_CRITICAL
+    assert jobs[0, col.SLACK_S] == 700
     # 60 s of launch, 20 of set-up, 600 of work, or 300 on the faster type.
-    assert pairs[0, 0, PairField.FINISH_S] == 680
-    assert pairs[0, 1, PairField.FINISH_S] == 380
-    assert pairs[0, 1, PairField.COST_USD] == pytest.approx(380 / 3600)
-    assert pairs[0, 0, PairField.IMPROPER] == 0
+    assert pairs[0, 0, col.FINISH_S] == 680
+    assert pairs[0, 1, col.FINISH_S] == 380
+    assert pairs[0, 1, col.COST_USD] == pytest.approx(380 / 3600)
+    assert pairs[0, 0, col.IMPROPER] == 0
     assert observation["action_mask"].reshape(3, 3).tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 0]]
 
 
@@ -36,7 +37,7 @@ def test_a_deadline_that_an_offer_cannot_meet_is_seen() -> None:
     observation = encode(
         snapshot_of([offer("spot")], [need(kind="deadline", slack_s=650.0)], {}, Occupancy()), 1
     )
-    assert observation["pairs"][0, 0, PairField.IMPROPER] == 1
+    assert observation["pairs"][0, 0, col.IMPROPER] == 1
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_an_idle_task_may_keep_what_it_holds_even_where_nothing_can_be_rented() 
     idle = need(kind="federated", here="spot", round=Round(idle=True, owes=False, round_left_s=100.0))
     observation = encode(snapshot_of([offer("spot", available=False)], [idle], {"spot": 1}, Occupancy()), 1)
     assert observation["action_mask"].tolist() == [1, 1]
-    assert observation["jobs"][0, JobField.IDLE] == 1
+    assert observation["jobs"][0, col.IDLE] == 1
 
 
 def test_occupation_is_sampled_like_in_the_simulated_market() -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.simulation import columns as col
 from envs.simulation.federations.episodes.estimates import RoundEstimates
 from envs.simulation.federations.episodes.uptime import Uptime
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.decisions import ClientView, Question, View
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.snapshot import (
+    N_CLUSTER_FIELDS,
     Category,
-    ClusterField,
-    JobField,
     Observation,
-    PairField,
     derive_into,
 )
 
-_C, _J, _P = ClusterField, JobField, PairField
-_NOW = (int(_C.PRICE_USD_HOUR), int(_C.AVAILABLE))
-_PAST = (int(_C.UP_RATIO), int(_C.SPELL_S), int(_C.MEAN_UP_S))
+_NOW = (col.PRICE_USD_HOUR, col.AVAILABLE)
+_PAST = (col.UP_RATIO, col.SPELL_S, col.MEAN_UP_S)
 PAST_EVERY_S = 60
 """What the past of an offer says is looked up anew so often."""
 
@@ -40,17 +38,17 @@ class OfferColumns:
         ]
         zones = list(dict.fromkeys(offer.zone for offer in application.offers))
         tasks = float(len(application.clients) + 1)
-        self._fixed = np.zeros((n_offers, len(ClusterField)), np.float32)
+        self._fixed = np.zeros((n_offers, N_CLUSTER_FIELDS), np.float32)
         for k, offer in enumerate(application.offers):
             row = self._fixed[k]
-            row[_C.SEQUENCE] = k + 1
-            row[_C.CAPACITY_MAX] = row[_C.CAPACITY_NOW] = tasks
-            row[_C.HETERO_FACTOR] = 1.0
-            row[_C.IS_SPOT] = float(offer.market is Market.SPOT)
-            row[_C.REGION] = zones.index(offer.zone)
-            row[_C.ON_DEMAND_USD_HOUR] = self._listed(offer.zone)
-            row[_C.UP_RATIO] = 1.0
-            row[_C.MEAN_UP_S] = offer.mean_time_to_interruption_s or 0.0
+            row[col.SEQUENCE] = k + 1
+            row[col.CAPACITY_MAX] = row[col.CAPACITY_NOW] = tasks
+            row[col.HETERO_FACTOR] = 1.0
+            row[col.IS_SPOT] = float(offer.market is Market.SPOT)
+            row[col.REGION] = zones.index(offer.zone)
+            row[col.ON_DEMAND_USD_HOUR] = self._listed(offer.zone)
+            row[col.UP_RATIO] = 1.0
+            row[col.MEAN_UP_S] = offer.mean_time_to_interruption_s or 0.0
         self._past_at_s = -PAST_EVERY_S
 
     def _listed(self, zone: str) -> float:
@@ -78,7 +76,7 @@ class OfferColumns:
         clusters[:n, _NOW] = [(view.usd_hour(k), view.available(k)) for k in range(n)]
         for client in view.clients if view.server is None else [*view.clients, view.server]:
             if client.running and client.offer is not None:
-                clusters[client.offer, _C.USED] += 1.0
+                clusters[client.offer, col.USED] += 1.0
 
 
 def fill_task(
@@ -101,34 +99,34 @@ def fill_task(
     home = client.offer if client.offer is not None else client.allowed[0]
     warm_s = known.epoch_s(k, home, False) or 0.0
     round_s = known.round_s()
-    job[_J.PRESENT] = 1.0
-    job[_J.CATEGORY] = float(Category.FEDERATED)
-    job[_J.STANDARD_S] = warm_s
-    job[_J.EXECUTIONS] = rounds_left
-    job[_J.PERIOD_S] = round_s
-    job[_J.DURATION_S] = rounds_left * round_s
-    job[_J.AGE_S] = view.now_s
-    job[_J.PROGRESS] = client.saved if client.has_task else 0.0
-    job[_J.IDLE] = float(client.running)
-    job[_J.IS_SERVER] = float(serves)
-    job[_J.OWES] = float(client.has_task or serves)
-    job[_J.ROUND_LEFT_S] = 0.0 if serves else max(0.0, known.round_left_s(k))
-    job[_J.ROUND_S] = round_s
-    job[_J.TIME_ERROR_S] = known.error_s(k)
-    job[_J.COLD_S] = known.cold_extra_s(k, home)
+    job[col.PRESENT] = 1.0
+    job[col.CATEGORY] = float(Category.FEDERATED)
+    job[col.STANDARD_S] = warm_s
+    job[col.EXECUTIONS] = rounds_left
+    job[col.PERIOD_S] = round_s
+    job[col.DURATION_S] = rounds_left * round_s
+    job[col.AGE_S] = view.now_s
+    job[col.PROGRESS] = client.saved if client.has_task else 0.0
+    job[col.IDLE] = float(client.running)
+    job[col.IS_SERVER] = float(serves)
+    job[col.OWES] = float(client.has_task or serves)
+    job[col.ROUND_LEFT_S] = 0.0 if serves else max(0.0, known.round_left_s(k))
+    job[col.ROUND_S] = round_s
+    job[col.TIME_ERROR_S] = known.error_s(k)
+    job[col.COLD_S] = known.cold_extra_s(k, home)
     if client.budget_usd is not None:
-        job[_J.HAS_BUDGET] = 1.0
-        job[_J.BUDGET_LEFT_USD] = max(0.0, client.budget_usd - view.spent_usd(k))
+        job[col.HAS_BUDGET] = 1.0
+        job[col.BUDGET_LEFT_USD] = max(0.0, client.budget_usd - view.spent_usd(k))
     others = view.clients if view.server is None else [*view.clients, view.server]
-    job[_J.OTHERS_USD_HOUR] = sum(
+    job[col.OTHERS_USD_HOUR] = sum(
         view.usd_hour(other.offer)
         for other in others
         if other is not client and other.running and other.offer is not None
     )
-    pairs[:, _P.REQUEST] = pairs[:, _P.PEAK_REQUEST] = 2 * clusters[:, _C.CAPACITY_MAX] + 1.0
+    pairs[:, col.REQUEST] = pairs[:, col.PEAK_REQUEST] = 2 * clusters[:, col.CAPACITY_MAX] + 1.0
     for offer in client.allowed:
         _fill_pair(pairs[offer], clusters[offer], k, client, offer, known)
-        pairs[offer, _P.EGRESS_USD] = view.message_usd(k, offer)
+        pairs[offer, col.EGRESS_USD] = view.message_usd(k, offer)
     observation["action_mask"][lane] = 0
     derive_into(
         clusters,
@@ -150,11 +148,13 @@ def _waited_for(question: Question, view: View, observation: Observation, lane: 
         return False
     pairs, clusters = observation["pairs"][lane, 0], observation["clusters"][lane]
     soonest = (
-        min(clusters[k, _C.LAUNCH_S] + pairs[k, _P.EXECUTION_S] for k in client.allowed if view.available(k))
+        min(
+            clusters[k, col.LAUNCH_S] + pairs[k, col.EXECUTION_S] for k in client.allowed if view.available(k)
+        )
         if any(view.available(k) for k in client.allowed)
         else float("inf")
     )
-    return bool(soonest >= observation["jobs"][lane, 0, _J.ROUND_LEFT_S])
+    return bool(soonest >= observation["jobs"][lane, 0, col.ROUND_LEFT_S])
 
 
 def _fill_pair(
@@ -168,15 +168,15 @@ def _fill_pair(
     """The client on an offer that it may rent; on the others its request exceeds what there is."""
     here = client.running and client.offer == offer
     if k == SERVER:
-        cluster[_C.LAUNCH_S] = known.server_spin_up_s(offer)
-        pair[_P.REQUEST] = pair[_P.PEAK_REQUEST] = 1.0
-        pair[_P.EXECUTION_S] = known.aggregation_s(offer)
-        pair[_P.HERE] = float(here)
+        cluster[col.LAUNCH_S] = known.server_spin_up_s(offer)
+        pair[col.REQUEST] = pair[col.PEAK_REQUEST] = 1.0
+        pair[col.EXECUTION_S] = known.aggregation_s(offer)
+        pair[col.HERE] = float(here)
         return
     cold = not here or client.epochs_here == 0
     whole_s = known.guessed_epoch_s(k, offer, cold)
     done_s = client.saved * known.guessed_epoch_s(k, offer, False) if client.has_task else 0.0
-    cluster[_C.LAUNCH_S] = known.spin_up_s(k, offer)
-    pair[_P.REQUEST] = pair[_P.PEAK_REQUEST] = 1.0
-    pair[_P.EXECUTION_S] = max(0.0, whole_s - done_s)
-    pair[_P.HERE] = float(here)
+    cluster[col.LAUNCH_S] = known.spin_up_s(k, offer)
+    pair[col.REQUEST] = pair[col.PEAK_REQUEST] = 1.0
+    pair[col.EXECUTION_S] = max(0.0, whole_s - done_s)
+    pair[col.HERE] = float(here)

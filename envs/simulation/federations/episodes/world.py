@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation import columns as col
 from envs.simulation.federations.episodes.estimates import RoundEstimates
 from envs.simulation.federations.episodes.gantt import timeline_of
 from envs.simulation.federations.episodes.picture import OfferColumns, fill_task
@@ -21,7 +22,7 @@ from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.world import RoundsWorld
-from envs.simulation.snapshot import ClusterField, JobField, PairField, empty_observation
+from envs.simulation.snapshot import empty_observation
 from envs.simulation.streams import episode_sequence
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldSpec
@@ -285,7 +286,7 @@ class FederatedWorld:
     def _round_usd(self, number: int, offer: int, lane: _Lane) -> float:
         """What a client pays for the coming round on an offer, with a margin for a late start."""
         pair = self.observation["pairs"][number, 0, offer]
-        seconds = float(pair[PairField.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
+        seconds = float(pair[col.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
         margin = 1.0 + 3.0 * lane.application.epoch_cv
         return margin * seconds * lane.world.usd_hour(offer) / 3600
 
@@ -295,7 +296,7 @@ class FederatedWorld:
             return Placement(action)
         client = lane.world.member(lane.question.client)
         job = self.observation["jobs"][number, 0]
-        if job[JobField.EXECUTIONS] == 0:
+        if job[col.EXECUTIONS] == 0:
             return Placement(client.allowed[0], np.inf)
         return Placement(client.allowed[0], lane.world.now_s + self._ask_again_s(number, client.allowed))
 
@@ -303,13 +304,13 @@ class FederatedWorld:
         """Half the time that is left until the latest start in time, within bounds."""
         job, pairs = self.observation["jobs"][number, 0], self.observation["pairs"][number, 0]
         clusters = self.observation["clusters"][number]
-        needed_s = float(job[JobField.ROUND_LEFT_S])
-        if job[JobField.OWES] == 0:
-            needed_s += float(job[JobField.ROUND_S])
-        opens_s = 0.0 if job[JobField.OWES] else float(job[JobField.ROUND_LEFT_S])
+        needed_s = float(job[col.ROUND_LEFT_S])
+        if job[col.OWES] == 0:
+            needed_s += float(job[col.ROUND_S])
+        opens_s = 0.0 if job[col.OWES] else float(job[col.ROUND_LEFT_S])
         slack_s = max(
-            max(needed_s - float(pairs[offer, PairField.EXECUTION_S]), opens_s)
-            - float(clusters[offer, ClusterField.LAUNCH_S] + pairs[offer, PairField.TRANSFER_S])
+            max(needed_s - float(pairs[offer, col.EXECUTION_S]), opens_s)
+            - float(clusters[offer, col.LAUNCH_S] + pairs[offer, col.TRANSFER_S])
             for offer in allowed
         )
         return int(min(ASK_AGAIN_MOST_S, max(ASK_AGAIN_LEAST_S, slack_s / 2)))
