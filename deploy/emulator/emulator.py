@@ -1,4 +1,4 @@
-"""An emulated account, put together: world, account, actions and the application in front of them."""
+"""An emulated account, put together: world, account and actions; `app` answers HTTP in front of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 
 from deploy.emulator.account import Account
 from deploy.emulator.actions import InstanceActions
-from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.events import make_queue
 from deploy.emulator.faults import Faults
@@ -51,7 +50,6 @@ class Emulator:
         if config.events_queue is not None:
             for region in config.regions:
                 make_queue(region, config.events_queue)
-        self.app = App(self)
 
     def advance(self, seconds: float) -> None:
         """Let virtual time pass, and everything happen at its time."""

@@ -14,10 +14,10 @@ import deploy
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.records import Instance
 from deploy.node import procfs
-from deploy.node.config import write_private
 from deploy.node.processes import NODE_VARIABLE
 from deploy.providers.local.records import STATE_VARIABLE, StateError, StateFolder
 from deploy.yamlfile import ConfigError
+from spotweave.files import write_private
 
 HARDWARE_FILE = "hardware.json"
 FATE_FILE = "fate.json"

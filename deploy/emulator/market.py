@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from deploy.emulator.config import EmulatorConfig, PoolConfig, bucket_of, region_of
-from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
+from deploy.providers.local.traces import Recording, constant, load_recording
 from deploy.yamlfile import ConfigError
+from envs.traces.errors import TraceError
 
 
 @dataclass
@@ -31,22 +32,22 @@ class Pool:
 
     @property
     def zone(self) -> str:
-        """Of it."""
+        """The zone that it is in."""
         return self.config.zone
 
     @property
     def instance_type(self) -> str:
-        """Of it."""
+        """The only type that it has."""
         return self.config.instance_type
 
     @property
     def region(self) -> str:
-        """Of its zone."""
+        """The region of its zone."""
         return region_of(self.config.zone)
 
     @property
     def vcpus(self) -> int:
-        """Of one instance."""
+        """Virtual cores of one instance."""
         return vcpus(self.config.instance_type)
 
 

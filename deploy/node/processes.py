@@ -18,9 +18,9 @@ from pathlib import Path
 
 from deploy.node import procfs
 from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, Signal
-from deploy.node.config import write_private
 from deploy.node.logs import Logs
 from deploy.node.record import Record, State
+from spotweave.files import write_private
 
 NODE_VARIABLE = "SPOTWEAVE_NODE_ID"
 """In the environment of everything that runs on a node: the instance's id."""

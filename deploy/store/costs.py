@@ -133,12 +133,6 @@ class Costs:
             bills = self.of_jobs(connection.scalars(query).all(), now_s)
         return dict(sorted(bills.items()))
 
-    def of_instance(self, instance_id: str, now_s: float) -> Bill:
-        """One instance, computed from its prices; nothing if it was never launched."""
-        query = select(instances).where(instances.c.instance_id == instance_id)
-        with self._database.snapshot() as connection:
-            return sum((bill(one.usage, now_s) for one in charging.rented(connection, query)), Bill())
-
     def audit(self) -> Sequence[str]:
         """Compute every ended instance's charges anew from its prices.
 

@@ -9,6 +9,7 @@ import pytest
 
 from deploy.clouds import missing
 from deploy.config import DeploymentConfig
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.transport import in_process
@@ -45,7 +46,7 @@ def test_every_file_that_it_names_is_there() -> None:
 
 def test_nothing_is_missing_in_the_emulated_account_of_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
-    session = in_process(Emulator(config).app)
+    session = in_process(App(Emulator(config)))
     monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
     assert missing(DeploymentConfig.load(CONFIGS / "demo_aws.yaml")) == ""
 

@@ -10,9 +10,10 @@ from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 from deploy.model.instances import Market
 from deploy.providers.base import Provider
 from deploy.providers.config import Place, ProviderConfig
-from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
+from deploy.providers.local.traces import Recording, constant, load_recording
 from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, Part
+from envs.traces.errors import TraceError
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]

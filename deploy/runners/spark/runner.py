@@ -18,7 +18,6 @@ from typing import Any
 
 from deploy.model.jobs import JobSpec, SparkStreaming
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node.config import write_private
 from deploy.runners.base import RunnerError
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
@@ -28,6 +27,7 @@ from deploy.runners.spark.outcome import DRIVER_GRACE_S, Outcomes, driver_log, e
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.worker import Workers
 from deploy.security.sandbox import Box
+from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 _THREADS = 32

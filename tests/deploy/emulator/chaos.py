@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
 from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.account import group_of, subnet_of
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig, region_of
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
@@ -129,7 +130,7 @@ class AwsWorld(World):
             {"clock": "virtual", "images": [{"image_id": IMAGE}], "folder": folder, **emulated}
         )
         self.emulator = Emulator(config, self.clock)
-        self.session = in_process(self.emulator.app)
+        self.session = in_process(App(self.emulator))
         self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator)
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS

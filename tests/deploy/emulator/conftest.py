@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.transport import in_process
@@ -21,7 +22,7 @@ class Clients:
     """boto3's clients take a second to make: each is made once and talks to the emulator of the moment."""
 
     def __init__(self) -> None:
-        self.emulator: Emulator | None = None
+        self._app: App | None = None
         self._session = in_process(self._serve)
         self._made: dict[tuple[str, str], Any] = {}
 
@@ -33,8 +34,11 @@ class Clients:
         return self._made[key]
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
-        assert self.emulator is not None
-        return self.emulator.app(environ, start_response)
+        assert self._app is not None
+        return self._app(environ, start_response)
+
+    def talk_to(self, emulator: Emulator) -> None:
+        self._app = App(emulator)
 
 
 CLIENTS = Clients()
@@ -60,7 +64,7 @@ class Cloud:
             **changes,
         }
         self.emulator = Emulator(EmulatorConfig.model_validate(content))
-        CLIENTS.emulator = self.emulator
+        CLIENTS.talk_to(self.emulator)
         self.session = CLIENTS
         self.ec2 = self.session.client("ec2")
 

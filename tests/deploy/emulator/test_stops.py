@@ -12,6 +12,7 @@ from deploy.billing import usd
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names
+from tests.deploy.bills import bill_of
 from tests.deploy.emulator.chaos import ON_DEMAND, TYPE, ZONES, AwsWorld, agree
 from tests.deploy.scheduler.worlds import batch
 
@@ -75,7 +76,7 @@ def test_the_task_of_a_stopped_instance_is_replaced_and_the_instance_ended(
     assert one.seconds == stopped_s - one.launched_s
     assert one.ended_s is not None
     assert one.ended_s > stopped_s
-    own = world.store.costs.of_instance(told.instance_id, world.clock.now())
+    own = bill_of(world.store, told.instance_id, world.clock.now())
     assert float(usd(own.disk)) == pytest.approx(
         50 * 0.08 * (one.ended_s - one.launched_s) / (30 * 86_400), abs=1e-6
     )

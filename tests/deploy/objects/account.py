@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
@@ -29,7 +30,7 @@ class Account:
                 {"clock": "virtual", "pools": [POOL], "buckets": [BUCKET], **changes}
             )
         )
-        self.session = in_process(self.emulator.app)
+        self.session = in_process(App(self.emulator))
         # With an address of its own the bucket's name is in the path, where the emulator looks for it.
         self.clients = Clients(endpoint_url="http://127.0.0.1:1", session=self.session)
         self.plain = self.clients.get("s3", "us-east-1")

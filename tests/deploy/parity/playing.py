@@ -26,6 +26,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation, Snapshot, encode
 from envs.simulation.world import EpisodeKey
+from tests.deploy.bills import bill_of
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore
 from tests.deploy.parity.views import (
     Arrivals,
@@ -202,7 +203,7 @@ class Live:
         ]
         # The core bills no launch that failed; in the store it is an instance that ran until that was known.
         charges = sum(
-            self.store.costs.of_instance(one.instance_id, self.clock.now()).cost
+            bill_of(self.store, one.instance_id, self.clock.now()).cost
             for job in jobs
             for one in self.store.instances.of_job(job.job_id)
             if one.ready_s is not None

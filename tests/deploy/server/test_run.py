@@ -14,7 +14,6 @@ import pytest
 from deploy.security.keys import SecurityError
 from deploy.security.listen import INSECURE_WORDS
 from deploy.security.roles import Role
-from deploy.security.tls import self_signed
 from deploy.server.app import create_app
 from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders
@@ -22,6 +21,7 @@ from deploy.server.run import ListenError, Service, bind, main
 from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 from tests.deploy.server.service import HandClock, make_service
+from tests.deploy.tls import self_signed
 
 
 def test_a_port_in_use_is_told_in_one_line_and_the_exit_code_is_not_0(

@@ -20,6 +20,7 @@ from deploy.store.costs import Grouping
 from deploy.store.database import Database
 from deploy.store.jobs import Job
 from deploy.store.store import Store
+from tests.deploy.bills import bill_of
 from tests.deploy.store.cases import BATCH, ON_DEMAND, SPOT, add_job, price, report, request
 from tests.deploy.store.conftest import NOW, Place
 from tests.deploy.test_billing import Ledger
@@ -30,7 +31,7 @@ GONE = InstanceState.TERMINATED
 def test_an_instance_costs_its_price_while_it_runs_and_after(store: Store) -> None:
     add_job(store)
     request(store)
-    assert store.costs.of_instance("i1", NOW + 99) == Bill(), "asked for, but not launched"
+    assert bill_of(store, "i1", NOW + 99) == Bill(), "asked for, but not launched"
     report(store, launched_s=NOW + 10)
     # 100 s at 0.036 USD/h.
     assert store.costs.total(NOW + 110).usd == Decimal("0.001000")
@@ -80,7 +81,7 @@ def test_prices_hold_from_when_the_provider_dates_them(store: Store) -> None:
     news = (old, (NOW + 20, 3.6), (NOW + 50, 0.36))
     assert seen(NOW + 120, *news, available=False) == 1
     assert seen(NOW + 121, *news, available=False) == 0
-    costs = [store.costs.of_instance(name, NOW + 200).usd for name in ("i1", "i2", "i3", "i4")]
+    costs = [bill_of(store, name, NOW + 200).usd for name in ("i1", "i2", "i3", "i4")]
     # 0.0001 USD a second, and 0.001 in 30 of them; the minimum of 60 s lies partly in them too.
     assert costs == [Decimal("0.037"), Decimal("0.033"), Decimal("0.033"), Decimal("0.047")]
     assert store.costs.audit() == []
@@ -158,7 +159,7 @@ def test_an_instance_that_is_ended_while_it_is_stopped_costs_nothing_more(store:
         assert known.stops == ((NOW + 600, None),)
     for name in ("i1", "i2"):
         report(store, name, state=GONE, ended_s=NOW + 3600, now_s=NOW + 3700)
-        bill = store.costs.of_instance(name, NOW)
+        bill = bill_of(store, name, NOW)
         assert (bill.usd, usd(bill.disk)) == (Decimal("1.016"), Decimal(1))
     assert store.costs.audit() == []
 
