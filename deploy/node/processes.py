@@ -183,10 +183,6 @@ class Processes:
             for record in asked:
                 self._send(record, record.stop_signal)
 
-    def freeze(self) -> None:
-        """Start and note nothing more, ever: the machine is about to be switched off."""
-        self._lock.acquire()
-
     def close(self) -> None:
         """Stop watching; processes go on and are found again by the next agent."""
         self._closed = True

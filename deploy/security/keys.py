@@ -57,11 +57,6 @@ class DeploymentKey:
         self._mark = _derive(secret, b"spotweave key mark").hex()
 
     @classmethod
-    def generate(cls) -> DeploymentKey:
-        """A new one, in memory only: for tests and simulations."""
-        return cls(secrets.token_bytes(_BYTES))
-
-    @classmethod
     def load(cls, path: Path, *, create: bool = False) -> DeploymentKey:
         """Read the key file.
 

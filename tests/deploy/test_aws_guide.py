@@ -12,9 +12,9 @@ from deploy.config import DeploymentConfig
 from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
-from deploy.emulator.transport import in_process
 from deploy.jobfile import read_files, read_job
 from deploy.providers.aws.catalogue import load_catalogue
+from tests.deploy.emulator.transport import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "aws.md").read_text(encoding="utf-8")

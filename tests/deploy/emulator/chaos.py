@@ -21,7 +21,6 @@ from deploy.emulator.config import EmulatorConfig, region_of
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
 from deploy.emulator.records import Instance
-from deploy.emulator.transport import in_process
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
@@ -38,6 +37,7 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store
 from tests.deploy.emulator.conftest import IMAGE, START_S, trace
+from tests.deploy.emulator.transport import in_process
 from tests.deploy.scheduler.worlds import World
 
 TYPE = "g4dn.xlarge"

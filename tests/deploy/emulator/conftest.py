@@ -12,7 +12,7 @@ from botocore.config import Config
 from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
-from deploy.emulator.transport import in_process
+from tests.deploy.emulator.transport import in_process
 
 IMAGE = "ami-0123456789abcdef0"
 START_S = 1_750_000_000

@@ -16,7 +16,6 @@ from deploy.emulator.account import group_of, subnet_of
 from deploy.emulator.app import App
 from deploy.emulator.events import REBALANCE, WARNING
 from deploy.emulator.faults import FaultConfig
-from deploy.emulator.transport import in_process
 from deploy.model.instances import InstanceReport
 from deploy.providers.aws.check import check
 from deploy.providers.aws.config import AwsConfig
@@ -25,6 +24,7 @@ from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.transport import in_process
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
 ZONE = "us-east-1a"

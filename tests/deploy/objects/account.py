@@ -8,10 +8,10 @@ from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
-from deploy.emulator.transport import in_process
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import S3Objects
 from deploy.providers.aws.clients import Clients
+from tests.deploy.emulator.transport import in_process
 
 BUCKET = "spotweave-tests"
 POOL = {"zone": "us-east-1a", "instance_type": "m5.large", "spot_usd_hour": 0.1, "on_demand_usd_hour": 0.2}

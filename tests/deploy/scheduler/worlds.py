@@ -26,6 +26,7 @@ from deploy.store.decisions import Mode
 from deploy.store.events import Event
 from deploy.store.jobs import Job
 from deploy.store.store import Store
+from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
 
 SETTINGS = SchedulerSettings(period_s=10.0, ask_again_s=10.0, cool_down_s=60.0)
@@ -142,4 +143,4 @@ class World:
         assert not self.cloud.remembered
         assert self.store.instances.live() == []
         assert self.store.intents.pending() == []
-        assert self.store.costs.audit() == []
+        assert wrong_charges(self.store) == []
