@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents.evolved import EvolvedPolicy
+from agents.federated.scorer import RoundScorer, RoundScorerPolicy
 from agents.networks.base import ValueNetwork
 from agents.networks.pairwise import PairwiseNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
-from agents.rounds.scorer import RoundScorer, RoundScorerPolicy
 from agents.scorer.policy import Scorer, ScorerPolicy
 
 EVOLVED = frozenset({"scorer", "round_scorer"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from agents.federated.rules import ROUND_RULES
 from agents.policy import Policy
-from agents.rounds.rules import ROUND_RULES
 from agents.rules import RULES, make_rule
 
 RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES)

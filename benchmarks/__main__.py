@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -29,9 +28,8 @@ from benchmarks import (
 )
 from benchmarks.machine import describe
 from benchmarks.measurement import Benchmark, Measurement
-from spotweave.files import write_private
 from training.config import provenance
-from training.files import prepare_directory
+from training.files import prepare_directory, write_json
 
 LATEST = Path(__file__).resolve().parent / "latest.json"
 
@@ -82,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured[benchmark.name] = list(benchmark.run())
     print_table([row for rows in measured.values() for row in rows])
     if target is not None:
-        write_private(target, json.dumps(report(measured)))
+        write_json(target, report(measured))
         print(f"written: {target}")
     return 0
 

@@ -7,7 +7,6 @@ The files' own notes tell what is made here, and how. --check says whether the c
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.federated_data.rounds import BUNDLED, PREFIX, parse_rounds, read_json
 from envs.simulation.federations.rounds.tariff import SECONDS_PER_HOUR
 from envs.simulation.federations.rounds.world import play
-from spotweave.files import write_private
+from training.files import write_json
 
 SEEDS = range(1000, 1040)
 SPIN_UP_S = 180.0
@@ -238,7 +237,7 @@ def main() -> int:
         if options.check:
             differing += [str(path)] if not path.exists() or read_json(path) != content else []
         else:
-            write_private(path, json.dumps(content))
+            write_json(path, content)
             print(f"written: {path}")
     for path_name in differing:
         print(f"{path_name} differs from its calibration: run this command without --check", file=sys.stderr)

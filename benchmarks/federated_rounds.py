@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from agents.planners.initial_mapping import map_initially
+from agents.federated.mapping.initial import map_initially
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from envs.federated_data.multi_fedls import load_application, load_clouds

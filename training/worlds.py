@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agents.rounds.rules import ROUND_RULES
+from agents.federated.rules import ROUND_RULES
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.infrastructure import AnyClustersConfig
 from envs.multicloud import MarketWorldConfig, build_market

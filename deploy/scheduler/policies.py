@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.evolved import EvolvedPolicy
+from agents.federated.rules import ROUND_RULES
 from agents.named import RULE_NAMES, named_rule
 from agents.policy import Policy
-from agents.rounds.rules import ROUND_RULES
 from agents.stored import load_policy_state, policy_file, stored_policy
 from envs.simulation.world import WorldSpec
 
@@ -47,7 +47,7 @@ def load_market_policy(name: str, n_offers: int, weights: Sequence[float] | None
 
 
 def load_round_policy(name: str, n_offers: int) -> Loaded:
-    """A rule of `agents.rounds`, or a policy trained for `+env=federated`: for federated tasks.
+    """A rule of `agents.federated`, or a policy trained for `+env=federated`: for federated tasks.
 
     Raises:
         ValueError: as `load_market_policy`.

@@ -7,8 +7,8 @@ import statistics
 import numpy as np
 import pytest
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.federated_data.rounds import bundled_scenarios, parse_rounds, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
 from envs.simulation.federations.rounds.decisions import State

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.planners.initial_mapping import InfeasibleMappingError, map_initially
-from agents.planners.mapping_enumeration import MAX_PLACEMENTS, count_placements, enumerate_placements
-from agents.planners.mapping_limits import quota_shortfalls
-from agents.planners.mapping_problem import Candidate, MappingProblem, RoundLimits
-from agents.planners.mapping_quotas import QuotaProgram
-from agents.planners.mapping_search import Search
+from agents.federated.mapping.enumeration import MAX_PLACEMENTS, count_placements, enumerate_placements
+from agents.federated.mapping.initial import InfeasibleMappingError, map_initially
+from agents.federated.mapping.limits import quota_shortfalls
+from agents.federated.mapping.problem import Candidate, MappingProblem, RoundLimits
+from agents.federated.mapping.quotas import QuotaProgram
+from agents.federated.mapping.search import Search
 from envs.federated_data.multi_fedls import load_application, load_clouds, published_placements
 from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
 from envs.simulation.federations.errors import FederationError

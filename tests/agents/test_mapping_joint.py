@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from agents.planners.initial_mapping import map_initially
-from agents.planners.mapping_enumeration import count_placements, enumerate_placements
-from agents.planners.mapping_joint import Task, beside, map_in_order, map_jointly
-from agents.planners.mapping_limits import InfeasibleMappingError
-from agents.planners.mapping_problem import MappingProblem
+from agents.federated.mapping.enumeration import count_placements, enumerate_placements
+from agents.federated.mapping.initial import map_initially
+from agents.federated.mapping.joint import Task, beside, map_in_order, map_jointly
+from agents.federated.mapping.limits import InfeasibleMappingError
+from agents.federated.mapping.problem import MappingProblem
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.errors import FederationError
@@ -259,7 +259,7 @@ def test_clouds_must_agree_on_what_they_share() -> None:
 
 
 def test_too_large_a_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agents.planners.mapping_joint_program.MAX_COLUMNS", 10)
+    monkeypatch.setattr("agents.federated.mapping.joint_program.MAX_COLUMNS", 10)
     clouds = on_gcp(4)
     regions = tuple(dataclasses.replace(item, max_gpus=2) for item in clouds.regions)
     tight = dataclasses.replace(clouds, regions=regions)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agents.planners.dynamic_scheduler import moved, recalculated, select_instance
-from agents.planners.initial_mapping import InfeasibleMappingError
-from agents.planners.multi_fedls import MultiFedLS
+from agents.federated.mapping.initial import InfeasibleMappingError
+from agents.federated.schedulers.dynamic_scheduler import moved, recalculated, select_instance
+from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.model import Federation, Placement
 from envs.simulation.federations.rounds.application import Interruption, Market

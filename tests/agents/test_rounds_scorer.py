@@ -7,11 +7,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from agents.federated.cost import LARGE, RoundParameters, weigh
+from agents.federated.features import CHOICE_FEATURES, TASK_FEATURES, describe
+from agents.federated.rules import ROUND_RULE_SOURCES, ROUND_RULES
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.rules.round_cost import RoundCost
+from agents.federated.scorer import RoundLayout, RoundScorer, RoundScorerPolicy
 from agents.policy import Policy
-from agents.rounds.choices import LARGE, RoundParameters, weigh
-from agents.rounds.features import CHOICE_FEATURES, TASK_FEATURES, describe
-from agents.rounds.rules import ROUND_RULE_SOURCES, ROUND_RULES, FedCostAwareRule, RoundCost
-from agents.rounds.scorer import RoundLayout, RoundScorer, RoundScorerPolicy
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation, take_rows
@@ -131,7 +133,7 @@ def test_parameters_have_names() -> None:
 
 def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
     story = Story(two_clients(3), measured=False)
-    rule = FedCostAwareRule(threshold_s=60, buffer_s=30)
+    rule = FedCostAware(threshold_s=60, buffer_s=30)
 
     def acts() -> int:
         return int(rule.act_batch(story.world.observation, LANE)[0])

@@ -61,7 +61,7 @@ class RandomPolicy:
         self._seed = seed
         self._leaves = leaves
 
-    def begin(self, view: View) -> None:
+    def start(self, view: View) -> None:
         self._generator = np.random.default_rng(self._seed)
 
     def decide(self, question: Question, view: View) -> Answer:
@@ -91,7 +91,7 @@ class Script:
         self._answers = answers
         self.asked: list[tuple[int, Question]] = []
 
-    def begin(self, view: View) -> None:
+    def start(self, view: View) -> None:
         self.asked = []
 
     def decide(self, question: Question, view: View) -> Answer:

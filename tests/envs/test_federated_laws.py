@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.planners.always_on import AlwaysOn
+from agents.federated.cost import RoundParameters
+from agents.federated.rules import ROUND_RULES
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.round_cost import RoundCost
 from agents.policy import Policy
-from agents.rounds.choices import RoundParameters
-from agents.rounds.rules import ROUND_RULES, AlwaysOnOffers, RoundCost
 from envs.federated import FederatedEnv
 from envs.federated_episodes import FederatedConfig, build_federated, federated_source
 from envs.simulation import columns as col
@@ -106,7 +107,7 @@ def test_always_on_is_the_planner_of_the_paper_to_the_last_bill(
     application = dataclasses.replace(application, offers=offers, start_together=False)
     planner = AlwaysOn(market)
     world = world_of(application)
-    play_policy(world, AlwaysOnOffers(planner.name, market is Market.SPOT))
+    play_policy(world, planner)
     assert world.outcome(0, planner.name) == play(application, planner, ROOT)
 
 
@@ -116,7 +117,7 @@ def test_always_on_is_the_planner_with_a_server_too(market: Market) -> None:
     world = build_federated(config)
     application = world.source.application(KEY)
     planner = AlwaysOn(market)
-    play_policy(world, AlwaysOnOffers(planner.name, market is Market.SPOT))
+    play_policy(world, planner)
     assert world.outcome(0, planner.name) == play(application, planner, ROOT)
 
 

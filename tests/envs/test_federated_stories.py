@@ -9,11 +9,11 @@ import pytest
 
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes import world as federated_world
-from envs.simulation.federations.episodes.estimates import UNSEEN_SHARE, WARM_SHARE
 from envs.simulation.federations.episodes.reference import reference_of
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.tariff import Tariff
+from envs.simulation.round_estimates import UNSEEN_SHARE, WARM_SHARE
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
 from tests.envs.federated_cases import FAST, KEY, NONE, ON_DEMAND, SLOW, SPOT, Story, world_of
@@ -127,9 +127,9 @@ def test_without_measured_times_only_what_was_seen_is_known() -> None:
     assert story.job(col.ROUND_LEFT_S) == pytest.approx(UNSEEN_SHARE * 150)
     story.until_end(lambda _: SPOT)
     # Warm epochs of 600 and 100 s have been seen by the end.
-    known = story.world._lanes[0].known  # type: ignore[union-attr]
-    assert (known.epoch_s(SLOW, 0, True), known.epoch_s(SLOW, 1, False)) == (700, 600)
-    assert (known.epoch_s(FAST, 0, True), known.cold_extra_s(FAST, 0)) == (150, 50)
+    known = story.world._lanes[0].observed.known  # type: ignore[union-attr]
+    assert (known.epoch_s(SLOW, True), known.epoch_s(SLOW, False)) == (700, 600)
+    assert (known.epoch_s(FAST, True), known.cold_extra_s(FAST)) == (150, 50)
 
 
 def test_an_interrupted_client_is_asked_about_with_what_its_checkpoint_saved() -> None:

@@ -7,15 +7,15 @@ import copy
 import numpy as np
 import pytest
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.claims import cheapest_claim
-from agents.planners.renting import rent_at
+from agents.federated.mapping.claims import cheapest_claim
+from agents.federated.renting import rent_at
+from agents.federated.rules.always_on import AlwaysOn
 from envs.simulation.federations.fleet.calendar import begun_at
 from envs.simulation.federations.fleet.fleet import Entrant, Fleet, Played, play_fleet
 from envs.simulation.federations.fleet.ledger import Ledger, Share
 from envs.simulation.federations.fleet.quotas import SharedQuota, instances_of, quotas_of
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
-from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Question, RoundPolicy, View
+from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Question, RoundScheduler, View
 from envs.simulation.federations.rounds.history import Bill
 from envs.simulation.federations.rounds.server import Degradation, Quota
 from envs.simulation.federations.rounds.tariff import Tariff
@@ -43,7 +43,7 @@ def entrant(application: Application, start_s: int = 0, reserve: bool = False) -
 
 
 def run(
-    entrants: list[Entrant], quotas: tuple[SharedQuota, ...], first: RoundPolicy | None = None
+    entrants: list[Entrant], quotas: tuple[SharedQuota, ...], first: RoundScheduler | None = None
 ) -> list[Played]:
     policies = [AlwaysOn(Market.SPOT) for _ in entrants]
     return play_fleet(entrants, [first or policies[0], *policies[1:]], quotas)

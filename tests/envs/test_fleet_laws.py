@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.claims import cheapest_claim
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.mapping.claims import cheapest_claim
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.simulation.federations.fleet.calendar import begun_at
 from envs.simulation.federations.fleet.fleet import Entrant, Played, play_fleet
 from envs.simulation.federations.fleet.quotas import SharedQuota, instances_of
 from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import RoundPolicy
+from envs.simulation.federations.rounds.decisions import RoundScheduler
 from envs.simulation.federations.rounds.world import play
 from tests.envs.rounds_cases import RandomPolicy
 from tests.envs.test_rounds_laws import applications, check_money, check_rounds, check_states
 
-POLICIES: list[tuple[Market, Callable[[int], RoundPolicy]]] = [
+POLICIES: list[tuple[Market, Callable[[int], RoundScheduler]]] = [
     (Market.ON_DEMAND, RandomPolicy),
     (Market.SPOT, lambda seed: FedCostAware()),
     (Market.SPOT, lambda seed: FedCostAware(threshold_s=0, buffer_s=0)),
@@ -37,7 +37,7 @@ class Case:
     """What is drawn: entrants, how their policies are made, and quotas that each of them fits into alone."""
 
     entrants: list[Entrant]
-    policies: list[Callable[[int], RoundPolicy]]
+    policies: list[Callable[[int], RoundScheduler]]
     quotas: tuple[SharedQuota, ...]
 
     def play(self) -> list[Played]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
-from envs.simulation.federations.rounds.decisions import RoundPolicy, State
+from envs.simulation.federations.rounds.decisions import RoundScheduler, State
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.tariff import Tariff
@@ -65,7 +65,7 @@ def applications(draw: st.DrawFn, budgets: bool = True) -> Application:
     )
 
 
-POLICIES: list[Callable[[int], RoundPolicy]] = [
+POLICIES: list[Callable[[int], RoundScheduler]] = [
     RandomPolicy,
     lambda seed: FedCostAware(),
     lambda seed: FedCostAware(threshold_s=0, buffer_s=0, whole_round_budget=True),
@@ -140,7 +140,7 @@ def check_rounds(outcome: Outcome, seed: int) -> None:
 @settings(deadline=None, max_examples=150)
 @given(applications(), st.sampled_from(POLICIES), st.integers(0, 1000))
 def test_money_states_and_rounds_are_conserved(
-    application: Application, policy: Callable[[int], RoundPolicy], seed: int
+    application: Application, policy: Callable[[int], RoundScheduler], seed: int
 ) -> None:
     outcome = play(application, policy(seed), seed)
     check_states(outcome)
@@ -151,7 +151,7 @@ def test_money_states_and_rounds_are_conserved(
 @settings(deadline=None, max_examples=40)
 @given(applications(), st.sampled_from(POLICIES), st.integers(0, 1000))
 def test_the_same_seed_gives_the_same_application(
-    application: Application, policy: Callable[[int], RoundPolicy], seed: int
+    application: Application, policy: Callable[[int], RoundScheduler], seed: int
 ) -> None:
     assert play(application, policy(seed), seed) == play(application, policy(seed), seed)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.planners.always_on import AlwaysOn
-from agents.planners.fed_cost_aware import FedCostAware
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.simulation.federations.rounds.application import (
     Application,
     Client,
@@ -205,7 +205,7 @@ def test_a_quota_closes_an_offer_and_a_move_gives_its_place_back() -> None:
         name = "asks"
         seen: list[tuple[int, bool, bool]]
 
-        def begin(self, view: View) -> None:
+        def start(self, view: View) -> None:
             self.seen = []
 
         def decide(self, question: Question, view: View) -> Answer:

@@ -200,7 +200,7 @@ def test_a_copy_goes_on_like_the_original() -> None:
     noisy = dataclasses.replace(noisy, offers=offers)
     world = RoundsWorld(noisy, 7)
     policy = RandomPolicy(3, leaves=0)
-    policy.begin(world)
+    policy.start(world)
     for _ in range(6):
         question = world.advance()
         assert question is not None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spotweave.files import write_bytes, write_private
-from training.files import WriteError, prepare_directory, replacing, write_csv, write_text
+from spotweave.files import write_bytes
+from training.files import WriteError, prepare_directory, replacing, write_csv, write_json, write_text
 
 
 def listing(directory: Path) -> list[str]:
@@ -99,10 +99,10 @@ def test_prepare_directory_refuses_what_may_not_be_written(tmp_path: Path) -> No
 
 
 def test_json_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
-    write_private(tmp_path / "a.json", json.dumps({"x": 0.1, "y": [1, None]}))
+    write_json(tmp_path / "a.json", {"x": 0.1, "y": [1, None]})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 0.1, "y": [1, None]}
     with pytest.raises(ValueError):
-        write_private(tmp_path / "a.json", json.dumps({"x": float("nan")}))
+        write_json(tmp_path / "a.json", {"x": float("nan")})
     assert json.loads((tmp_path / "a.json").read_text())["x"] == 0.1
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from spotweave.files import write_private
 from tests.training.studies.cases import result, settings
 from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
+from training.evaluation.suite import Suite
+from training.files import write_json
 from training.studies.experiment import FigureSettings
 from training.studies.page import differing, filled, marked_experiments, publish
 from training.studies.summary import experiment_summary, write_experiment_episodes
-from training.suite import Suite
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / "results" / "liu2022.md"]
@@ -39,7 +39,7 @@ def measured(folder: Path) -> None:
     asked = settings(figures={"picture": figure})
     folder.mkdir(parents=True)
     summary = experiment_summary(asked, Suite("test", "test", 1, 3), {"base": result()}, "the command")
-    write_private(folder / "summary.json", json.dumps(summary))
+    write_json(folder / "summary.json", summary)
     write_experiment_episodes(asked, {"base": result()}, folder / "shown.csv", every_metric=False)
     (folder / "picture.png").write_bytes(b"png")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation import columns as col
-from envs.simulation.federations.episodes.estimates import RoundEstimates
+from envs.simulation.federations.episodes.estimates import ViewEstimates
 from envs.simulation.federations.episodes.uptime import Uptime
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.decisions import ClientView, Question, View
@@ -80,7 +80,7 @@ class OfferColumns:
 
 
 def fill_task(
-    observation: Observation, lane: int, question: Question, view: View, known: RoundEstimates
+    observation: Observation, lane: int, question: Question, view: View, known: ViewEstimates
 ) -> None:
     """Write the task that is asked about into row 0 of a lane, then derive columns and mask.
 
@@ -97,7 +97,7 @@ def fill_task(
     done = view.round_begun_s is not None and not client.has_task and not serves
     rounds_left = view.rounds - view.round_index - int(done)
     home = client.offer if client.offer is not None else client.allowed[0]
-    warm_s = known.epoch_s(k, home, False) or 0.0
+    warm_s = known.epoch_on_s(k, home, False) or 0.0
     round_s = known.round_s()
     job[col.PRESENT] = 1.0
     job[col.CATEGORY] = float(Category.FEDERATED)
@@ -113,7 +113,7 @@ def fill_task(
     job[col.ROUND_LEFT_S] = 0.0 if serves else max(0.0, known.round_left_s(k))
     job[col.ROUND_S] = round_s
     job[col.TIME_ERROR_S] = known.error_s(k)
-    job[col.COLD_S] = known.cold_extra_s(k, home)
+    job[col.COLD_S] = known.cold_extra_on_s(k, home)
     if client.budget_usd is not None:
         job[col.HAS_BUDGET] = 1.0
         job[col.BUDGET_LEFT_USD] = max(0.0, client.budget_usd - view.spent_usd(k))
@@ -163,7 +163,7 @@ def _fill_pair(
     k: int,
     client: ClientView,
     offer: int,
-    known: RoundEstimates,
+    known: ViewEstimates,
 ) -> None:
     """The client on an offer that it may rent; on the others its request exceeds what there is."""
     here = client.running and client.offer == offer

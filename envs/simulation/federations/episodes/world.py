@@ -10,14 +10,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation import columns as col
-from envs.simulation.federations.episodes.estimates import RoundEstimates
 from envs.simulation.federations.episodes.gantt import timeline_of
-from envs.simulation.federations.episodes.picture import OfferColumns, fill_task
+from envs.simulation.federations.episodes.observed import Observed
 from envs.simulation.federations.episodes.reference import Reference, reference_of
 from envs.simulation.federations.episodes.source import ApplicationSource
 from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.decisions import Answer, Cause, Leave, Placement, Question
+from envs.simulation.federations.rounds.decisions import Question
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.server import SERVER
@@ -27,8 +25,6 @@ from envs.simulation.streams import episode_sequence
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldSpec
 
-ASK_AGAIN_LEAST_S = 15
-ASK_AGAIN_MOST_S = 600
 MAX_DECISIONS = 20_000
 DAY_S = 86_400
 PRICED_DAYS = 14
@@ -54,8 +50,7 @@ class _Lane:
     key: EpisodeKey
     application: Application
     world: RoundsWorld
-    known: RoundEstimates
-    offers: OfferColumns
+    observed: Observed
     reference: Reference
     question: Question | None = None
     decisions: int = 0
@@ -109,12 +104,11 @@ class FederatedWorld:
                 key=key,
                 application=application,
                 world=world,
-                known=RoundEstimates(world, self.measured),
-                offers=OfferColumns(application, self.source.n_offers),
+                observed=Observed(world, application, self.observation, number, self.measured),
                 reference=reference_of(application),
             )
             self._lanes[number] = lane
-            self._advance(number, lane)
+            self._advance(lane)
 
     def step(
         self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
@@ -139,9 +133,9 @@ class FederatedWorld:
             lane = self._lane(number)
             assert lane.question is not None
             lane.decided = lane.question.client
-            lane.world.answer(self._answer(number, lane, int(actions[number])))
+            lane.world.answer(lane.observed.answer(lane.question, int(actions[number])))
             lane.decisions += 1
-            self._advance(number, lane)
+            self._advance(lane)
             total = self._objective(lane)
             rewards[number] = lane.charged - total
             lane.charged = total
@@ -219,7 +213,10 @@ class FederatedWorld:
     def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
         """Make lane targets[k] an exact copy of lane sources[k]."""
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-            self._lanes[target] = copy.deepcopy(self._lanes[source])
+            # The observation belongs to all lanes.
+            copied = copy.deepcopy(self._lane(source), {id(self.observation): self.observation})
+            copied.observed.lane = target
+            self._lanes[target] = copied
             for array in self.observation.values():
                 array[target] = array[source]  # type: ignore[index]
 
@@ -252,7 +249,7 @@ class FederatedWorld:
         delay, cost = self._components(lane)
         return cost + self.time_weight * delay
 
-    def _advance(self, number: int, lane: _Lane) -> None:
+    def _advance(self, lane: _Lane) -> None:
         """Go on to the next question that needs a choice, and show it."""
         while True:
             lane.question = lane.world.advance()
@@ -260,57 +257,9 @@ class FederatedWorld:
                 lane.truncated = True
                 lane.question = None
             if lane.question is None:
-                self.observation["action_mask"][number] = 0
-                self.observation["jobs"][number] = 0.0
-                self.observation["pairs"][number] = 0.0
+                lane.observed.show_nothing()
                 return
-            lane.known.observe()
-            lane.offers.fill(lane.world, self.observation["clusters"][number])
-            fill_task(self.observation, number, lane.question, lane.world, lane.known)
-            if not self._must_leave(number, lane, lane.question):
+            leave = lane.observed.show(lane.question)
+            if leave is None:
                 return
-            lane.world.answer(Leave())
-
-    def _must_leave(self, number: int, lane: _Lane, question: Question) -> bool:
-        """Before a round: whether a client's budget cannot pay for it, so that it would lose its work."""
-        client = lane.world.member(question.client)
-        if question.cause is not Cause.ROUND or client.budget_usd is None:
-            return False
-        left = client.budget_usd - lane.world.spent_usd(question.client)
-        return not any(
-            self._round_usd(number, offer, lane) <= left
-            for offer in client.allowed
-            if lane.world.available(offer) or client.offer == offer
-        )
-
-    def _round_usd(self, number: int, offer: int, lane: _Lane) -> float:
-        """What a client pays for the coming round on an offer, with a margin for a late start."""
-        pair = self.observation["pairs"][number, 0, offer]
-        seconds = float(pair[col.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
-        margin = 1.0 + 3.0 * lane.application.epoch_cv
-        return margin * seconds * lane.world.usd_hour(offer) / 3600
-
-    def _answer(self, number: int, lane: _Lane, action: int) -> Answer:
-        assert lane.question is not None
-        if action < self.source.n_offers:
-            return Placement(action)
-        client = lane.world.member(lane.question.client)
-        job = self.observation["jobs"][number, 0]
-        if job[col.EXECUTIONS] == 0:
-            return Placement(client.allowed[0], np.inf)
-        return Placement(client.allowed[0], lane.world.now_s + self._ask_again_s(number, client.allowed))
-
-    def _ask_again_s(self, number: int, allowed: tuple[int, ...]) -> int:
-        """Half the time that is left until the latest start in time, within bounds."""
-        job, pairs = self.observation["jobs"][number, 0], self.observation["pairs"][number, 0]
-        clusters = self.observation["clusters"][number]
-        needed_s = float(job[col.ROUND_LEFT_S])
-        if job[col.OWES] == 0:
-            needed_s += float(job[col.ROUND_S])
-        opens_s = 0.0 if job[col.OWES] else float(job[col.ROUND_LEFT_S])
-        slack_s = max(
-            max(needed_s - float(pairs[offer, col.EXECUTION_S]), opens_s)
-            - float(clusters[offer, col.LAUNCH_S] + pairs[offer, col.TRANSFER_S])
-            for offer in allowed
-        )
-        return int(min(ASK_AGAIN_MOST_S, max(ASK_AGAIN_LEAST_S, slack_s / 2)))
+            lane.world.answer(leave)

@@ -23,7 +23,7 @@ from envs.simulation.federations.fleet.calendar import begun_at
 from envs.simulation.federations.fleet.ledger import Ledger, Share
 from envs.simulation.federations.fleet.quotas import SharedQuota
 from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.decisions import Answer, Question, RoundPolicy, State
+from envs.simulation.federations.rounds.decisions import Answer, Question, RoundScheduler, State
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.world import RoundsWorld
@@ -212,7 +212,7 @@ class Fleet:
 
 
 def play_fleet(
-    entrants: Sequence[Entrant], policies: Sequence[RoundPolicy], quotas: Sequence[SharedQuota] = ()
+    entrants: Sequence[Entrant], policies: Sequence[RoundScheduler], quotas: Sequence[SharedQuota] = ()
 ) -> list[Played]:
     """Simulate several applications to their ends.
 
@@ -232,6 +232,6 @@ def play_fleet(
         world, policy = fleet.world(number), policies[number]
         if number not in begun:
             begun.add(number)
-            policy.begin(world)
+            policy.start(world)
         fleet.answer(policy.decide(question, world))
     return fleet.played([policy.name for policy in policies])

@@ -199,14 +199,18 @@ class Question(NamedTuple):
     client: int
 
 
-class RoundPolicy(Protocol):
-    """Takes every decision of an application: a rule of the literature or something learned."""
+class RoundScheduler(Protocol):
+    """Takes every decision of an application with all of it in view.
+
+    Systems of the literature are written so. `episodes.observed.Observing` makes one of any policy that reads
+    observations, so this is all that `RoundsWorld` and a fleet ask.
+    """
 
     @property
     def name(self) -> str:
         """As tables show it."""
 
-    def begin(self, view: View) -> None:
+    def start(self, view: View) -> None:
         """A new application begins; forget the last one."""
 
     def decide(self, question: Question, view: View) -> Answer:

@@ -26,7 +26,7 @@ from envs.simulation.federations.rounds.decisions import (
     InvalidAnswerError,
     Leave,
     Question,
-    RoundPolicy,
+    RoundScheduler,
     State,
 )
 from envs.simulation.federations.rounds.draws import Draws
@@ -557,7 +557,7 @@ class RoundsWorld:
             self._end()
 
 
-def play(application: Application, policy: RoundPolicy, root: int | np.random.SeedSequence) -> Outcome:
+def play(application: Application, policy: RoundScheduler, root: int | np.random.SeedSequence) -> Outcome:
     """Simulate one application to its end.
 
     Args:
@@ -570,7 +570,7 @@ def play(application: Application, policy: RoundPolicy, root: int | np.random.Se
         InvalidAnswerError: if the policy answers what cannot be done.
     """
     world = RoundsWorld(application, root)
-    policy.begin(world)
+    policy.start(world)
     while (question := world.advance()) is not None:
         world.answer(policy.decide(question, world))
     return world.outcome(policy.name)

@@ -1,0 +1,177 @@
+"""`spotweave plan-fl`: the optimal placement of a federated application, in words or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from agents.federated.mapping.initial import InitialMapping, Plan, map_initially
+from envs.simulation.federations.clouds import Market
+from envs.simulation.federations.documents import read_application, read_clouds
+from envs.simulation.federations.model import Federation
+
+
+def plan_fl(
+    application: Path,
+    clouds: Path,
+    *,
+    alpha: float = 0.5,
+    deadline_s: float | None = None,
+    budget_usd: float | None = None,
+    runners_up: int = 3,
+    server_market: Market = Market.ON_DEMAND,
+    client_market: Market = Market.ON_DEMAND,
+    time_limit_s: float | None = None,
+) -> tuple[Federation, InitialMapping]:
+    """Read both files and find the placement.
+
+    Raises:
+        FederationError: for mistakes in the files and arguments, and for limits that cannot be kept.
+    """
+    federation = Federation(read_application(application), read_clouds(clouds), server_market, client_market)
+    found = map_initially(
+        federation,
+        alpha,
+        math.inf if deadline_s is None else deadline_s,
+        math.inf if budget_usd is None else budget_usd,
+        runners_up,
+        time_limit_s,
+    )
+    return federation, found
+
+
+def plan_document(federation: Federation, alpha: float, found: InitialMapping) -> dict[str, Any]:
+    """The answer as JSON: the best placement, its figures, and the runners-up."""
+    return {
+        "application": federation.application.name,
+        "rounds": federation.application.rounds,
+        "alpha": alpha,
+        "t_max_s": federation.t_max,
+        "cost_max_usd": federation.cost_max,
+        "gap": found.gap,
+        "proved_optimal": found.proved,
+        "solver_s": found.seconds,
+        "best": placement_document(federation, found.best),
+        "runners_up": [placement_document(federation, plan) for plan in found.runners_up],
+    }
+
+
+def plan_text(federation: Federation, alpha: float, found: InitialMapping) -> str:
+    """The answer for people."""
+    rounds = federation.application.rounds
+    lines = [f"{federation.application.name}: {len(federation.application.clients)} clients, {rounds} rounds"]
+    lines += table(
+        ("task", "provider", "region", "VM type", "product", "market", "USD/hour"), _tasks(federation, found)
+    )
+    best = found.best.outcome
+    proof = "proved optimal" if found.proved else f"proved within {found.gap:.3%} of the optimum"
+    lines += [
+        "",
+        f"one round    {best.round_s:.2f} s    {best.round_usd:.4f} USD",
+        f"all {rounds} rounds    {best.total_s:.2f} s ({clock(best.total_s)})    {best.total_usd:.2f} USD",
+        f"objective    {best.objective:.6f} (alpha {alpha:g}), {proof} in {found.seconds:.2f} s",
+    ]
+    if found.runners_up:
+        rows: list[tuple[str, ...]] = [
+            (
+                str(rank),
+                server_text(federation, plan),
+                clients_text(federation, plan),
+                f"{plan.outcome.round_s:.2f}",
+                f"{plan.outcome.round_usd:.4f}",
+                _behind(plan, found.best),
+            )
+            for rank, plan in enumerate(found.runners_up, 2)
+        ]
+        headings = ("rank", "server", "clients", "s per round", "USD per round", "objective")
+        lines += ["", "runners-up (equal clients may be exchanged)", *table(headings, rows)]
+    return "\n".join(lines)
+
+
+def _behind(plan: Plan, best: Plan) -> str:
+    difference = plan.outcome.objective / best.outcome.objective - 1 if best.outcome.objective > 0 else 0.0
+    return "equal" if difference < 1e-9 else f"+{difference:.2%}"
+
+
+def _tasks(federation: Federation, found: InitialMapping) -> list[tuple[str, ...]]:
+    placement = found.best.placement
+    rows: list[tuple[str, ...]] = [
+        ("server", *_place(federation, placement.server, federation.server_market))
+    ]
+    by_type: dict[int, list[str]] = {}
+    for client, vm_type in zip(federation.application.clients, placement.clients, strict=True):
+        by_type.setdefault(vm_type, []).append(client.name)
+    for vm_type, names in by_type.items():
+        who = ", ".join(names) if len(names) <= 4 else f"{names[0]}, ... {names[-1]} ({len(names)} clients)"
+        rows.append((who, *_place(federation, vm_type, federation.client_market)))
+    return rows
+
+
+def _place(federation: Federation, vm_type: int, market: Market) -> tuple[str, ...]:
+    vm = federation.clouds.vm_types[vm_type]
+    provider = federation.clouds.region[vm.region].provider
+    return provider, vm.region, vm.name, vm.product, market.replace("_", " "), f"{vm.usd_hour(market):.4f}"
+
+
+def placement_document(federation: Federation, plan: Plan) -> dict[str, Any]:
+    """Where every task is, and the placement's figures."""
+    clouds, outcome = federation.clouds, plan.outcome
+
+    def task(name: str, vm_type: int, market: Market) -> dict[str, Any]:
+        vm = clouds.vm_types[vm_type]
+        return {
+            "task": name,
+            "provider": clouds.region[vm.region].provider,
+            "region": vm.region,
+            "vm_type": vm.name,
+            "product": vm.product,
+            "market": str(market),
+            "usd_hour": vm.usd_hour(market),
+        }
+
+    clients = zip(federation.application.clients, plan.placement.clients, strict=True)
+    return {
+        "server": task("server", plan.placement.server, federation.server_market),
+        "clients": [task(client.name, vm_type, federation.client_market) for client, vm_type in clients],
+        "round_s": outcome.round_s,
+        "round_usd": outcome.round_usd,
+        "first_round_s": outcome.first_round_s,
+        "first_round_usd": outcome.first_round_usd,
+        "total_s": outcome.total_s,
+        "total_usd": outcome.total_usd,
+        "objective": outcome.objective,
+    }
+
+
+def server_text(federation: Federation, plan: Plan) -> str:
+    """The server's VM type."""
+    return federation.clouds.vm_types[plan.placement.server].name
+
+
+def clients_text(federation: Federation, plan: Plan) -> str:
+    """How many clients are on which VM types."""
+    counted = Counter(federation.clouds.vm_types[vm_type].name for vm_type in plan.placement.clients)
+    return ", ".join(f"{number} {name}" for name, number in counted.items())
+
+
+def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines with aligned columns."""
+    widths = [max(len(row[k]) for row in (headings, *rows)) for k in range(len(headings))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (headings, *rows)
+    ]
+
+
+def clock(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def dumps(document: dict[str, Any]) -> str:
+    """Indented JSON. Raises ValueError if it holds what JSON does not know."""
+    return json.dumps(document, indent=2, allow_nan=False)
