@@ -135,9 +135,9 @@ def policy_scope(config: DeploymentConfig, account: str | None) -> Scope:
     partition = Session().get_partition_for_region(next(iter(aws.regions)))
     if account is None:
         try:
-            from deploy.providers.aws.errors import asking
+            from deploy.providers.aws.errors import aws_errors
 
-            with asking("the account's number"):
+            with aws_errors("the account's number"):
                 sts = _clients(config).get("sts", next(iter(aws.regions)))
                 account = str(sts.get_caller_identity()["Account"])
         except ProviderError as error:

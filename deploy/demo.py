@@ -25,9 +25,9 @@ from rich.live import Live
 from rich.text import Text
 
 from deploy import logs
-from deploy.cli.asking import event_line
 from deploy.cli.client import Client
 from deploy.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
+from deploy.cli.queries import event_line
 from deploy.cli.tables import console as terminal
 from deploy.cli.tables import share, span, table, usd
 from deploy.config import DeploymentConfig

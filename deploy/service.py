@@ -21,7 +21,7 @@ from deploy.clouds import (
     transfers_of,
 )
 from deploy.config import DeploymentConfig, RunnersConfig
-from deploy.hearing import Hearing
+from deploy.heartbeats import Heartbeats
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
@@ -60,7 +60,7 @@ def open_store(config: DeploymentConfig, now_s: float) -> Store:
     state = config.state_folder
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Asking for permissions would not tell of a file system that is mounted read-only.
+        # Probes for permissions would not tell of a file system that is mounted read-only.
         with tempfile.TemporaryFile(dir=state):
             pass
     except OSError as error:
@@ -110,15 +110,15 @@ class Service:
                 config.runners, config.state_folder, open_checkpoints(config), self.sandbox
             )
             offers = self._first_offers()
-            self.hearing = Hearing(self.store, self.clock, node_status)
-            opened.callback(self.hearing.close)
+            self.heartbeats = Heartbeats(self.store, self.clock, node_status)
+            opened.callback(self.heartbeats.close)
             self.scheduler = Scheduler(
                 self.store,
                 self.providers,
                 self.runners,
                 load_policies(config, sum(count_offers(config).values())),
                 self.clock,
-                self.hearing,
+                self.heartbeats,
                 SchedulerSettings(
                     **config.scheduler.model_dump(),
                     transfers=transfers_of(config),
@@ -184,7 +184,7 @@ class Service:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
         pruning = Pruning(self.store, self.config.jobs_folder, self.clock)
         pruning.start()
-        self.hearing.start()
+        self.heartbeats.start()
         try:
             while not self.stopping.is_set():
                 try:
@@ -198,7 +198,7 @@ class Service:
                     log.exception("a pass failed")
                 self.stopping.wait(self.scheduler.settings.period_s)
         finally:
-            self.hearing.close()
+            self.heartbeats.close()
             pruning.close()
 
     def leads(self) -> bool:

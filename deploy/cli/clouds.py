@@ -10,8 +10,8 @@ from pathlib import Path
 
 import typer
 
-from deploy.cli.asking import print_json
 from deploy.cli.errors import EXIT_USER, say
+from deploy.cli.queries import print_json
 from deploy.cli.tables import ago, show
 from deploy.clouds import (
     count_offers,

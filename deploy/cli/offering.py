@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.cli.asking import print_json
 from deploy.cli.client import Client
 from deploy.cli.errors import say
+from deploy.cli.queries import print_json
 from deploy.cli.tables import show, usd
 from deploy.clouds import open_providers
 from deploy.config import DeploymentConfig

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.cli.asking import print_json
 from deploy.cli.errors import say
+from deploy.cli.queries import print_json
 from deploy.cli.tables import ago, clock, show
 from deploy.config import DeploymentConfig
 from deploy.security.roles import Role, TokenRecord

@@ -17,7 +17,7 @@ from typing import Any
 from deploy.node import procfs
 from deploy.runners import launcher
 from deploy.runners.base import RunnerError
-from deploy.security import beneath
+from deploy.security import untrusted
 from deploy.security.identities import IdentitiesError
 from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
 from spotweave.files import write_private
@@ -280,4 +280,4 @@ class Detached:
 
 def tail(path: Path, size: int = 1 << 18) -> str:
     """The end of a text file in a folder that is the scheduler's; "" if there is none."""
-    return beneath.tail(path.parent, path.name, size)
+    return untrusted.tail(path.parent, path.name, size)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import deploy
 from deploy.node import procfs
-from deploy.security.beneath import give, remove_tree
 from deploy.security.identities import Identities, IdentitiesError
+from deploy.security.untrusted import give, remove_tree
 
 METADATA_ADDRESS = "169.254.169.254"
 _PROCESSES_MOST = 4096

@@ -22,7 +22,7 @@ from deploy.security.joining import join_token
 from deploy.security.tls import node_pair
 from deploy.server.connections import ConnectionLimits
 from deploy.server.quotas import Quotas
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.service import Service, make_runners, open_store
 from deploy.serving import application
 from deploy.store.jobs import Job
@@ -63,7 +63,7 @@ def _asked_for(config: Path, region: str = "us-east-1") -> Any:
 
 
 def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> None:
-    config = make().deployment(providers={"aws": "aws.yaml", "local": str(OFFERS)})
+    config = make().deployment(providers={"local": str(OFFERS), "aws": "aws.yaml"})
     instance = _asked_for(config)
     with closing(Service(DeploymentConfig.load(config))) as service:
         assert list(service.providers) == ["local", "aws"]

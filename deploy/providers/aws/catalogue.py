@@ -268,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Show or refresh; 1 after a mistake that was named in one line."""
     # Here, because whoever only reads the list needs no SDK and no network.
     from deploy.providers.aws.clients import Clients
-    from deploy.providers.aws.errors import asking
+    from deploy.providers.aws.errors import aws_errors
     from deploy.providers.base import ProviderError
 
     shipped = load_catalogue()
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         regions = options.region or sorted(shipped.regions)
         clients = Clients(options.profile)
-        with asking("refresh of the price list"):
+        with aws_errors("refresh of the price list"):
             made = refreshed(
                 clients.get("pricing", PRICING_REGION),
                 clients.get("ec2", regions[0]),

@@ -17,7 +17,7 @@ from deploy.providers.aws import names
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import DENIED, REMEDY, asking, code_of, denied_permission
+from deploy.providers.aws.errors import DENIED, REMEDY, aws_errors, code_of, denied_permission
 from deploy.providers.aws.launch import market_options
 from deploy.providers.aws.notices import queue_url
 from deploy.providers.aws.policies import Scope, actions, scheduler
@@ -71,7 +71,7 @@ def check(
 
 
 def _identity(clients: Clients, region: str, now: Callable[[], float]) -> Generator[Finding, None, str]:
-    with asking("aws"):
+    with aws_errors("aws"):
         answer = clients.get("sts", region).get_caller_identity()
     yield Finding("credentials", "right", str(answer["Arn"]))
     said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
@@ -124,7 +124,7 @@ class _Checker:
             yield Finding("instance profile", "right", "none: nodes may call nothing")
             return
         try:
-            with asking("instance profile"):
+            with aws_errors("instance profile"):
                 iam = self._clients.get("iam", next(iter(self._config.regions)))
                 found = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
         except ProviderError as error:
@@ -140,7 +140,7 @@ class _Checker:
         """Whether the image is there and fits the types."""
         name, what = self._config.regions[region].image, f"{region} image"
         try:
-            with asking(what):
+            with aws_errors(what):
                 found = self._clients.get("ec2", region).describe_images(ImageIds=[name])["Images"]
         except ProviderError as error:
             yield self._failed(
@@ -169,7 +169,7 @@ class _Checker:
         """Whether each subnet is in its zone."""
         wanted, what = self._config.regions[region].subnets, f"{region} subnets"
         try:
-            with asking(what):
+            with aws_errors(what):
                 answer = self._clients.get("ec2", region).describe_subnets(
                     Filters=[{"Name": "subnet-id", "Values": sorted(wanted.values())}]
                 )
@@ -190,7 +190,7 @@ class _Checker:
         """Whether the security group lets in nobody from anywhere."""
         name, what = self._config.regions[region].security_group, f"{region} security group"
         try:
-            with asking(what):
+            with aws_errors(what):
                 answer = self._clients.get("ec2", region).describe_security_groups(
                     Filters=[{"Name": "group-id", "Values": [name]}]
                 )
@@ -220,7 +220,7 @@ class _Checker:
         """Which zones have which types."""
         zones, what = self._config.regions[region].subnets, f"{region} types"
         try:
-            with asking(what):
+            with aws_errors(what):
                 pages = (
                     self._clients.get("ec2", region)
                     .get_paginator("describe_instance_type_offerings")
@@ -257,7 +257,7 @@ class _Checker:
                     continue
                 try:
                     if code not in allowed:
-                        with asking(what):
+                        with aws_errors(what):
                             client = self._clients.get("service-quotas", region)
                             allowed[code] = vcpus_allowed(client, code)
                 except ProviderError as error:
@@ -279,7 +279,7 @@ class _Checker:
             yield Finding(what, "right", "none: the scheduler hears of interruptions from nodes only")
             return
         try:
-            with asking(what):
+            with aws_errors(what):
                 sqs = self._clients.get("sqs", region)
                 url = queue_url(sqs, queue)
                 asked = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
@@ -316,7 +316,7 @@ class _Checker:
         if "spot" in self._config.instance_types[kind].markets:
             arguments["InstanceMarketOptions"] = market_options(None)
         try:
-            with asking(what):
+            with aws_errors(what):
                 self._clients.get("ec2", region).run_instances(**arguments)
         except ProviderError as error:
             yield self._dry(what, kind, error)

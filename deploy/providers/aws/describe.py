@@ -12,7 +12,7 @@ from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import asking
+from deploy.providers.aws.errors import aws_errors
 from deploy.providers.config import Place
 
 PAGE = 1000
@@ -119,7 +119,7 @@ def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[st
     """
     found: dict[str, float] = {}
     for batch in names.batches(requests, 200):
-        with asking(f"aws {region}: spot requests"):
+        with aws_errors(f"aws {region}: spot requests"):
             answer = clients.get("ec2", region).describe_spot_instance_requests(
                 Filters=[{"Name": "spot-instance-request-id", "Values": list(batch)}]
             )
@@ -143,7 +143,7 @@ def ended_at(one: Described, ended_s: float) -> Described:
 def _pages(
     clients: Clients, config: AwsConfig, region: str, filters: list[dict[str, Any]], size: int
 ) -> list[Described]:
-    with asking(f"aws {region}: instances"):
+    with aws_errors(f"aws {region}: instances"):
         pages = (
             clients.get("ec2", region)
             .get_paginator("describe_instances")

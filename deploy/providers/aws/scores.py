@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from deploy.model.instances import Offer
-from deploy.providers.aws.errors import asking
+from deploy.providers.aws.errors import aws_errors
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
 
@@ -48,7 +48,7 @@ def details(
 def _scores(provider: AwsProvider, region: str, instance_type: str) -> Mapping[str, int]:
     """By zone name. AWS gives ids of zones, because names differ between accounts."""
     ec2 = provider.clients.get("ec2", region)
-    with asking(f"aws {region}: placement scores"):
+    with aws_errors(f"aws {region}: placement scores"):
         zones = {
             zone["ZoneId"]: zone["ZoneName"]
             for zone in ec2.describe_availability_zones()["AvailabilityZones"]

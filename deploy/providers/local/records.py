@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from deploy.node import procfs
 from deploy.node.config import STATE_FOLDER, STATUS_FILE
 from deploy.node.processes import NODE_VARIABLE
-from deploy.security.beneath import open_beneath
 from deploy.security.sandbox import Sandbox
+from deploy.security.untrusted import open_beneath
 from spotweave.files import write_private
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"

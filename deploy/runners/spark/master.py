@@ -16,8 +16,8 @@ import httpx
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
-from deploy.security.beneath import remove_tree
 from deploy.security.sandbox import Box
+from deploy.security.untrusted import remove_tree
 from spotweave.files import write_private
 
 _WORKER_TIMEOUT_S = 30

@@ -21,7 +21,14 @@ from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.runners.base import RunnerError
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
-from deploy.runners.spark.driver import Place, check_job, command, configuration, environment, spark_work
+from deploy.runners.spark.driver import (
+    DriverPlace,
+    check_job,
+    command,
+    configuration,
+    environment,
+    spark_work,
+)
 from deploy.runners.spark.master import Master, free_port
 from deploy.runners.spark.outcome import DRIVER_GRACE_S, Outcomes, driver_log, end_driver
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
@@ -178,7 +185,7 @@ class SparkRunner:
         with suppress(FileExistsError):
             (workdir / "logs").mkdir(mode=0o700)
         checkpoints, own_checkpoints = self._checkpoints(assignment)
-        place = Place(
+        place = DriverPlace(
             attempt_id=assignment.attempt_id,
             attempt=assignment.attempt,
             job_id=assignment.key.job_id,

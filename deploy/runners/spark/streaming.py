@@ -21,7 +21,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from deploy.security.beneath import open_beneath, remove_tree, unlink_beneath
+from deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

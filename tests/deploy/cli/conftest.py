@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
 from tests.deploy.server.service import NOW, Service, make_service
 

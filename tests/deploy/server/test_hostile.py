@@ -26,7 +26,7 @@ from deploy.security.roles import Role
 from deploy.security.tls import TlsFiles
 from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.server.service import Service, job_request, make_service
