@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, measured_apart
 from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,
@@ -52,17 +50,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def measure() -> Iterator[Measurement]:
     """In a process of its own, whose memory is that of the scheduler alone."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.loop"],
-        cwd=_ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(f"the loop could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
-    found = json.loads(done.stdout)
+    found = measured_apart("benchmarks.loop")
     note = f"{found['queued']} queued jobs, {found['instances']} instances, {PASSES} passes"
     for name, what in (("mean_s", "mean"), ("longest_s", "longest")):
         yield Measurement(f"pass of the loop, {what}", found[name], "s", PASS_S, False, note)

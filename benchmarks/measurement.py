@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -49,3 +55,22 @@ class Benchmark:
     title: str
     run: Callable[[], Iterator[Measurement]]
     long: bool = False
+
+
+def measured_apart(module: str) -> Any:
+    """What a module prints as JSON when it is run in a process of its own, whose memory is its alone.
+
+    Raises:
+        ValueError: if it fails; its last line.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        cwd=Path(__file__).resolve().parent.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(f"{module} could not be run: {''.join(done.stderr.splitlines()[-1:])}")
+    return json.loads(done.stdout)

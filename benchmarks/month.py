@@ -7,10 +7,8 @@ of every job are kept for ever, so rows are compared per job that was submitted.
 from __future__ import annotations
 
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +21,7 @@ import structlog
 from sqlalchemy import create_engine, inspect, text
 
 from benchmarks.loop import offer, scheduler_of
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, measured_apart
 from benchmarks.simulated import SimulatedCloud, SimulatedOffer
 from deploy.model.clock import VirtualClock
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
@@ -136,17 +134,7 @@ def _rows(url: str) -> int:
 
 def measure() -> Iterator[Measurement]:
     """In a process of its own, whose memory is that of the scheduler and its small world alone."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.month"],
-        cwd=_ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(f"the month could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
-    parts = [Part(**part) for part in json.loads(done.stdout)]
+    parts = [Part(**part) for part in measured_apart("benchmarks.month")]
     first, last = parts[1], parts[-1]
     note = f"{JOBS} jobs in {DAYS:g} days, a pass each {PERIOD_S:g} s; {1000 * last.pass_s:.1f} ms in the end"
     yield Measurement("a pass, last fifth to second", last.pass_s / first.pass_s, "×", SLOWER, False, note)

@@ -41,7 +41,8 @@ from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.policies import load_market_policy, load_round_policy
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.security.sandbox import Sandbox, choose
+from deploy.security.sandbox import Sandbox
+from deploy.security.trial import choose
 from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
 from deploy.store.store import Store

@@ -18,6 +18,7 @@ from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.sandbox import Mode as SandboxMode
 from deploy.security.tls import load_tls
+from deploy.security.trial import trial
 from deploy.server.accepting import FILES_KEPT, files_allowed
 from deploy.server.deciding import Deciders
 from deploy.service import load_policies, open_sandbox
@@ -154,7 +155,7 @@ def _sandbox(config: DeploymentConfig) -> str:
 def _not_kept_apart(config: DeploymentConfig) -> list[str]:
     """What a submitter could reach all the same, one line each."""
     sandbox = open_sandbox(config)
-    found = sandbox.trial(metadata=True)
+    found = trial(sandbox, metadata=True)
     if sandbox.apart and not config.http.tokens:
         found.append(
             "http.tokens is false, so a job's code can ask this service for everything: set it to true"

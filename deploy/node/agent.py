@@ -16,10 +16,11 @@ from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
-from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, ConfigError, server_context
+from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, server_context
 from deploy.node.imds import Metadata, Watcher
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
+from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

@@ -9,15 +9,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
 
+from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
 STATE_FOLDER = ".agent"
 """Inside the working folder; not reachable through the files endpoint."""
 STATUS_FILE = "status.json"
-
-
-class ConfigError(ValueError):
-    """The configuration cannot be used; one line."""
 
 
 class AgentConfig(BaseModel):

@@ -22,7 +22,8 @@ from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, S
 from deploy.runners.flower.jobfolder import JobFolder
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.runners.flower.test_job import Played, Stage, played
-from tests.deploy.runners.flower.world import MEAN, insist
+from tests.deploy.runners.flower.world import MEAN
+from tests.deploy.runners.patience import insist
 
 __all__ = ["played"]
 

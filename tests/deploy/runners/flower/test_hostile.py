@@ -24,7 +24,8 @@ from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import SuperLinkDown
 from tests.deploy.runners.flower.test_job import Played, PlayedSuperLink, Stage, played
-from tests.deploy.runners.flower.world import MEAN, insist, job_spec
+from tests.deploy.runners.flower.world import MEAN, job_spec
+from tests.deploy.runners.patience import insist
 
 __all__ = ["played"]
 

@@ -22,7 +22,8 @@ from deploy.runners.flower.failures import MAX_FRUITLESS
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import Run, SuperLinkDown
-from tests.deploy.runners.flower.world import MEAN, insist, job_spec
+from tests.deploy.runners.flower.world import MEAN, job_spec
+from tests.deploy.runners.patience import insist
 
 SPEC = job_spec("mean", 4, {"a": {}, "b": {}})
 
