@@ -15,7 +15,7 @@ from deploy.model.tasks import Phase
 from deploy.server.access import Caller
 from deploy.server.hiding import hidden_data, hidden_text
 from deploy.server.schemas import ErrorBody
-from deploy.store.decisions import Decision, Mode
+from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.events import Event
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -213,16 +213,6 @@ class OfferView(View):
         return cls.of_fields(one, used=used)
 
 
-class CandidateView(BaseModel):
-    """A place that was considered; `offer_id` null: none for now."""
-
-    offer_id: str | None
-    values: Mapping[str, float]
-    price_usd_hour: float | None
-    available: bool
-    reason: str
-
-
 class DecisionView(View):
     """A decision that the scheduler took."""
 
@@ -237,13 +227,13 @@ class DecisionView(View):
     shadow_policy: str | None
     shadow_choice: str | None
     shadow_difference: float | None
-    candidates: list[CandidateView]
+    candidates: tuple[Candidate, ...]
+    """Places that were considered; `offer_id` null: none for now."""
 
     @classmethod
     def of(cls, one: Decision) -> DecisionView:
         """From the store's."""
-        shown = [CandidateView(**vars(candidate)) for candidate in one.candidates]
-        return cls.of_fields(one, **one.key._asdict(), candidates=shown)
+        return cls.of_fields(one, **one.key._asdict())
 
 
 class EventView(View):
