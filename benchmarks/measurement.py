@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -47,30 +41,12 @@ class Benchmark:
     Attributes:
         name: what `--only` calls it.
         title: one line for people.
-        run: yields the measurements, one after the other.
+        measure: yields the measurements, one after the other. With `smallest=True` it takes seconds and its
+            figures mean nothing.
         long: whether it takes minutes and is left out unless asked for.
     """
 
     name: str
     title: str
-    run: Callable[[], Iterator[Measurement]]
+    measure: Callable[..., Iterator[Measurement]]
     long: bool = False
-
-
-def measured_apart(module: str) -> Any:
-    """What a module prints as JSON when it is run in a process of its own, whose memory is its alone.
-
-    Raises:
-        ValueError: if it fails; its last line.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        cwd=Path(__file__).resolve().parent.parent,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(f"{module} could not be run: {''.join(done.stderr.splitlines()[-1:])}")
-    return json.loads(done.stdout)
