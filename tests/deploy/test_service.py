@@ -66,7 +66,7 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
     config = make().deployment(providers={"local": str(OFFERS), "aws": "aws.yaml"})
     instance = _asked_for(config)
     with closing(Service(DeploymentConfig.load(config))) as service:
-        assert list(service.providers) == ["local", "aws"]
+        assert service.providers.keys() == {"local", "aws"}
         assert {one.provider for one in service.offers()} == {"local", "aws"}
         assert len(service.offers()) == 2 + 4
         token = join_token(instance.node_token, instance.client_token)
