@@ -30,15 +30,14 @@ def appraise_expected_cost(
 ) -> None:
     """Fill out (n, J', C + 1) with expected USD; a cluster that cannot be chosen counts as if it could."""
     n_clusters = clusters.shape[1]
+    usd = np.empty(n_clusters + 1)
     for k in range(out.shape[0]):
         for job in range(out.shape[1]):
             if jobs[k, job, col.PRESENT] == 0.0:
                 continue
-            for c in range(n_clusters):
-                usd = expected_cost.expected_usd(job, c, 0.0, clusters[k], jobs[k], pairs[k], parameters)
-                out[k, job, c] = min(MOST, max(-MOST, usd))
-            usd = expected_cost.waiting_usd(job, clusters[k], jobs[k], pairs[k], mask[k], parameters)
-            out[k, job, n_clusters] = min(MOST, max(-MOST, usd))
+            expected_cost.choices_usd(job, clusters[k], jobs[k], pairs[k], mask[k], parameters, usd)
+            for c in range(n_clusters + 1):
+                out[k, job, c] = min(MOST, max(-MOST, usd[c]))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -19,9 +19,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from agents.federated.cost import N_TIMES, RoundParameters, weigh_task
 from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
-from agents.rules.federated_cost import later_s, task_usd
-from agents.rules.lateness import late_batches
 from agents.rules.parameters import RuleParameters
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, FloatArray, MaskArray
@@ -46,6 +45,9 @@ from envs.simulation.snapshot import Category, FloatArray, MaskArray
     _DOWN_MEMORY,
     _FULL,
 ) = range(18)
+
+
+_ROUNDS = RoundParameters()
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,18 @@ def return_time(
 
 
 @njit(cache=True, error_model="numpy")
+def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
+    """Batches that miss their deadline when the next one ends `late_s` after its own, until caught up.
+
+    Batch i ends at start + (i + 1) executions and is allowed until slack + i periods, so each period makes
+    up for period - execution seconds. An execution longer than the period never catches up.
+    """
+    if late_s <= 0.0:
+        return 0.0
+    return 1.0 + late_s / max(1e-3, period_s - execution_s)
+
+
+@njit(cache=True, error_model="numpy")
 def expected_usd(
     job: int,
     cluster: int,
@@ -174,21 +188,16 @@ def expected_usd(
     recovery = float(clusters[cluster, col.LAUNCH_S] + pairs[job, cluster, col.TRANSFER_S])
     start = wait_s if here else wait_s + recovery
     egress = 0.0 if here else float(pairs[job, cluster, col.EGRESS_USD])
-    queued = 0.0
     if clusters[cluster, col.QUEUES] != 0.0 and not here and pairs[job, cluster, col.FITS] == 0.0:
         missing = pairs[job, cluster, col.REQUEST] - pairs[job, cluster, col.FREE]
         queue_s = parameters[_QUEUE]
         if jobs[job, col.HAS_DEADLINE] != 0.0:
             queue_s *= parameters[_QUEUE_RISK]
-        queued = queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, col.CAPACITY_NOW]))
-        start += queued
+        start += queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, col.CAPACITY_NOW]))
     price = float(clusters[cluster, col.PRICE_USD_HOUR])
     if clusters[cluster, col.PROVIDER] == 0.0:
         price += parameters[_OWNED]
     rate = interruption_rate(cluster, clusters, parameters)
-    if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-        miss, delay, safety = parameters[_MISS], parameters[_DELAY], parameters[_SAFETY]
-        return task_usd(job, cluster, wait_s, price, queued, rate, miss, delay, safety, clusters, jobs, pairs)
     execution = float(pairs[job, cluster, col.EXECUTION_S])
     streaming = jobs[job, col.CATEGORY] == Category.STREAMING.value
     slack = jobs[job, col.SLACK_S] - parameters[_SAFETY]
@@ -243,8 +252,6 @@ def waiting_usd(
         if mask[base + cluster] != 0:
             if not running and parameters[_POSTPONE] > 0.0:
                 wait_s = parameters[_POSTPONE]
-                if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-                    wait_s = later_s(job, cluster, wait_s, parameters[_SAFETY], clusters, jobs, pairs)
                 later = expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters)
                 waiting = min(waiting, later)
         elif running and pairs[job, cluster, col.HERE] != 0.0:
@@ -254,6 +261,34 @@ def waiting_usd(
             wait_s = return_time(job, cluster, clusters, pairs, parameters)
             waiting = min(waiting, expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters))
     return float(waiting)
+
+
+@njit(cache=True, error_model="numpy")
+def choices_usd(
+    job: int,
+    clusters: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    parameters: NDArray[np.float64],
+    usd: NDArray[np.float64],
+) -> None:
+    """Fill usd (C + 1,) with the expected total of each cluster, as if it could be had now, and of "none".
+
+    What a task that trains in rounds is expected to cost is said in `agents.federated.cost`.
+    """
+    n_clusters = clusters.shape[0]
+    if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
+        absent_s = np.zeros(n_clusters)
+        for cluster in range(n_clusters):
+            if mask[job * (n_clusters + 1) + cluster] == 0:
+                absent_s[cluster] = return_time(job, cluster, clusters, pairs, parameters)
+        times = np.empty((n_clusters, N_TIMES))
+        weigh_task(clusters, jobs[job], pairs[job], absent_s, _ROUNDS, usd, times)
+        return
+    for cluster in range(n_clusters):
+        usd[cluster] = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
+    usd[n_clusters] = waiting_usd(job, clusters, jobs, pairs, mask, parameters)
 
 
 @njit(cache=True, error_model="numpy")
@@ -272,15 +307,12 @@ def choose(
     if job < 0:
         return NO_ACTION
     base = job * (n_clusters + 1)
+    usd = np.empty(n_clusters + 1)
+    choices_usd(job, clusters, jobs, pairs, mask, parameters, usd)
     best = -1
-    best_usd = np.inf
     for cluster in range(n_clusters):
-        if mask[base + cluster] != 0:
-            usd = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
-            if best < 0 or usd < best_usd:
-                best = cluster
-                best_usd = usd
-    none_valid = mask[base + n_clusters] != 0
-    if none_valid and waiting_usd(job, clusters, jobs, pairs, mask, parameters) <= best_usd:
+        if mask[base + cluster] != 0 and (best < 0 or usd[cluster] < usd[best]):
+            best = cluster
+    if best >= 0 and mask[base + n_clusters] != 0 and usd[n_clusters] <= usd[best]:
         best = -1
     return flat_action(job, best, n_clusters)
