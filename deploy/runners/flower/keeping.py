@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from deploy.fl import checkpoints
 from deploy.objects.base import ObjectsError
 from deploy.runners.flower.jobfolder import JobFolder, PoisonError
-from deploy.runners.flower.rounds import Kept, Rounds
+from deploy.runners.flower.kept_rounds import Kept, KeptRounds
 from deploy.runners.flower.silence import Silence
 from deploy.runners.flower.told import CHECKPOINTS
 
@@ -44,7 +44,7 @@ class Keeper:
         fetching_s: how long a run has been waiting for what is kept.
     """
 
-    def __init__(self, rounds: Rounds, job_id: str, most_bytes: int) -> None:
+    def __init__(self, rounds: KeptRounds, job_id: str, most_bytes: int) -> None:
         self._rounds = rounds
         self._job_id = job_id
         self._most_bytes = most_bytes

@@ -30,8 +30,8 @@ from deploy.runners.flower.crew import Crew, Errand, Patience, wait_for
 from deploy.runners.flower.ending import end_job
 from deploy.runners.flower.job import FlowerJob, end_on_node, process_id, record_file
 from deploy.runners.flower.keeping import Keeper
+from deploy.runners.flower.kept_rounds import KeptRounds
 from deploy.runners.flower.reporting import report, wants_words
-from deploy.runners.flower.rounds import Rounds
 from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.silence import Silence
 from deploy.runners.flower.superlink import box_name, process_of
@@ -219,7 +219,7 @@ class FlowerRunner:
             return None
         with self._lock:
             if job_id not in self._keepers:
-                rounds = Rounds(self._settings.checkpoints, job_id)
+                rounds = KeptRounds(self._settings.checkpoints, job_id)
                 self._keepers[job_id] = Keeper(rounds, job_id, self._settings.checkpoint_most_bytes)
             return self._keepers[job_id]
 

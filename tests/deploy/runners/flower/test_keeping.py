@@ -20,7 +20,7 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import keeping
 from deploy.runners.flower.jobfolder import JobFolder
 from deploy.runners.flower.keeping import Keeper
-from deploy.runners.flower.rounds import Kept, Rounds
+from deploy.runners.flower.kept_rounds import Kept, KeptRounds
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.runners.flower.test_job import Played, Stage, played
 from tests.deploy.runners.flower.world import MEAN, insist
@@ -73,7 +73,7 @@ def until(true: Callable[[], object], patience_s: float = 60.0) -> None:
 
 
 def keeper_of(store: Objects) -> Keeper:
-    return Keeper(Rounds(store, "job"), "job", 1 << 20)
+    return Keeper(KeptRounds(store, "job"), "job", 1 << 20)
 
 
 def fetched(keeper: Keeper, folder: Path) -> int:
@@ -103,7 +103,7 @@ def test_names_say_run_and_round_and_the_latest_round_is_the_newest() -> None:
 
 
 def test_the_last_two_rounds_stay_and_in_the_end_the_last(store: Store) -> None:
-    rounds = Rounds(store, "job")
+    rounds = KeptRounds(store, "job")
     for one in (Kept(1, 1), Kept(2, 1), Kept(3, 1), Kept(3, 2), Kept(4, 2)):
         rounds.put(one, checkpoints.encode(weights(one.round)), last=False)
     assert rounds.all() == [Kept(4, 2), Kept(3, 2), Kept(3, 1)]
@@ -114,7 +114,7 @@ def test_the_last_two_rounds_stay_and_in_the_end_the_last(store: Store) -> None:
 
 
 def test_a_run_that_made_other_weights_has_another_name_and_the_same_run_cannot(store: Store) -> None:
-    rounds = Rounds(store, "job")
+    rounds = KeptRounds(store, "job")
     rounds.put(Kept(2, 1), checkpoints.encode(weights(2)), last=False)
     rounds.put(Kept(2, 2), checkpoints.encode(weights(2, 0.5)), last=False)
     with pytest.raises(ConflictError, match="with other content"):

@@ -34,7 +34,7 @@ class Kept:
         return f"run-{self.run:06d}/round-{self.round:06d}.npz"
 
 
-class Rounds:
+class KeptRounds:
     """Those of one job. Every method may wait, and raises ObjectsError.
 
     Args:
