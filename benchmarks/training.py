@@ -11,12 +11,12 @@ import torch
 
 from benchmarks.measurement import Measurement
 from envs.simulation.world import BatchWorld
-from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed, world_config
-from training.settings import AgentSettings, TrainerSettings
-from training.trainers.build import build_trainer, with_appraiser
+from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config
+from training.settings import TrainerSettings
+from training.trainers.build import build_trainer, suited
 from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
-from training.trainers.trainer import Trainer
+from training.trainers.trainer import Task, Trainer
 from training.worlds import WORLDS
 
 AT_LEAST_S = 10.0
@@ -34,11 +34,10 @@ def settings_of(*overrides: str) -> dict[str, Any]:
 def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
-    agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), WORLDS[env])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
-    config = world_config(values["env"])
-    trainer, _, _ = build_trainer(WORLDS[env], config, agent, settings, values["seed"], torch.device("cpu"))
-    return trainer
+    agent = suited(agent_settings(values["agent"]), WORLDS[env], world_of(env).spec)
+    config, device = world_config(values["env"]), torch.device("cpu")
+    return build_trainer(Task(WORLDS[env], config, agent, settings, values["seed"], device))[0]
 
 
 def world_of(env: str) -> BatchWorld:

@@ -25,10 +25,9 @@ class WorldEntry:
         config_class: dataclass of its settings; the group `env` has its fields.
         build: makes a world with the given number of lanes.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
-        appraiser: rule whose expected costs the agent `spotweave` takes as input (agent.appraiser=auto).
+        appraiser: rule whose expected costs the agent `pairwise` takes as input (agent.appraiser=auto).
         rules: rules shown beside a policy by default, the strongest included.
         build_recording: makes a world of one lane that keeps a `timeline` for pictures, or None.
-        evolved: agent kinds that learn by evolution here.
         draw: the settings of the world that a training round is played in, where worlds can be varied, from
             the configured ones, `trainer.variety`, the seed and the round's number.
         draw_validation: likewise those of the worlds to validate such a training on, the configured first.
@@ -44,7 +43,6 @@ class WorldEntry:
     rules: Sequence[str]
     build_recording: Callable[[Any], BatchWorld] | None = None
     members: Callable[[Any, Literal["train", "validation"]], list[Any]] | None = None
-    evolved: tuple[str, ...] = ()
     draw: Callable[[Any, Variety, int, int], Any] | None = None
     draw_validation: Callable[[Any, Variety, int], list[Any]] | None = None
 
@@ -86,7 +84,7 @@ WORLDS: dict[str, WorldEntry] = {
         "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
         MarketWorldConfig,
         _build_market,
-        "spotweave",
+        "pairwise",
         "expected_cost",
         (*CLUSTER_RULES, *MARKET_RULES),
         lambda config: build_market(config, 1, record=True),
@@ -97,22 +95,20 @@ WORLDS: dict[str, WorldEntry] = {
         "Liu 2022, chapter 5: heterogeneous, elastic clusters",
         SliceWorldConfig,
         _build_slices,
-        "spotweave",
+        "cluster_scorer",
         "tuned",
         (*CLUSTER_RULES, "ih_filter"),
         lambda config: SliceWorld(config, 1, record=True),
-        evolved=("scorer",),
     ),
     "anyclusters": WorldEntry(
         "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",
         AnyClustersConfig,
         _build_drawn,
-        "spotweave",
+        "cluster_scorer",
         "tuned",
         (*CLUSTER_RULES, "ih_filter"),
         lambda config: SliceWorld(config.drawn(), 1, record=True),
         lambda config, split: config.members_of(split),
-        evolved=("scorer",),
     ),
     "chapter4": WorldEntry(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
@@ -122,16 +118,14 @@ WORLDS: dict[str, WorldEntry] = {
         "tuned",
         CHAPTER_4_RULES,
         lambda config: SliceWorld(config.world(), 1, record=True),
-        evolved=("scorer",),
     ),
     "federated": WorldEntry(
         "federated applications whose rounds train on spot and on-demand offers of several zones",
         FederatedConfig,
         build_federated,
-        "spotweave",
+        "round_scorer",
         "tuned",
         tuple(ROUND_RULES),
         lambda config: build_federated(config, 1),
-        evolved=("round_scorer",),
     ),
 }

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.by_kind import ByKind
-from agents.evolved import EvolvedPolicy
 from agents.policy import Policy
 from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.answers import (
     GUIDE,
@@ -180,7 +180,7 @@ class Decider:
         Raises:
             InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
         """
-        if isinstance(policy, EvolvedPolicy):
+        if isinstance(policy, VectorPolicy):
             require_finite(policy.network.vector)
         if not isinstance(policy, ValuePolicy):
             return self._appraised(observation, row)

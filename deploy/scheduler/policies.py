@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.by_kind import ByKind
-from agents.evolved import EvolvedPolicy
 from agents.federated.rules import ROUND_RULES
 from agents.named import RULE_NAMES, named_rule
 from agents.networks.pairwise import PairwiseNetwork
 from agents.policy import Policy
 from agents.stored import load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
@@ -107,7 +107,7 @@ def _load(
         return Loaded(named_rule(name), (), f"rule {name}")
     path = policy_file(name)
     policy = stored_policy(path, load_policy_state(path), _spec(world, components, n_offers), weights)
-    named = () if isinstance(policy, EvolvedPolicy) else components
+    named = () if isinstance(policy, VectorPolicy) else components
     return Loaded(policy, named, str(path))
 
 

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from agents.by_kind import ByKind
-from agents.evolved import EvolvedPolicy
 from agents.named import named_rule
 from agents.policy import Policy
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from deploy.model.jobs import FlowerClient, JobState, Places
 from deploy.scheduler.answers import guided
 from deploy.scheduler.choosing import Policies
@@ -146,7 +146,7 @@ def test_values_that_are_no_numbers_decide_nothing(value: float, part: str) -> N
 
 def test_weights_of_a_scorer_that_are_no_numbers_decide_nothing() -> None:
     policy = load_round_policy("federated", len(OFFERS)).policy
-    assert isinstance(policy, EvolvedPolicy)
+    assert isinstance(policy, VectorPolicy)
     assert decide(policy, WAITS, window=1).invalid is None
     policy.network.vector[3] = np.nan
     decision = decide(policy, WAITS, window=1)

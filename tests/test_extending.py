@@ -1,0 +1,77 @@
+"""The examples of docs/extending.md do what the page says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents import registry
+from spotweave.plugins import PluginError, plugins
+from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "extending.md"
+
+
+def example(name: str) -> str:
+    """The code block behind a marker."""
+    found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+    registry.agents.cache_clear()
+    yield site
+    registry.agents.cache_clear()
+
+
+def install(site: Path, module: str, source: str, points: str) -> None:
+    (site / f"{module}.py").write_text(source)
+    about = site / f"{module}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(points)
+
+
+def test_an_agent_trains_and_is_loaded_by_its_name(
+    package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    points = re.search(r"```toml\n(\[project\.entry-points.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert points is not None
+    written = (
+        points[1].replace('[project.entry-points."spotweave.agents"]', "[spotweave.agents]").replace('"', "")
+    )
+    install(package, "my_agents", example("agent"), written)
+    monkeypatch.chdir(tmp_path)
+    words = ("agent=pair_only", "agent.hidden_size=5", *TINY_TRAINER, "trainer.test_episodes=2", "out=run")
+    command = Command(monkeypatch, capsys)
+    outcome = command("+env=multicluster", *TINY_WORLD["multicluster"], *words, "device=cpu")
+    assert outcome.code == 0, outcome.err
+    assert "pair_only" in outcome.out  # the table at the end, of the checkpoint loaded again
+    assert (
+        "unknown key agent.hiden_size"
+        in command("+env=multicluster", "agent=pair_only", "agent.hiden_size=5").mistake
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ("rl_fc = mine:THING", "the name is taken"),
+        ("mine = nowhere:THING", "cannot be loaded: ModuleNotFoundError"),
+        ("mine = mine:THING", "is of type int: expected Agent"),
+    ],
+)
+def test_an_entry_point_that_cannot_be_used_is_one_line(package: Path, points: str, message: str) -> None:
+    install(package, "mine", "THING = 3\n", f"[spotweave.agents]\n{points}\n")
+    with pytest.raises(PluginError, match=message) as caught:
+        plugins(registry.GROUP, registry.Agent, registry.OURS)
+    assert "\n" not in str(caught.value)
