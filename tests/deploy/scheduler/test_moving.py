@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
-from deploy.providers.simulated import SimulatedOffer
 from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
 from deploy.scheduler.needs import Need
