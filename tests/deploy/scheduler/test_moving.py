@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.instances import Offer
+from deploy.model.instances import Market, Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
@@ -105,8 +105,10 @@ def test_a_mean_price_weighs_each_price_by_its_time(tmp_path: Path) -> None:
         assert mean_usd_hour(offer("unseen", price_usd_hour=0.7), store.prices, 8000.0, 4000.0) == 0.7
 
 
-def swinging(swing: bool, settings: SchedulerSettings, folder: Path) -> RestlessWorld:
-    """Two spot offers whose prices swap every half hour, or one of which falls for good after two hours."""
+def swinging(
+    swing: bool, settings: SchedulerSettings, folder: Path, market: Market = "on_demand"
+) -> RestlessWorld:
+    """Two on-demand offers: prices swap every half hour, or one of them falls for good after two hours."""
 
     def first(now_s: float) -> float:
         return 0.3 if not swing or int((now_s - START) // 1800) % 2 == 0 else 0.5
@@ -117,7 +119,7 @@ def swinging(swing: bool, settings: SchedulerSettings, folder: Path) -> Restless
         return 0.1 if now_s - START >= 7200 else 0.5
 
     offers = [
-        SimulatedOffer(offer(name, provider="simulated", launch_s=60.0), price_usd_hour=price)
+        SimulatedOffer(offer(name, market, provider="simulated", launch_s=60.0), price_usd_hour=price)
         for name, price in (("a", first), ("b", second))
     ]
     return RestlessWorld(folder, offers, settings=settings)
@@ -164,6 +166,15 @@ def test_a_price_that_falls_for_good_is_followed_once(tmp_path: Path) -> None:
     assert world.cloud.completions == {TaskKey(job, "main"): 1}
     assert world.metric("moves_total") == 1
     world.check_nothing_is_left()
+
+
+def test_what_runs_on_spot_capacity_is_not_asked_about_again_as_in_training(tmp_path: Path) -> None:
+    world = swinging(False, SLOW, tmp_path, market="spot")
+    job = world.submit(batch(work_s=21_600.0))
+    world.until_all_end(100_000.0)
+    assert world.events("task.moved") == []
+    (placed,) = world.store.decisions.latest(100, job_id=job)
+    assert placed.chosen == "a"
 
 
 def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> None:
