@@ -83,9 +83,10 @@ def policies() -> None:
     """List every rule and every agent with its source."""
     from agents.federated.rules import ROUND_RULE_SOURCES
     from agents.rules import RULES
+    from agents.rules.registry import MARKET
 
     rows = [
-        (rule.name, "market rule" if rule.market else "rule", rule.title, rule.source)
+        (rule.name, "market rule" if rule.worlds == MARKET else "rule", rule.title, rule.source)
         for rule in RULES.values()
     ]
     rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]

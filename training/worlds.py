@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agents.federated.rules import ROUND_RULES
+from agents.rules import rules_of
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.infrastructure import AnyClustersConfig
 from envs.multicloud import MarketWorldConfig, build_market
@@ -69,18 +70,6 @@ def _build_market(config: MarketWorldConfig, lanes: int) -> BatchWorld:
     return build_market(config, lanes)
 
 
-CLUSTER_RULES = ("random", "rr", "maf", "sf_p", "lf_p", "sf_e", "lf_e", "eft", "deadline_safe", "tuned")
-# The thesis compares with SF-E, its best rule in chapter 4; the first is the reference.
-CHAPTER_4_RULES = ("sf_e", "random", "sf_p", "lf_p", "lf_e", "eft", "deadline_safe", "tuned")
-MARKET_RULES = (
-    "on_demand",
-    "spot_fallback",
-    "uniform_progress",
-    "price_capacity",
-    "cheapest",
-    "expected_cost",
-)
-
 WORLDS: dict[str, WorldEntry] = {
     "multicloud": WorldEntry(
         "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
@@ -88,7 +77,7 @@ WORLDS: dict[str, WorldEntry] = {
         _build_market,
         "spotweave",
         "expected_cost",
-        (*CLUSTER_RULES, *MARKET_RULES),
+        rules_of("multicloud"),
         lambda config: build_market(config, 1, record=True),
         draw=draw_market,
         draw_validation=validation_markets,
@@ -99,7 +88,7 @@ WORLDS: dict[str, WorldEntry] = {
         _build_slices,
         "spotweave",
         "tuned",
-        (*CLUSTER_RULES, "ih_filter"),
+        rules_of("multicluster"),
         lambda config: SliceWorld(config, 1, record=True),
         evolved=("scorer",),
     ),
@@ -109,7 +98,7 @@ WORLDS: dict[str, WorldEntry] = {
         _build_drawn,
         "spotweave",
         "tuned",
-        (*CLUSTER_RULES, "ih_filter"),
+        rules_of("anyclusters"),
         lambda config: SliceWorld(config.drawn(), 1, record=True),
         lambda config, split: config.members_of(split),
         evolved=("scorer",),
@@ -120,7 +109,8 @@ WORLDS: dict[str, WorldEntry] = {
         _build_chapter4,
         "rl_fc",
         "tuned",
-        CHAPTER_4_RULES,
+        # The thesis compares with SF-E, its best rule in chapter 4.
+        rules_of("chapter4", first="sf_e"),
         lambda config: SliceWorld(config.world(), 1, record=True),
         evolved=("scorer",),
     ),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from agents.rules.compiled import compiled
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray
+from envs.simulation.snapshot import ObservationArrays
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
     """Batches that miss their deadline when the next one ends `late_s` after its own, until caught up.
 
@@ -20,9 +19,9 @@ def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
     return 1.0 + late_s / max(1e-3, period_s - execution_s)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def late_round_usd(
-    job: int, late_s: float, jobs: FloatArray, miss_usd: float, delay_usd_hour: float, safety_s: float
+    obs: ObservationArrays, job: int, late_s: float, miss_usd: float, delay_usd_hour: float, safety_s: float
 ) -> float:
     """What it costs that a task lets its application's round end `late_s` later.
 
@@ -31,8 +30,8 @@ def late_round_usd(
     """
     if late_s <= 0.0:
         return 0.0
-    usd = late_s * (jobs[job, col.OTHERS_USD_HOUR] + delay_usd_hour) / 3600.0
-    if jobs[job, col.HAS_DEADLINE] != 0.0 and jobs[job, col.SLACK_S] > 0.0:
-        spare = max(1.0, float(jobs[job, col.SLACK_S] - jobs[job, col.DURATION_S] - safety_s))
+    usd = late_s * (obs.jobs[job, col.OTHERS_USD_HOUR] + delay_usd_hour) / 3600.0
+    if obs.jobs[job, col.HAS_DEADLINE] != 0.0 and obs.jobs[job, col.SLACK_S] > 0.0:
+        spare = max(1.0, float(obs.jobs[job, col.SLACK_S] - obs.jobs[job, col.DURATION_S] - safety_s))
         usd += miss_usd * min(1.0, late_s / spare)
     return float(usd)

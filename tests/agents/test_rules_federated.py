@@ -9,6 +9,7 @@ from agents.rules import RULES, make_rule
 from agents.rules.federated_cost import later_s, task_usd
 from envs.simulation import columns as col
 from envs.simulation.market.world import MarketWorld
+from envs.simulation.snapshot import ObservationArrays, arrays_of
 from tests.envs.market_cases import HOUR, federated_story
 from tests.envs.test_market_federated import NONE, POOL, start
 from tests.envs.test_market_stories import decide, now, shown
@@ -23,21 +24,21 @@ def waiting_client(slow_s: int, cold_s: int = 100, restart_s: int = 0) -> Market
     return world
 
 
+def first_row(world: MarketWorld) -> ObservationArrays:
+    """The observation of lane 0."""
+    return ObservationArrays(*(array[0] for array in arrays_of(world.observation)))
+
+
 def cost(world: MarketWorld, wait_s: float, rate: float = 0.0) -> float:
     """Expected USD of the shown task on the only offer."""
-    rows = world.observation
-    usd = task_usd(
-        0, 0, wait_s, 1.0, 0.0, rate, 25.0, 0.5, 0.0, rows["clusters"][0], rows["jobs"][0], rows["pairs"][0]
-    )
-    return float(usd)
+    return float(task_usd(first_row(world), 0, 0, wait_s, 1.0, 0.0, rate, 25.0, 0.5, 0.0))
 
 
 def test_keeping_costs_the_wait_and_releasing_the_start() -> None:
     """Idle at 700 s, the round ends at 1900 s: 1200 s and a warm epoch, or a cold one as late as is safe."""
     world = waiting_client(1800)
-    rows = world.observation
     assert cost(world, 0.0) == pytest.approx((1200 + 600) / HOUR)
-    later = later_s(0, 0, 300.0, 50.0, rows["clusters"][0], rows["jobs"][0], rows["pairs"][0])
+    later = later_s(first_row(world), 0, 0, 300.0, 50.0)
     assert later == 1200 + 1810 - 50 - 700
     assert cost(world, later) == pytest.approx(700 / HOUR)
 
