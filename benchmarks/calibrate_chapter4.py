@@ -32,8 +32,8 @@ from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig, chapter4
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
-from training.episodes import run_suite
-from training.suite import Suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 from training.worlds import WORLDS
 
 SEED = 4004

@@ -9,7 +9,7 @@ from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from benchmarks.training import untrained, world_of
 from envs.simulation.world import EpisodeKey
-from training.episodes import measure_latency
+from training.evaluation.episodes import measure_latency
 from training.worlds import WORLDS
 
 DECISIONS = 1000

@@ -12,11 +12,11 @@ import torch
 from benchmarks.measurement import Measurement
 from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed, world_config
-from training.counterfactual import CounterfactualTrainer
-from training.monte_carlo import MonteCarloTrainer
-from training.rounds import Trainer
 from training.settings import AgentSettings, TrainerSettings
-from training.trainers import build_trainer, with_appraiser
+from training.trainers.build import build_trainer, with_appraiser
+from training.trainers.counterfactual import CounterfactualTrainer
+from training.trainers.monte_carlo import MonteCarloTrainer
+from training.trainers.trainer import Trainer
 from training.worlds import WORLDS
 
 AT_LEAST_S = 10.0

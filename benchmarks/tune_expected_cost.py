@@ -21,8 +21,8 @@ from agents.rules.expected_cost import ExpectedCostParameters
 from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation.market.config import MarketConfig
 from envs.simulation.market.world import MarketWorld
-from training.episodes import run_suite
-from training.suite import Suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 
 SEED = 4004
 OBJECTIVE = "cost_usd_eq"

@@ -14,8 +14,8 @@ from agents.rules import make_rule
 from agents.stored import digest_file, released_names
 from training.checkpoint import load_policy
 from training.config import typed
-from training.episodes import run_suite
-from training.suite import find_suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import find_suite
 from training.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ OURS = frozenset(
 
 @dataclass(frozen=True)
 class Layer:
-    """One folder and what its files may import.
+    """One folder, or one file, and what it may import.
 
     `ours` and `foreign` name module prefixes; `foreign` None means any library.
     """
@@ -30,7 +31,9 @@ class Layer:
 
 # A file belongs to the layer with the longest matching folder.
 LAYERS = (
-    Layer("spotweave", ours=("spotweave",), foreign=()),
+    Layer("spotweave", ours=("spotweave",), foreign=("rich",)),
+    # The command line is the one place where training and the live side meet.
+    Layer("spotweave/cli.py", ours=("spotweave", "training", "deploy", "agents", "envs")),
     Layer("envs/simulation", ours=("envs.simulation",), foreign=("numpy", "numba")),
     Layer("envs/traces", ours=("spotweave", "envs.simulation", "envs.traces")),
     Layer("envs", ours=("spotweave", "envs")),
@@ -66,7 +69,7 @@ def starts_with(module: str, prefixes: tuple[str, ...]) -> bool:
 
 def layer_of(path: str) -> Layer | None:
     """The layer of a file named by its path from the repository's root."""
-    holding = [layer for layer in LAYERS if path.startswith(layer.folder + "/")]
+    holding = [layer for layer in LAYERS if f"{path}/".startswith(layer.folder + "/")]
     return max(holding, key=lambda layer: len(layer.folder), default=None)
 
 
@@ -93,7 +96,8 @@ def violations(path: str, source: str) -> list[str]:
 
 
 def test_every_file_keeps_to_its_layer() -> None:
-    files = [path for layer in LAYERS for path in (ROOT / layer.folder).rglob("*.py")]
+    folders = [ROOT / layer.folder for layer in LAYERS]
+    files = [path for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*.py"))]
     assert len(files) > 10
     found = [
         line
@@ -145,3 +149,10 @@ def test_a_forbidden_import_is_found(path: str, source: str) -> None:
 )
 def test_an_allowed_import_is_not_reported(path: str, source: str) -> None:
     assert violations(path, source) == []
+
+
+def test_no_module_beside_a_script_hides_one_of_a_library() -> None:
+    """`python training/train.py` puts training/ in front of everything that Python looks for modules in."""
+    names = [path.stem for path in (ROOT / "training").iterdir() if path.is_dir() or path.suffix == ".py"]
+    assert "train" in names
+    assert not [name for name in names if importlib.util.find_spec(name)]

@@ -15,8 +15,8 @@ import sys
 
 from omegaconf import DictConfig
 
-from training.comparison import command_values, compare
 from training.config import UsageError, resolved, run_command
+from training.evaluation.comparison import command_values, compare
 from training.studies.command import run_experiment
 
 

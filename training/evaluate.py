@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from training.comparison import command_values, evaluate
 from training.config import run_command
+from training.evaluation.comparison import command_values, evaluate
 
 
 def main(config: DictConfig) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 from agents.stored import RELEASED, load_policy_state
 from training.checkpoint import write_policy
 from training.config import UsageError
+from training.evaluation.tables import number
 from training.files import prepare_directory, write_text
-from training.tables import number
 
 MAX_BYTES = 8_000_000
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from training.config import INTERRUPTED, USER_ERROR, UsageError, provenance
-from training.federated_studies.contestants import find_learned
-from training.federated_studies.keeping import Keeper, Told
-from training.federated_studies.playing import METRICS
-from training.federated_studies.sections import PAGES, SECTIONS
-from training.federated_studies.study import Study
 from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
+from training.studies.federated.contestants import find_learned
+from training.studies.federated.keeping import Keeper, Told
+from training.studies.federated.playing import METRICS
+from training.studies.federated.sections import PAGES, SECTIONS
+from training.studies.federated.study import Study
 from training.studies.page import filled, marked_experiments
 
 DOCS = Path("docs") / "results"

@@ -18,12 +18,12 @@ from agents.named import named_rule
 from training.adapters.settings import require_library
 from training.adapters.trainer import LibraryTrainer
 from training.checkpoint import load_policy, save_policy
-from training.comparison import compare_after_training
 from training.config import INTERRUPTED, UsageError, provenance, resolved, run_command, typed, world_config
+from training.evaluation.comparison import compare_after_training
 from training.run_directory import RunDirectory
-from training.session import InterruptedTraining, Session
 from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
-from training.trainers import build_trainer, with_appraiser, with_rounds
+from training.trainers.build import build_trainer, with_appraiser, with_rounds
+from training.trainers.session import InterruptedTraining, Session
 from training.worlds import WORLDS
 
 VALIDATION_LANES = 16

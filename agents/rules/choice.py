@@ -156,7 +156,7 @@ def keep_idle(obs: ObservationArrays, action: int) -> int:
 def flat_action(obs: ObservationArrays, job: int, cluster: int) -> int:
     """Flat action for the job on a cluster; a negative cluster means "none for now"."""
     n_clusters = obs.clusters.shape[0]
-    return job * (n_clusters + 1) + (cluster if cluster >= 0 else n_clusters)
+    return int(job * (n_clusters + 1) + (cluster if cluster >= 0 else n_clusters))
 
 
 @compiled

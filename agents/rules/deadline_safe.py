@@ -44,7 +44,7 @@ def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np
     cost += parameters[2] * obs.pairs[job, cluster, col.EXECUTION_RATIO]
     if obs.pairs[job, cluster, col.FITS] == 0.0:
         cost += parameters[1]
-    return -cost
+    return float(-cost)
 
 
 register(

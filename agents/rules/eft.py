@@ -41,7 +41,7 @@ def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np
     if obs.pairs[job, cluster, col.FITS] == 0.0:
         cost += parameters[0]
     cost += parameters[1] * load(obs, job, cluster)
-    return -cost
+    return float(-cost)
 
 
 register(

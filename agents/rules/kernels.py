@@ -117,7 +117,7 @@ def _answer(
     parameters: NDArray[np.float64],
 ) -> int:
     obs = ObservationArrays(clusters, occupation, jobs, pairs, mask)
-    action = choose(obs, memory, parameters)
+    action: int = choose(obs, memory, parameters)
     if keeps_idle and action != NO_ACTION:
         return keep_idle(obs, action)
     return action

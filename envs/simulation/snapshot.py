@@ -71,7 +71,7 @@ class ObservationArrays(NamedTuple):
 def contiguous(
     observation: Observation,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, MaskArray]:
-    """The arrays of an observation or of a batch in the order of `ObservationArrays`, copied where need be."""
+    """The arrays of an observation or of a batch in the order of `ObservationArrays`."""
     return (
         np.ascontiguousarray(observation["clusters"], np.float32),
         np.ascontiguousarray(observation["occupation"], np.float32),

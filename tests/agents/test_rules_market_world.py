@@ -8,8 +8,8 @@ import pytest
 from agents.rules import RULES, make_rule
 from envs.multicloud import build_market
 from envs.simulation.market.world import MarketWorld
-from training.episodes import EpisodeResult, run_suite
-from training.suite import Suite
+from training.evaluation.episodes import EpisodeResult, run_suite
+from training.evaluation.suite import Suite
 
 pytestmark = pytest.mark.slow
 

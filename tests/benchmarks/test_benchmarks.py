@@ -12,7 +12,7 @@ import benchmarks.__main__ as command
 from benchmarks import training
 from benchmarks.measurement import Benchmark, Measurement
 from envs.simulation.world import EpisodeKey
-from training.episodes import measure_latency
+from training.evaluation.episodes import measure_latency
 from training.worlds import WORLDS
 
 

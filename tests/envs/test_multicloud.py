@@ -20,8 +20,8 @@ from envs.simulation.market.source import draw_episode
 from envs.simulation.world import EpisodeKey, WorldError
 from envs.traces.bundle import SPLIT_DAYS, load_bundle
 from envs.traces.errors import TraceError
-from training.episodes import run_suite
-from training.suite import Suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 
 
 def small(**market: object) -> MarketWorldConfig:

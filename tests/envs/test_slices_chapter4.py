@@ -14,8 +14,8 @@ from envs.simulation.slices.workload import draw_workload
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey, WorldError
 from tests.envs.slice_cases import Job, small_config, start
-from training.episodes import EpisodeResult, run_suite
-from training.suite import Suite
+from training.evaluation.episodes import EpisodeResult, run_suite
+from training.evaluation.suite import Suite
 
 EPISODES = 100
 PUBLISHED_EPISODES = 50

@@ -36,9 +36,9 @@ from training.adapters.settings import (
 )
 from training.adapters.trainer import LibraryTask
 from training.checkpoint import load_policy, save_policy
-from training.episodes import run_suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 from training.settings import AgentSettings, TrainerSettings
-from training.suite import Suite
 
 CONFIG = SliceWorldConfig(n_jobs=25, window=6)
 KEY = EpisodeKey(7, "train", 0)

@@ -21,9 +21,9 @@ from training.adapters.build import make_library_trainer
 from training.adapters.settings import ComparatorSettings
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, save_state
-from training.episodes import run_suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 from training.settings import AgentSettings, TrainerSettings
-from training.suite import Suite
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = [NEEDS_EXTRA, pytest.mark.slow]

@@ -22,9 +22,9 @@ from training.adapters.sb3 import DQNTrainer, MaskablePPOTrainer
 from training.adapters.settings import ComparatorSettings, LibraryKind
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, save_policy, save_state
-from training.episodes import run_suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 from training.settings import AgentSettings, ScheduleSettings, TrainerSettings
-from training.suite import Suite
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = NEEDS_EXTRA

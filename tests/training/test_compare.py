@@ -15,12 +15,12 @@ from omegaconf import OmegaConf
 
 from agents.rules import RULES, make_rule
 from envs.simulation.world import BatchWorld
+from tests.training.evaluation.test_report import small_timeline
 from tests.training.fake_world import Clairvoyant, FakeWorld
-from tests.training.test_report import small_timeline
-from training import comparison
-from training.comparison import compare, compare_after_training, evaluate, read_config
 from training.config import UsageError
-from training.contestants import contestants, load_checkpoints
+from training.evaluation import comparison
+from training.evaluation.comparison import compare, compare_after_training, evaluate, read_config
+from training.evaluation.contestants import contestants, load_checkpoints
 from training.worlds import WORLDS, WorldEntry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -171,8 +171,8 @@ def test_contestants_follow_the_names() -> None:
 
 
 def test_checkpoints_by_path_list_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.contestants.load_policy", lambda *_: Clairvoyant())
-    monkeypatch.setattr("training.contestants.policy_file", Path)
+    monkeypatch.setattr("training.evaluation.contestants.load_policy", lambda *_: Clairvoyant())
+    monkeypatch.setattr("training.evaluation.contestants.policy_file", Path)
     spec = FakeWorld(1).spec
     assert list(load_checkpoints(None, spec, None, "cpu")) == []
     assert list(load_checkpoints("a.pt", spec, None, "cpu")) == ["clairvoyant"]

@@ -19,11 +19,11 @@ from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.world import EpisodeKey
 from tests.envs.federated_cases import play_policy
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
-from tests.training.test_resume import assert_same
+from tests.training.trainers.test_resume import assert_same
 from training.checkpoint import load_policy, save_state
-from training.comparison import compare
-from training.evolution import EvolutionTrainer
+from training.evaluation.comparison import compare
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
+from training.trainers.evolution import EvolutionTrainer
 from training.worlds import WORLDS
 
 SMALL: dict[str, Any] = {"clients_most": 3, "rounds_least": 2, "rounds_most": 4}

@@ -18,7 +18,7 @@ from envs.simulation.snapshot import N_JOB_FIELDS
 from envs.simulation.world import EpisodeKey
 from training.checkpoint import load_policy, save_policy
 from training.settings import AgentSettings, CounterfactualSettings, TrainerSettings
-from training.trainers import make_trainer, with_appraiser, with_rounds
+from training.trainers.build import make_trainer, with_appraiser, with_rounds
 from training.worlds import WORLDS
 
 ENTRY = WORLDS["multicloud"]

@@ -9,7 +9,7 @@ import pytest
 
 from agents.stored import load_state
 from tests.training.commands import TINY, start_process
-from tests.training.test_resume import assert_same
+from tests.training.trainers.test_resume import assert_same
 
 # Rounds long enough that the signal arrives before the last one.
 LONG = (*TINY, "trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")

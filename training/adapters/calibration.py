@@ -10,7 +10,7 @@ import numpy as np
 from agents.policy import Policy
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.adapters.flattening import Flattening, Floats, signed_log_features
-from training.episodes import choose, policy_seed
+from training.evaluation.episodes import choose, policy_seed
 
 
 @dataclass(frozen=True)

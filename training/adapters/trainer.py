@@ -18,8 +18,8 @@ from training.adapters.calibration import Calibration, calibrate
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.flat_policy import FlatPolicy, Layers, new_policy
 from training.adapters.settings import ComparatorSettings, check_library
-from training.rounds import RoundReport
 from training.settings import AgentSettings, TrainerSettings
+from training.trainers.trainer import RoundReport
 
 
 @dataclass(frozen=True)

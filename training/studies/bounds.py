@@ -10,12 +10,12 @@ from typing import Any
 from agents.policy import Policy
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld
-from training.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
 from training.config import UsageError, world_config
-from training.episodes import EpisodeResult, Progress
+from training.evaluation.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
+from training.evaluation.episodes import EpisodeResult, Progress
+from training.evaluation.suite import Suite
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ClairvoyantSettings
-from training.suite import Suite
 from training.worlds import WORLDS
 
 

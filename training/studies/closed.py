@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.estimates import FloatVector, bootstrap_interval, hierarchical_ratio_interval
+from training.evaluation.statistics import FloatVector, bootstrap_interval, hierarchical_ratio_interval
 from training.studies.scenario import ScenarioResult, Table
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from training.config import UsageError, to_yaml
+from training.evaluation.suite import find_suite
 from training.files import prepare_directory, write_json, write_text
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import read_experiment
@@ -19,7 +20,6 @@ from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
 from training.studies.measuring import Player, PlayProgress
 from training.studies.summary import experiment_summary, write_experiment_episodes
-from training.suite import find_suite
 
 RESULTS = Path("results")
 FROM_EXPERIMENT = ("policies", "checkpoint", "weights", "config")

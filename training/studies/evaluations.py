@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from envs.simulation.world import BatchWorld
-from training.episodes import EpisodeResult, Progress, run_suite
+from training.evaluation.episodes import EpisodeResult, Progress, run_suite
+from training.evaluation.suite import Suite, suite_hash
 from training.files import prepare_directory, write_json
-from training.suite import Suite, suite_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "envs/simulation",
     "agents",
-    "training/episodes.py",
+    "training/evaluation/episodes.py",
     "training/checkpoint.py",
-    "training/clairvoyant.py",
+    "training/evaluation/clairvoyant.py",
     "training/adapters/flat_policy.py",
 )
 """What a played episode depends on besides the world's configuration and the policy's weights."""

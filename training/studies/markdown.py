@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from training.evaluation.tables import arrow, number, signed
 from training.studies.metric_names import metric_name
-from training.tables import arrow, number, signed
 
 Summary = Mapping[str, Any]
 SCORE_NAMES = {letter: f"Score-{letter.upper()}" for letter in "abcd"}

@@ -12,13 +12,13 @@ from agents.policy import Policy
 from agents.rules import make_rule
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.config import UsageError, world_config
+from training.evaluation.suite import Suite, suite_hash
+from training.evaluation.timeline import record_timelines
 from training.studies.bounds import Base, Bounds, measure_bounds
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ExperimentSettings, scenario_env
 from training.studies.scenario import Measured, ScenarioResult
 from training.studies.trained import Trained
-from training.suite import Suite, suite_hash
-from training.timeline import record_timelines
 from training.worlds import WORLDS
 
 PlayProgress = Callable[[str, int, int], None]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.world import WorldSpec
-from training.estimates import Interval, bootstrap_interval, hierarchical_interval
-from training.liu_scores import dominance, liu_scores
+from training.evaluation.liu_scores import dominance, liu_scores
+from training.evaluation.statistics import Interval, bootstrap_interval, hierarchical_interval
 from training.studies.bounds import Bounds
 from training.studies.evaluations import Played
 

@@ -23,7 +23,7 @@ import deploy.service
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.intents import Intent, Intents
 from deploy.store.store import Store
-from training.cli import main
+from spotweave.cli import main
 
 
 def _pass(trap: Path, point: str) -> None:

@@ -17,7 +17,7 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from training import cli
+from spotweave import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 OFFERS = ROOT / "configs" / "deploy" / "local_offers.yaml"
@@ -71,7 +71,7 @@ class Served:
 def served(config: Path, *options: str) -> Iterator[Served]:
     """Serve until the end of the block. Without Java, so that no Spark master is started."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "training.cli", "serve", "--config", str(config), *options],
+        [sys.executable, "-m", "spotweave.cli", "serve", "--config", str(config), *options],
         cwd=ROOT,
         env={**os.environ, **NO_JAVA, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

@@ -504,7 +504,7 @@ def test_whoever_has_read_enough_ends_a_command_quietly(service: Service, url: s
         for _ in range(1000):
             store.events.add("test.event", NOW, {"text": "x" * 200})
     command = (
-        f"{sys.executable} -m training.cli events --limit 1000 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
+        f"{sys.executable} -m spotweave.cli events --limit 1000 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
     )
     env = {**os.environ, "SPOTWEAVE_SERVER": url, "SPOTWEAVE_TOKEN": service.tokens[Role.VIEWER]}
     ended = subprocess.run(["bash", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True)

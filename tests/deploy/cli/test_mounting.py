@@ -26,7 +26,7 @@ def test_help_lists_every_live_command() -> None:
 
 def test_listing_them_loads_nothing_of_the_live_side() -> None:
     script = (
-        "import sys, training.cli; "
+        "import sys, spotweave.cli; "
         "print([name for name in ('httpx', 'fastapi', 'sqlalchemy', 'structlog', 'torch', 'pydantic') "
         "if name in sys.modules])"
     )

@@ -14,9 +14,10 @@ import pytest
 from agents.rules import make_rule
 from envs.simulation.slices.world import SliceWorld
 from tests.training.studies.cases import played, result, settings
-from training.clairvoyant import ClairvoyantPlanner, unhindered_score
 from training.config import UsageError, compose_values, world_config
-from training.estimates import hierarchical_ratio_interval
+from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
+from training.evaluation.statistics import hierarchical_ratio_interval
+from training.evaluation.suite import Suite
 from training.studies import bounds as bounds_module
 from training.studies import trained
 from training.studies.bounds import Base, Bounds, measure_bounds
@@ -26,7 +27,6 @@ from training.studies.experiment import ClairvoyantSettings, ScenarioSettings
 from training.studies.measuring import Player
 from training.studies.scenario import ScenarioResult
 from training.studies.trained import Trained
-from training.suite import Suite
 
 ASKED = ClairvoyantSettings("tuned", episodes=2, further=5)
 SUITE = Suite("small", "validation", seed=5, episodes=3)

@@ -14,7 +14,7 @@ from envs.simulation.world import WorldSpec
 from tests.training.fake_world import Clairvoyant, Fixed
 from tests.training.test_compare import FakeConfig, RecordingFakeWorld, build
 from training.config import UsageError
-from training.episodes import run_suite
+from training.evaluation.episodes import run_suite
 from training.studies import evaluations, measuring, trained
 from training.studies.command import run_experiment
 from training.worlds import WORLDS, WorldEntry

@@ -8,9 +8,9 @@ import pytest
 
 from agents.policy import Policy
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
-from training.episodes import run_suite
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
 from training.studies.evaluations import SOURCES, EvaluationCache, Played, code_hash
-from training.suite import Suite
 
 SUITE = Suite("small", "validation", seed=5, episodes=6)
 FACTS = {"name": "fake"}
@@ -64,9 +64,9 @@ def test_a_failed_evaluation_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_the_version_follows_the_sources(tmp_path: Path) -> None:
-    for name in ("envs/simulation", "agents", "training/adapters"):
-        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "envs" / "simulation").mkdir(parents=True)
     for name in (*(source for source in SOURCES if source.endswith(".py")), "agents/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("a = 1\n")
     before = code_hash(tmp_path)
     assert code_hash(tmp_path) == before

@@ -15,6 +15,7 @@ from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from tests.training.studies.cases import facts, played, result, settings
 from training.config import UsageError
+from training.evaluation.suite import Suite
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import FigureSettings, ScenarioSettings
 from training.studies.figures.canvas import save
@@ -32,7 +33,6 @@ from training.studies.figures.training_curves import draw_training_curves, read_
 from training.studies.measuring import Player
 from training.studies.scenario import Measured
 from training.studies.trained import Trained
-from training.suite import Suite
 
 
 def heights(line: Line2D) -> list[float]:

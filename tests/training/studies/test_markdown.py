@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.training.studies.cases import facts, played, result, settings
 from tests.training.studies.test_bounds import bounded
+from training.evaluation.suite import Suite
 from training.studies.experiment import FigureSettings
 from training.studies.markdown import closed_table, fragment, means_table, paired_table
 from training.studies.scenario import Measured, ScenarioResult
 from training.studies.summary import experiment_summary
-from training.suite import Suite
 
 SUITE = Suite("test", "test", seed=3003, episodes=3)
 

@@ -10,11 +10,11 @@ import pytest
 from tests.training.studies.cases import result, settings
 from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
+from training.evaluation.suite import Suite
 from training.files import write_json
 from training.studies.experiment import FigureSettings
 from training.studies.page import differing, filled, marked_experiments, publish
 from training.studies.summary import experiment_summary, write_experiment_episodes
-from training.suite import Suite
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / "results" / "liu2022.md"]

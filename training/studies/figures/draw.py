@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from envs.simulation.timeline import Timeline
 from training.config import UsageError
+from training.evaluation.suite import find_suite
 from training.studies.experiment import FigureSettings
 from training.studies.figures.dominance import draw_dominance
 from training.studies.figures.patterns import draw_category_counts, draw_job_scatter
@@ -16,7 +17,6 @@ from training.studies.figures.training_curves import draw_training_curves, read_
 from training.studies.measuring import Player, best_seed
 from training.studies.scenario import ScenarioResult
 from training.studies.trained import Trained
-from training.suite import find_suite
 
 Agents = Mapping[str, Mapping[str, Sequence[Trained]]]
 """By scenario, then agent: its trained policies."""

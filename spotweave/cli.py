@@ -1,0 +1,132 @@
+"""The `spotweave` command: what there is, commands that train and measure, and the live ones of `deploy`.
+
+This is the only module that imports both `training` and `deploy`. What a command needs is imported when it
+runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from importlib.metadata import version as installed_version
+
+import typer
+
+import deploy.cli.commands
+from spotweave.tables import show
+from training.federated import commands as federated
+
+app = typer.Typer(
+    name="spotweave",
+    help="Deep-RL schedulers for multi-cluster and spot-market worlds.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+# Everything after the command's name belongs to Hydra, --help included.
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+AGENTS = {
+    "rl_lsfc": ("LSTM over occupations, shared layer, one head per value component", "Liu 2022, chapter 5"),
+    "rl_fc": ("two hidden layers over the flat state, one scalarised value", "Liu 2022, chapter 4"),
+    "spotweave": ("one scorer shared by all pairs of job and cluster", "Spotweave, docs/training.md"),
+    "sb3_dqn": ("DQN", "Stable-Baselines3 (extra sb3)"),
+    "maskable_ppo": ("PPO with action masks", "sb3-contrib (extra sb3)"),
+    "rllib_dqn": ("DQN", "RLlib (extra rllib)"),
+}
+"""Title and source of each agent in configs/agent."""
+
+
+def first_line(documented: object) -> str:
+    """The first line of an object's docstring."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+@app.command()
+def envs() -> None:
+    """List the registered environments."""
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+
+    from envs.registration import register
+    from training.worlds import WORLDS
+
+    register()
+    rows = []
+    for spec in gymnasium.registry.values():
+        if spec.namespace != "spotweave" or spec.entry_point is None:
+            continue
+        creator = (
+            load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+        )
+        option = f"+env={spec.name.lower()}" if spec.name.lower() in WORLDS else ""
+        rows.append((spec.id, option, first_line(creator)))
+    show(("environment", "commands", "what it is"), rows)
+
+
+@app.command()
+def policies() -> None:
+    """List every rule and every agent with its source."""
+    from agents.federated.rules import ROUND_RULE_SOURCES
+    from agents.rules import RULES
+    from agents.rules.registry import MARKET
+
+    rows = [
+        (rule.name, "market rule" if rule.worlds == MARKET else "rule", rule.title, rule.source)
+        for rule in RULES.values()
+    ]
+    rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]
+    rows += [(name, "agent", title, source) for name, (title, source) in AGENTS.items()]
+    show(("name", "kind", "title", "source"), rows)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(installed_version("spotweave"))
+
+
+def pass_on(command: str, overrides: list[str]) -> None:
+    """Run training/COMMAND.py in this process, as if it had been called with `overrides`.
+
+    Raises:
+        SystemExit: always, with the command's own exit code.
+    """
+    from training.config import run_command
+
+    module = importlib.import_module(f"training.{command}")
+    sys.argv = [f"training/{command}.py", *overrides]
+    run_command(command, module.main)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def train(context: typer.Context) -> None:
+    """Train a policy: spotweave train +env=multicloud [KEY=VALUE ...]."""
+    pass_on("train", context.args)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def evaluate(context: typer.Context) -> None:
+    """Measure one policy: spotweave evaluate +env=multicloud checkpoint=PATH [KEY=VALUE ...]."""
+    pass_on("evaluate", context.args)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def compare(context: typer.Context) -> None:
+    """Compare policies on the same episodes: spotweave compare +env=multicloud policies=[NAME,...]."""
+    pass_on("compare", context.args)
+
+
+federated.mount(app)
+deploy.cli.commands.mount(app)
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The two pages hold what is stored beside them, and the command that fills them goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.factory import make_evolved
+from envs.federated_episodes import FederatedConfig, build_federated
+from training import results_fl
+from training.checkpoint import save_policy
+from training.config import UsageError
+from training.results_fl import DOCS, body, main, page_text
+from training.studies.federated import mapping
+from training.studies.federated.markdown import MISSING, difference, value
+from training.studies.federated.sections import PAGES, SECTIONS
+
+ROOT = Path(__file__).resolve().parents[4]
+MAPPING = mapping.SECTION
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept in the repository, and everything else is found in it."""
+    monkeypatch.setattr(results_fl, "KEPT", tmp_path / "kept")
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_holds_what_is_stored(name: str) -> None:
+    page = DOCS / f"{name}.md"
+    assert page_text(page, DOCS / name) == page.read_text(encoding="utf-8"), "run training/results_fl.py"
+    assert main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pictures_and_numbers_are_there(name: str) -> None:
+    for section, about in SECTIONS.items():
+        file = DOCS / name / f"{section}.json"
+        if about.page != name or not file.is_file():
+            continue
+        document = json.loads(file.read_text(encoding="utf-8"))
+        assert document["command"].endswith(section)
+        for policy in document.get("policies", {}).values():
+            if "file" in policy:
+                assert (DOCS / name / policy["file"]).is_file()
+
+
+def test_values_are_shown_with_their_intervals() -> None:
+    assert value({"mean": 1.005, "interval": [0.5, 2.0]}, 1) == "1.0 [0.5, 2.0]"
+    assert value({"mean": 2.0, "interval": [2.0, 2.0]}) == "2.00"
+    assert value(None) == ""
+    assert difference({"mean": 1.5, "interval": [0.5, 2.5]}) == "+1.50 [0.50, 2.50] *"
+    assert difference({"mean": -0.001, "interval": [-1.0, 1.0]}) == "0.00 [-1.00, 1.00]"
+
+
+def test_the_mapping_is_exact_and_stored_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["--only", MAPPING, "--checkpoint", "none", "--out", str(out)]) == 0
+    file = out / "multi-fedls" / f"{MAPPING}.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    assert len(document["rows"]) == 13
+    for row in document["rows"]:
+        assert (row["round_time"], row["round_usd"]) == (row["published_time"], row["published_usd"])
+        for key in ("saved_time_percent", "saved_usd_percent"):
+            if key in row:
+                assert row[key] == row[f"published_{key}"]
+    text = (out / "multi-fedls.md").read_text(encoding="utf-8")
+    assert body(out / "multi-fedls", MAPPING) in text
+    assert "Not measured yet: `python training/results_fl.py --only table_spot_cases`." in text
+    before = file.read_bytes()
+    capsys.readouterr()
+    assert main(["--only", MAPPING, "--checkpoint", "none", "--out", str(out)]) == 0
+    assert "as it was" in capsys.readouterr().out
+    assert file.read_bytes() == before
+
+
+def test_a_few_episodes_of_table_one_with_a_policy_and_without(tmp_path: Path) -> None:
+    """An untrained scorer is its rule, so both have the same row."""
+    spec = build_federated(FederatedConfig(market="one_zone")).spec
+    policy = make_evolved("round_scorer", 4, "spotweave")
+    agent = {"kind": "round_scorer", "pair_size": 4, "name": "spotweave"}
+    save_policy(tmp_path / "policy.pt", policy, agent, spec, spec.scales, spec.weights, {})
+    out = tmp_path / "out"
+    words = ["--only", "table_1", "--episodes", "2", "--out", str(out), "--checkpoint"]
+    assert main([*words, str(tmp_path / "policy.pt")]) == 0
+    document = json.loads((out / "fedcostaware" / "table_1.json").read_text(encoding="utf-8"))
+    for case in document["cases"].values():
+        policies: dict[str, Any] = case["policies"]
+        saving = {name: policy["means"]["saving_percent"]["mean"] for name, policy in policies.items()}
+        assert saving["on_demand"] == 0
+        assert saving["spot"] < saving["fed_cost_aware"] < saving["round_cost"] < saving["bound"]
+        assert saving["bound"] <= saving["least"]
+        assert policies["learned"]["means"] == policies["round_cost"]["means"]
+        printed = policies["fed_cost_aware"]["published"]
+        # The issue asks for savings within 2 points and a training time within 2 per cent.
+        assert abs(saving["fed_cost_aware"] - printed["savings_percent"]) < 2
+        assert policies["fed_cost_aware"]["means"]["time_min"]["mean"] == pytest.approx(
+            printed["time_min"], rel=0.02
+        )
+    lines = (out / "fedcostaware" / "table_1.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + 4 * 8 * 2
+    page = out / "fedcostaware.md"
+    assert MISSING not in page.read_text(encoding="utf-8")
+    assert main([*words, "none"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert MISSING in text
+    assert "**Spotweave, learned**" not in text
+
+
+def test_a_part_that_cannot_be_measured_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(study: object) -> dict[str, Any]:
+        raise UsageError("this cannot\nbe done")
+
+    monkeypatch.setitem(SECTIONS, "table_zones", dataclasses.replace(SECTIONS["table_zones"], make=fail))
+    words = ["--only", "table_zones", "--only", MAPPING, "--checkpoint", "none", "--out", str(tmp_path)]
+    assert main(words) == 1
+    told = capsys.readouterr()
+    assert "error: table_zones: this cannot be done\n" in told.err
+    assert told.err.endswith("not measured: table_zones\n")
+    assert (tmp_path / "multi-fedls" / f"{MAPPING}.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--checkpoint", "nowhere"], "error: no checkpoint at nowhere"),
+        (["--episodes", "1", "--checkpoint", "none"], "error: --episodes is 1"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--only", MAPPING, "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(message)
+    assert told.count("\n") == 1
+
+
+def test_markers_that_name_no_section_are_refused(tmp_path: Path) -> None:
+    page = tmp_path / "fedcostaware.md"
+    page.write_text("<!-- table_9 -->\n<!-- end -->\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="table_9"):
+        page_text(page, tmp_path)
+
+
+def test_make_calls_it() -> None:
+    done = subprocess.run(
+        ["make", "-n", "results-fl", "ARGS=--checkpoint mine", "VENV=.venv"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "training/results_fl.py --checkpoint mine" in done.stdout.replace('"', "")

@@ -1,0 +1,106 @@
+"""Small trainers on the toy world and on the real slice world, for the tests of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from agents.factory import make_network
+from agents.networks.base import ValueNetwork
+from agents.policy import Policy
+from agents.rules import make_rule
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from envs.simulation.world import BatchWorld, WorldSpec
+from tests.training.toy import Myopic, ToyWorld
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
+from training.settings import CounterfactualSettings, ScheduleSettings, TrainerSettings
+from training.trainers.counterfactual import CounterfactualTrainer
+from training.trainers.monte_carlo import MonteCarloTrainer
+
+CPU = torch.device("cpu")
+SIZES: dict[str, Any] = {
+    "features": "all",
+    "lstm_size": 4,
+    "shared_size": 32,
+    "head_size": 16,
+    "hidden_sizes": [32, 16],
+    "embedding_size": 16,
+    "pair_size": 32,
+    "appraiser": "none",
+}
+TOY_SUITE = Suite("toy", "validation", seed=5, episodes=20)
+
+
+def small_settings(**changes: Any) -> TrainerSettings:
+    """Settings that learn the toy world within seconds."""
+    settings = TrainerSettings(
+        episodes=120,
+        lanes=20,
+        gradient_steps=3,
+        batch_size=64,
+        replay_capacity=4000,
+        learning_rate=ScheduleSettings(3e-3, 3e-4),
+        counterfactual=CounterfactualSettings(
+            states_per_episode=4, further_arrivals=1, copies=120, candidates=6
+        ),
+    )
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    return settings
+
+
+def small_network(kind: str, spec: WorldSpec, weights: tuple[float, ...], seed: int = 0) -> ValueNetwork:
+    torch.manual_seed(seed)
+    return make_network({"kind": kind, **SIZES}, spec.n_clusters, spec.scales, weights)
+
+
+def monte_carlo(
+    world: BatchWorld, settings: TrainerSettings, guide: Policy, kind: str = "rl_lsfc", seed: int = 0
+) -> MonteCarloTrainer:
+    weights = world.spec.weights
+    network = small_network(kind, world.spec, weights, seed)
+    return MonteCarloTrainer(world, network, weights, settings, guide, seed, kind, CPU)
+
+
+def counterfactual(
+    world: BatchWorld, settings: TrainerSettings, guide: Policy, seed: int = 0
+) -> CounterfactualTrainer:
+    weights = world.spec.objective_weights
+    network = small_network("spotweave", world.spec, weights, seed)
+    return CounterfactualTrainer(world, network, weights, settings, guide, seed, "spotweave", CPU)
+
+
+def toy_monte_carlo(kind: str = "rl_lsfc", seed: int = 0, **changes: Any) -> MonteCarloTrainer:
+    settings = small_settings(**changes)
+    return monte_carlo(ToyWorld(settings.lanes), settings, Myopic(), kind, seed)
+
+
+def toy_counterfactual(seed: int = 0, **changes: Any) -> CounterfactualTrainer:
+    settings = small_settings(**changes)
+    world = ToyWorld(CounterfactualTrainer.lanes_needed(settings))
+    return counterfactual(world, settings, Myopic(), seed)
+
+
+def slice_trainer(
+    kind: str, seed: int = 0, guide: str = "maf", **changes: Any
+) -> MonteCarloTrainer | CounterfactualTrainer:
+    """A trainer on the chapter 5 world with few jobs."""
+    settings = small_settings(
+        **{"episodes": 12, "lanes": 3, "batch_size": 32, "replay_capacity": 100, **changes}
+    )
+    settings.counterfactual.copies = 30
+    config = SliceWorldConfig(n_jobs=25, window=4)
+    if kind == "spotweave":
+        world = SliceWorld(config, CounterfactualTrainer.lanes_needed(settings))
+        return counterfactual(world, settings, make_rule(guide), seed)
+    return monte_carlo(SliceWorld(config, settings.lanes), settings, make_rule(guide), kind, seed)
+
+
+def toy_regret(policy: Policy) -> float:
+    """Mean regret on episodes that no trainer has seen; the optimum has 0."""
+    results = run_suite(ToyWorld(TOY_SUITE.episodes), policy, TOY_SUITE)
+    return float(np.mean([result.metrics["regret"] for result in results]))

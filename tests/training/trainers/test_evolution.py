@@ -1,0 +1,175 @@
+"""The evolution trainer on the slice world: pairs share an episode, it learns, it resumes, it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents.factory import make_evolved
+from agents.learning.evolution import EvolutionStrategy
+from agents.stored import CheckpointError
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from envs.simulation.world import BatchWorld, EpisodeKey
+from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
+from training.checkpoint import load_policy
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import Suite
+from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
+from training.trainers.evolution import EvolutionTrainer
+
+CONFIG = SliceWorldConfig(n_jobs=25, window=4)
+EVOLVED = (
+    "+env=multicluster",
+    "agent=spotweave",
+    *TINY_WORLD["multicluster"],
+    *TINY_TRAINER,
+    "agent.pair_size=3",
+    "trainer.episodes=8",
+    "trainer.lanes=4",
+    "device=cpu",
+)
+
+
+def make(
+    seed: int = 0, worlds: int = 2, lanes: int = 4, config: SliceWorldConfig = CONFIG
+) -> EvolutionTrainer:
+    settings = TrainerSettings(
+        episodes=10_000,
+        lanes=worlds * lanes,
+        learning_rate=ScheduleSettings(0.2, 0.2),
+        evolution=EvolutionSettings(sigma=0.1, threads=2),
+    )
+    policy = make_evolved("scorer", 4, "evolved")
+    return EvolutionTrainer([SliceWorld(config, lanes) for _ in range(worlds)], policy, settings, seed)
+
+
+def test_the_two_of_a_pair_play_the_same_episode_and_no_other_pair_does() -> None:
+    trainer = make()
+    played: list[list[EpisodeKey]] = []
+
+    def record(world: BatchWorld) -> None:
+        original = world.reset
+
+        def reset(keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+            played.append(list(keys))
+            original(keys, lanes)
+
+        world.reset = reset  # type: ignore[method-assign]
+
+    for world in trainer.worlds:
+        record(world)
+    trainer.round()
+    trainer.round()
+    keys = [key for call in sorted(played, key=lambda call: call[0].index) for key in call]
+    assert [key.index for key in keys] == [k // 2 for k in range(16)]
+
+
+def test_it_improves_on_the_rule_it_starts_as() -> None:
+    config = SliceWorldConfig(n_jobs=100)
+    suite = Suite("held out", "validation", seed=7, episodes=60)
+    world = SliceWorld(config, 20)
+
+    def objective(trainer: EvolutionTrainer) -> np.ndarray:
+        return np.array([result.metrics["s"] for result in run_suite(world, trainer.policy, suite)])
+
+    trainer = make(worlds=2, lanes=32, config=config)
+    before = objective(trainer)
+    for _ in range(25):
+        trainer.round()
+    gain = objective(trainer) - before
+    assert gain.mean() > 3 * gain.std(ddof=1) / np.sqrt(len(gain))
+
+
+def test_resuming_is_exact() -> None:
+    straight = make()
+    for _ in range(4):
+        straight.round()
+    first = make()
+    for _ in range(2):
+        first.round()
+    second = make(1)
+    second.seed = first.seed
+    second.load_state_dict(first.state_dict())
+    reports = [second.round() for _ in range(2)]
+    assert second.policy.network.vector.tolist() == straight.policy.network.vector.tolist()
+    assert reports[-1].episodes == 8
+    assert second.episodes_done == 32
+
+
+def test_penalties_come_off_the_return_of_an_episode() -> None:
+    plain, penalised = make(), make()
+    penalised.settings.evolution.penalties = {"tmdl": 2.0, "makespan": 0.5}
+    told: list[np.ndarray] = []
+
+    def record(strategy: EvolutionStrategy) -> None:
+        tell = strategy.tell
+
+        def recorded(returns: np.ndarray, learning_rate: float) -> float:
+            told.append(returns.copy())
+            return tell(returns, learning_rate)
+
+        strategy.tell = recorded  # type: ignore[method-assign]
+
+    for trainer in (plain, penalised):
+        record(trainer.strategy)
+    reports = [trainer.round() for trainer in (plain, penalised)]
+    assert reports[0].metrics == reports[1].metrics
+    metrics = reports[0].metrics
+    expected = 2.0 * metrics["tmdl"] + 0.5 * metrics["makespan"]
+    assert (told[0] - told[1]).mean() == pytest.approx(expected)
+
+
+def test_lanes_must_come_in_pairs() -> None:
+    with pytest.raises(ValueError, match="even number of lanes in every world, got 3"):
+        make(lanes=3)
+
+
+def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    outcome = command(*EVOLVED, f"out={out}")
+    assert outcome.code == 0, outcome.err
+    spec = SliceWorld(SliceWorldConfig(n_jobs=20, window=4), 1).spec
+    policy = load_policy(out, spec)
+    assert policy.name == "spotweave"
+    wider = SliceWorldConfig(capacities=[1500] * 7, hetero_factors=[80.0] * 7, elastic=[False] * 7)
+    load_policy(out, SliceWorld(wider, 1).spec)
+    with pytest.raises(CheckpointError, match="its weights cannot be changed without retraining"):
+        load_policy(out, spec, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("agent.learning=monte_carlo", "agent.kind=scorer does not go with agent.learning=monte_carlo"),
+        ("agent.kind=rl_fc", "agent.kind=rl_fc does not go with agent.learning=evolution"),
+        ("trainer.lanes=3", "trainer.lanes is 3: expected a multiple of 2, mirrored pairs"),
+        ("agent.weights=[1,1,1]", "agent.weights and agent.scales do not go with agent.kind=scorer"),
+        (
+            "+trainer.evolution.penalties.tmld=1",
+            "trainer.evolution.penalties names 'tmld': metrics are s, tmdl",
+        ),
+        ("trainer.evolution.sigma=0", "trainer.evolution.sigma is 0"),
+        ("trainer.evolution.threads=0", "trainer.evolution.threads is 0"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(command: Command, change: str, message: str, tmp_path: Path) -> None:
+    outcome = command(*EVOLVED, change, f"out={tmp_path / 'run'}")
+    assert message in outcome.mistake
+    assert not (tmp_path / "run" / "state.pt").exists()
+
+
+def test_it_is_refused_where_offers_have_prices(command: Command, tmp_path: Path) -> None:
+    outcome = command(
+        "+env=multicloud",
+        "agent=spotweave",
+        *TINY_WORLD["multicloud"],
+        *TINY_TRAINER,
+        "agent.kind=scorer",
+        "agent.learning=evolution",
+        f"out={tmp_path / 'run'}",
+    )
+    assert "agent.kind=scorer does not know the tasks of this environment" in outcome.mistake

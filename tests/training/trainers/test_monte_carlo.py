@@ -1,0 +1,138 @@
+"""Monte-Carlo training: what goes into the replay is what happened, and a toy world is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
+from envs.simulation.world import EpisodeKey
+from tests.training.tiny_trainers import (
+    CPU,
+    TOY_SUITE,
+    monte_carlo,
+    slice_trainer,
+    small_settings,
+    toy_monte_carlo,
+    toy_regret,
+)
+from tests.training.toy import Myopic, ToyWorld
+from training.settings import ScheduleSettings
+
+
+def test_the_replay_holds_what_each_decision_was_worth() -> None:
+    trainer = toy_monte_carlo(gradient_steps=1)
+    trainer.round()
+    trainer.round()
+    assert trainer.replay.size == 2 * 20 * 8
+    inputs, targets, values = trainer.replay.rows(np.arange(trainer.replay.size), CPU)
+    rows = torch.arange(len(targets))
+    cost = inputs.pairs[rows, 0, targets, col.EXECUTION_S]
+    price = inputs.clusters[rows, targets, col.PRICE_USD_HOUR]
+    assert torch.equal(values, torch.stack([-cost, -price], dim=1))
+
+
+def test_a_replay_smaller_than_a_round_keeps_the_latest_decisions_whole() -> None:
+    trainer = toy_monte_carlo(gradient_steps=1, replay_capacity=64)
+    trainer.round()
+    inputs, targets, values = trainer.replay.rows(np.arange(64), CPU)
+    cost = inputs.pairs[torch.arange(64), 0, targets, col.EXECUTION_S]
+    assert torch.equal(values[:, 0], -cost)
+
+
+def test_rounds_play_the_training_episodes_one_after_the_other() -> None:
+    world = ToyWorld(4)
+    keys: list[EpisodeKey] = []
+    reset = world.reset
+
+    def record(given, lanes=None):  # type: ignore[no-untyped-def]
+        keys.extend(given)
+        reset(given, lanes)
+
+    world.reset = record  # type: ignore[method-assign]
+    trainer = monte_carlo(world, small_settings(lanes=4, episodes=8, gradient_steps=0), Myopic(), seed=7)
+    trainer.round()
+    trainer.round()
+    assert keys == [EpisodeKey(7, "train", index) for index in range(8)]
+    assert trainer.episodes_done == 8
+
+
+def test_the_report_of_a_round() -> None:
+    trainer = toy_monte_carlo(
+        episodes=40,
+        epsilon_1=ScheduleSettings(0.6, 0.2),
+        learning_rate=ScheduleSettings(1e-3, 1e-4, 0.5, "step"),
+    )
+    first, second = trainer.round(), trainer.round()
+    assert (first.episodes, first.decisions) == (20, 160)
+    assert set(first.metrics) == {"objective", "regret"}
+    assert set(first.losses) == {"own", "mutual"}
+    # Before the input normalisation is fitted the network must not act.
+    assert first.epsilon_1 == 1.0
+    assert second.epsilon_1 == pytest.approx(0.4)
+    assert (first.learning_rate, second.learning_rate) == (1e-3, 1e-4)
+    assert trainer.policy.network.state_dict()["columns.pair_scaler.fitted"] == 1.0
+
+
+def test_without_exploration_the_guide_plays_the_first_round_and_the_policy_the_second() -> None:
+    guided = ScheduleSettings(0.0, 0.0)
+    trainer = toy_monte_carlo(epsilon_1=guided, epsilon_2=guided)
+    world = ToyWorld(20)
+    world.reset([EpisodeKey(0, "train", index) for index in range(20)])
+    while world.waiting(0):
+        world.step(Myopic().act_batch(world.observation, np.arange(20)))
+    expected = np.mean([world.metrics(lane)["objective"] for lane in range(20)])
+    assert trainer.round().metrics["objective"] == pytest.approx(expected)
+
+    def refuse(observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        raise AssertionError("greedy play asks no guide")
+
+    trainer.exploration.guide.act_batch = refuse  # type: ignore[method-assign]
+    trainer.round()
+
+
+@pytest.mark.parametrize("kind", ["rl_lsfc", "rl_fc"])
+def test_it_learns_the_optimum_of_the_toy_world(kind: str) -> None:
+    trainer = toy_monte_carlo(kind)
+    before = toy_regret(Myopic())
+    while trainer.episodes_done < trainer.settings.episodes:
+        trainer.round()
+    assert before > 2.0
+    assert toy_regret(trainer.policy) < 0.1
+
+
+def test_other_weights_give_the_optimum_under_those_weights_without_retraining() -> None:
+    trainer = toy_monte_carlo("rl_lsfc")
+    while trainer.episodes_done < trainer.settings.episodes:
+        trainer.round()
+    world = ToyWorld(TOY_SUITE.episodes)
+    world.reset(TOY_SUITE.episode_keys())
+    seen, lanes = world.observation, np.arange(world.n_lanes)
+    costs = seen["pairs"][..., col.EXECUTION_S]
+    prices = seen["clusters"][..., col.PRICE_USD_HOUR]
+    for weights in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+        trainer.policy.set_weights(weights)
+        row, cluster = np.divmod(trainer.policy.act_batch(seen, lanes), world.spec.n_clusters + 1)
+        total = weights[0] * costs[lanes, row] + weights[1] * prices
+        assert np.mean(cluster == total.argmin(1)) >= 0.9, weights
+
+
+def test_sgd_and_huber_learn_too() -> None:
+    trainer = toy_monte_carlo(
+        "rl_fc", optimizer="sgd", loss="huber", learning_rate=ScheduleSettings(0.1, 0.02)
+    )
+    while trainer.episodes_done < trainer.settings.episodes:
+        trainer.round()
+    assert toy_regret(trainer.policy) < 0.3
+
+
+def test_two_runs_with_one_seed_are_equal_and_other_seeds_differ() -> None:
+    trainers = [slice_trainer("rl_lsfc", seed) for seed in (1, 1, 2)]
+    for trainer in trainers:
+        trainer.round()
+    first, same, other = (trainer.policy.network.state_dict() for trainer in trainers)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)

@@ -1,0 +1,94 @@
+"""Exact resume: 2N rounds equal N rounds, a checkpoint on disk, fresh objects and N rounds, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.stored import load_state
+from tests.training.tiny_trainers import slice_trainer, toy_counterfactual, toy_monte_carlo
+from training.checkpoint import save_state
+from training.trainers.trainer import RoundReport, Trainer
+
+ROUNDS = 2
+
+
+def assert_same(one: Any, other: Any, where: str = "state") -> None:
+    """Equal to the last bit, whatever the nesting."""
+    if isinstance(one, dict):
+        assert list(one) == list(other), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for index, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert_same(a, b, f"{where}[{index}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, np.ndarray):
+        assert np.array_equal(one, other), where
+    else:
+        assert one == other, where
+
+
+def resumed(make: Any, path: Path) -> tuple[Trainer, list[RoundReport]]:
+    """N rounds, a save, a fresh trainer of another seed's weights, a load, N rounds."""
+    first = make(0)
+    reports = [first.round() for _ in range(ROUNDS)]
+    save_state(path, {"format": 1, "trainer": first.state_dict()})
+    second: Trainer = make(1)
+    second.seed = first.seed  # type: ignore[attr-defined]
+    torch.manual_seed(12345)  # whatever another process would have drawn
+    second.load_state_dict(load_state(path)["trainer"])
+    return second, reports + [second.round() for _ in range(ROUNDS)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "guide"),
+    [("rl_lsfc", "maf"), ("rl_fc", "random"), ("spotweave", "rr")],
+)
+def test_on_the_slice_world(kind: str, guide: str, tmp_path: Path) -> None:
+    def make(seed: int) -> Any:
+        return slice_trainer(kind, seed, guide)
+
+    straight = make(0)
+    reports = [straight.round() for _ in range(2 * ROUNDS)]
+    other, other_reports = resumed(make, tmp_path / "state.pt")
+    assert_same(straight.state_dict(), other.state_dict())
+    assert reports == other_reports
+    assert straight.episodes_done == 2 * ROUNDS * straight.settings.lanes
+
+
+@pytest.mark.parametrize("make", [toy_monte_carlo, toy_counterfactual])
+def test_on_the_toy_world_with_a_full_replay(make: Any, tmp_path: Path) -> None:
+    def small(seed: int) -> Any:
+        return make(seed=seed, replay_capacity=70, gradient_steps=1)
+
+    straight = small(0)
+    reports = [straight.round() for _ in range(2 * ROUNDS)]
+    other, other_reports = resumed(small, tmp_path / "state.pt")
+    assert straight.replay.size == 70
+    assert_same(straight.state_dict(), other.state_dict())
+    assert reports == other_reports
+
+
+def test_the_test_can_fail(tmp_path: Path) -> None:
+    """A trainer that forgets its exploration stream is found out."""
+
+    def make(seed: int) -> Any:
+        return toy_monte_carlo(seed=seed, gradient_steps=1)
+
+    straight, other = make(0), make(0)
+    for _ in range(ROUNDS):
+        straight.round()
+    state = straight.state_dict()
+    other.load_state_dict(state)
+    other.exploration.rng = np.random.default_rng(0)
+    straight.round()
+    other.round()
+    with pytest.raises(AssertionError):
+        assert_same(straight.state_dict(), other.state_dict())

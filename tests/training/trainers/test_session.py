@@ -1,0 +1,216 @@
+"""A session: when it validates, what it keeps as the best policy, what it writes, and when it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.training.tiny_trainers import toy_monte_carlo
+from tests.training.toy import Myopic, ToyWorld
+from training.run_directory import RunDirectory
+from training.trainers.session import Best, InterruptedTraining, Session
+from training.trainers.trainer import RoundReport
+
+
+class Recorder:
+    """A session on the toy world whose validations follow a script."""
+
+    def __init__(self, directory: Path, scores: list[float] | None = None, **changes: Any) -> None:
+        wanted = {"episodes": 100, "validation_every": 40, "validation_episodes": 5, "gradient_steps": 1}
+        trainer = toy_monte_carlo("rl_fc", **{**wanted, **changes})
+        self.trainer = trainer
+        self.cards: list[dict[str, Any]] = []
+        self.run = RunDirectory(directory)
+        self.session = Session(
+            trainer, [ToyWorld(5)], Myopic(), trainer.settings, self.run, lambda card: self.cards.append(card)
+        )
+        if scores is not None:
+            script = iter(scores)
+            self.validated: list[int] = []
+            real = self.session._validate
+
+            def scripted(policy: Any) -> dict[str, float]:
+                metrics = real(policy)
+                if policy is trainer.policy:
+                    self.validated.append(trainer.episodes_done)
+                    metrics["objective"] = next(script)
+                return metrics
+
+            self.session._validate = scripted  # type: ignore[method-assign]
+
+
+def test_validation_comes_at_its_interval_and_at_the_end(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder.session.run()
+    assert recorder.validated == [40, 80, 100]
+    # The best on validation is saved, not the last.
+    assert [card["episodes"] for card in recorder.cards] == [40, 80]
+    assert recorder.session.best == Best(-3.0, 80)
+
+
+def test_the_card_tells_what_the_guide_reached(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.session.run()
+    card = recorder.cards[0]
+    assert card["guide"] == "myopic"
+    assert set(card["validation"]) == set(card["validation_guide"]) == {"objective", "regret"}
+    assert card["validation_guide"]["regret"] > 1.0
+    assert card["decisions"] == card["episodes"] * 8
+
+
+@pytest.mark.parametrize(
+    ("best", "objective", "higher", "expected"),
+    [
+        (Best(), -1e9, True, True),
+        (Best(3.0, 1), 4.0, True, True),
+        (Best(3.0, 1), 3.0, True, False),
+        (Best(3.0, 1), 4.0, False, False),
+        (Best(3.0, 1), 2.0, False, True),
+        (Best(3.0, 1), float("nan"), True, False),
+    ],
+)
+def test_what_improves(best: Best, objective: float, higher: bool, expected: bool) -> None:
+    assert best.improves(objective, higher) is expected
+
+
+def test_the_time_limit_ends_after_a_whole_round_with_everything_saved(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [-1.0], max_minutes=1e-9)
+    recorder.session.run()
+    assert recorder.trainer.episodes_done == 20
+    assert recorder.validated == [20]
+    assert recorder.run.state.is_file()
+    assert len(recorder.cards) == 1
+
+
+def test_curves_have_their_fixed_names(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.session.run()
+    curves = EventAccumulator(str(tmp_path / "tensorboard"))
+    curves.Reload()
+    assert set(curves.Tags()["scalars"]) == {
+        "charts/return",
+        "charts/decisions",
+        "charts/decisions_per_second",
+        "charts/epsilon_1",
+        "charts/learning_rate",
+        "train/objective",
+        "train/regret",
+        "validation/objective",
+        "validation/regret",
+        "guide/objective",
+        "guide/regret",
+        "losses/value",
+    }
+    rounds = curves.Scalars("charts/decisions")
+    assert [(event.step, event.value) for event in rounds] == [(20 * k, 160.0 * k) for k in range(1, 6)]
+
+
+def test_validations_are_kept_as_a_table(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder.session.run()
+    header, *rows = recorder.run.validations.read_text().splitlines()
+    assert header == "episode,decisions,objective,regret"
+    assert [row.split(",")[:3] for row in rows] == [
+        ["40", "320", "-5.0"],
+        ["80", "640", "-3.0"],
+        ["100", "800", "-4.0"],
+    ]
+
+
+def interrupt_in_round(recorder: Recorder, number: int, times: int = 1) -> None:
+    """Send this process Ctrl-C while round `number` runs."""
+    real = recorder.trainer.round
+    count = 0
+
+    def interrupted() -> RoundReport:
+        nonlocal count
+        count += 1
+        if count == number:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+        return real()
+
+    recorder.trainer.round = interrupted  # type: ignore[method-assign]
+
+
+def saved_state(run: RunDirectory) -> Mapping[str, Any]:
+    state = run.load_state()
+    assert state is not None
+    return state
+
+
+def test_ctrl_c_finishes_the_round_saves_and_goes_on_exactly(tmp_path: Path) -> None:
+    straight = Recorder(tmp_path / "straight", [-5.0, -3.0, -4.0])
+    straight.session.run()
+    first = Recorder(tmp_path / "stopped", [-5.0])
+    interrupt_in_round(first, 3)
+    with pytest.raises(InterruptedTraining):
+        first.session.run()
+    assert first.trainer.episodes_done == 60
+    assert saved_state(first.run)["trainer"]["episodes_done"] == 60
+    second = Recorder(tmp_path / "stopped", [-3.0, -4.0])
+    second.session.restore(saved_state(first.run))
+    second.session.run()
+    assert second.validated == [80, 100]
+    assert second.session.best == straight.session.best
+    assert second.session.decisions == straight.session.decisions == 800
+    assert second.run.validations.read_text() == straight.run.validations.read_text()
+    one, other = (r.trainer.policy.network.state_dict() for r in (straight, second))
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def test_ctrl_c_in_the_last_round_simply_ends(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    interrupt_in_round(recorder, 5)
+    recorder.session.run()
+    assert recorder.validated == [40, 80, 100]
+
+
+def test_a_second_ctrl_c_stops_at_once_and_leaves_the_latest_state(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, save_every_minutes=0.0)  # saved after every round
+    interrupt_in_round(recorder, 3, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.session.run()
+    assert saved_state(recorder.run)["trainer"]["episodes_done"] == 40
+
+
+def test_the_users_own_handler_is_back_afterwards(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    recorder = Recorder(tmp_path)
+    interrupt_in_round(recorder, 1)
+    with pytest.raises(InterruptedTraining):
+        recorder.session.run()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_finished_run_is_only_validated_against_when_resumed(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder.session.run()
+    again = Recorder(tmp_path, [])
+    again.session.restore(saved_state(recorder.run))
+    again.session.run()
+    assert again.validated == []
+    assert again.cards == []
+
+
+def test_penalties_take_part_in_the_choice_of_the_checkpoint(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    metrics = [{"regret": 1.0}, {"regret": 9.0}, {"regret": 2.0}]
+    real = recorder.session._validate
+
+    def regretful(policy: Any) -> dict[str, float]:
+        values = real(policy)
+        return {**values, **(metrics.pop(0) if policy is recorder.trainer.policy else {})}
+
+    recorder.session._validate = regretful  # type: ignore[method-assign]
+    recorder.trainer.settings.evolution.penalties = {"regret": 0.5}
+    recorder.session.run()
+    # -5 - 0.5, -3 - 4.5, -4 - 1: the last is the best, and the second no improvement on the first.
+    assert [card["episodes"] for card in recorder.cards] == [40, 100]
+    assert recorder.session.best.objective == -5.0

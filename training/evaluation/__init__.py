@@ -1,0 +1,1 @@
+"""How policies are measured: suites, episodes, paired statistics, reports."""

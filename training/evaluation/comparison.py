@@ -1,0 +1,290 @@
+"""Carries out a comparison or an evaluation: policies, runs, tables, files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as TimeLeftColumn
+
+from agents.policy import Policy
+from envs.simulation.timeline import Timeline
+from envs.simulation.world import BatchWorld
+from training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
+from training.evaluation.contestants import checkpoint_facts, contestants, load_checkpoints
+from training.evaluation.report import verdict_sentence, write_report
+from training.evaluation.runs import (
+    Comparison,
+    PolicyProgress,
+    compare_policies,
+    write_episodes,
+    write_summary,
+)
+from training.evaluation.suite import find_suite
+from training.evaluation.tables import console, evaluation_table, metrics_tables, paired_table
+from training.evaluation.timeline import record_timelines
+from training.files import prepare_directory, write_text
+from training.worlds import WORLDS
+
+DRAWN = 6
+"""Policies whose first episode is drawn: the reference and the best of the others."""
+
+
+@dataclass
+class ComparisonSettings:
+    """What is measured; `config.yaml` beside a result holds these keys and `env`.
+
+    Attributes:
+        policies: names, the reference first; None: every checkpoint, then the rules of the environment.
+        checkpoint: a path, a list of paths, or a mapping name: path; relative to the working directory.
+        weights: scalarisation weights for the checkpoints; None: those they were trained with.
+        suite: "train", "validation" or "test".
+        episodes: the suite's first so many episodes; None: all.
+        lanes: episodes played at the same time; no result depends on it.
+        device: where networks compute, "cpu" or "cuda".
+    """
+
+    policies: list[str] | None = None
+    checkpoint: str | list[str] | dict[str, str] | None = None
+    weights: list[float] | None = None
+    suite: str = "test"
+    episodes: int | None = None
+    lanes: int = 16
+    device: str = "cpu"
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The configuration that a result was saved with.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"no configuration at {path}: give the config.yaml of a result")
+    container = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
+    if not isinstance(container, dict) or "env" not in container:
+        raise UsageError(f"{path} is not the configuration of a result: it has no env")
+    return {str(key): value for key, value in container.items()}
+
+
+def command_values(config: DictConfig) -> dict[str, Any]:
+    """`env` and the keys of ComparisonSettings, from the command line or from the file that config= names.
+
+    Raises:
+        UsageError: if both policy= and checkpoint= name what to evaluate, the file is no configuration, or
+            it is given together with settings that it holds itself.
+    """
+    if config.config is not None:
+        for override in HydraConfig.get().overrides.task:
+            if not override.startswith(("config=", "out=")):
+                raise UsageError(
+                    f"{override} was given with config=: only out= may be; or edit a copy of the file"
+                )
+        return read_config(str(config.config))
+    values = resolved(config)
+    for name in ("config", "out"):
+        del values[name]
+    if "policy" in values:
+        rule = values.pop("policy")
+        if rule is not None and values["checkpoint"] is not None:
+            raise UsageError("give either checkpoint=PATH or policy=RULE, not both")
+        values["policies"] = None if rule is None else [rule]
+    return values
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A finished comparison with what its files need beside it."""
+
+    comparison: Comparison
+    timelines: Mapping[str, Timeline]
+    provenance: Mapping[str, object]
+    config_yaml: str
+
+
+def measure(
+    env: Mapping[str, Any], settings: ComparisonSettings, rules: Sequence[str] | None = None
+) -> Measured:
+    """Build the world, load the policies and run them all.
+
+    Args:
+        env: the resolved group: name and world.
+        settings: what to measure.
+        rules: rules that join the checkpoints if `settings.policies` is None; None: those of the environment.
+
+    Raises:
+        UsageError, CheckpointError, WorldError, ValueError: one line each.
+    """
+    if settings.lanes < 1:
+        raise UsageError(f"lanes is {settings.lanes}: expected at least 1")
+    suite = find_suite(settings.suite, settings.episodes)
+    config = world_config(env)
+    entry = WORLDS[env["name"]]
+    world = entry.build(config, min(settings.lanes, suite.episodes))
+    loaded = load_checkpoints(settings.checkpoint, world.spec, settings.weights, settings.device)
+    policies = contestants(settings.policies, loaded, entry.rules if rules is None else rules)
+    return _run(world, policies, settings, env, loaded)
+
+
+def _run(
+    world: BatchWorld,
+    policies: Sequence[Policy],
+    settings: ComparisonSettings,
+    env: Mapping[str, Any],
+    loaded: Mapping[str, tuple[Policy, str]],
+) -> Measured:
+    suite = find_suite(settings.suite, settings.episodes)
+    with _progress_bar() as progress:
+        comparison = compare_policies(world, policies, suite, progress)
+    timelines = _first_episode(env, policies, comparison) if len(policies) > 1 else {}
+    final = dataclasses.replace(
+        settings, policies=[policy.name for policy in policies], episodes=suite.episodes
+    )
+    values = {"env": dict(env), **dataclasses.asdict(final)}
+    origin: dict[str, object] = {**provenance(), "checkpoints": checkpoint_facts(loaded)}
+    return Measured(comparison, timelines, origin, to_yaml(values))
+
+
+def _first_episode(
+    env: Mapping[str, Any], policies: Sequence[Policy], comparison: Comparison
+) -> dict[str, Timeline]:
+    """Play the suite's first episode again, for pictures, where the world can keep a history."""
+    build = WORLDS[env["name"]].build_recording
+    if build is None:
+        return {}
+    best = [name for name in comparison.ranking if name != comparison.reference.name][: DRAWN - 1]
+    drawn = [policy for policy in policies if policy.name in (comparison.reference.name, *best)]
+    return record_timelines(build(world_config(env)), drawn, comparison.suite.episode_keys()[0])
+
+
+@contextmanager
+def _progress_bar() -> Iterator[PolicyProgress]:
+    terminal = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeLeftColumn(),
+        console=terminal,
+        disable=not terminal.is_terminal,
+    )
+    with bar:
+        tasks: dict[str, Any] = {}
+
+        def advance(policy: str, done: int, total: int) -> None:
+            if policy not in tasks:
+                tasks[policy] = bar.add_task(policy, total=total)
+            bar.update(tasks[policy], completed=done)
+
+        yield advance
+
+
+def write_comparison(measured: Measured, out: Path, summary: str = "summary.json") -> None:
+    """Write config.yaml, episodes.csv, the summary and, for several policies, report.html.
+
+    Raises:
+        WriteError: if a file cannot be written; the others are whole.
+    """
+    write_text(out / "config.yaml", measured.config_yaml)
+    write_episodes(measured.comparison, out / "episodes.csv")
+    write_summary(measured.comparison, out / summary, measured.provenance)
+    if len(measured.comparison.runs) > 1:
+        facts = {name: value for name, value in measured.provenance.items() if name != "checkpoints"}
+        write_report(
+            measured.comparison, measured.timelines, facts, measured.config_yaml, out / "report.html"
+        )
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """The tables and the result in one sentence."""
+    terminal = console()
+    for table in metrics_tables(comparison, terminal.width):
+        terminal.print(table)
+    terminal.print(paired_table(comparison))
+    terminal.print(verdict_sentence(comparison), highlight=False)
+
+
+def settings_of(values: Mapping[str, Any]) -> ComparisonSettings:
+    """Checked settings from the keys beside `env`. Raises UsageError."""
+    return typed(ComparisonSettings, {name: v for name, v in values.items() if name != "env"}, "comparison")
+
+
+def compare(values: Mapping[str, Any], out: str | None) -> int:
+    """The command compare: measure, write, print.
+
+    Args:
+        values: `env` and the keys of ComparisonSettings.
+        out: directory of the results; None: results/ENV.
+    """
+    settings = settings_of(values)
+    if settings.policies is not None and len(settings.policies) < 2:
+        raise UsageError("a comparison needs at least 2 policies: for one, use training/evaluate.py")
+    directory = prepare_directory(Path(out) if out else Path("results") / str(values["env"]["name"]))
+    measured = measure(values["env"], settings)
+    write_comparison(measured, directory)
+    print_comparison(measured.comparison)
+    print(f"report: {directory / 'report.html'}")
+    return 0
+
+
+def evaluate(values: Mapping[str, Any], out: str | None) -> int:
+    """The command evaluate: measure one policy, print its table, write files if `out` is given.
+
+    Args:
+        values: `env` and the keys of ComparisonSettings; it names one rule in `policies`, or one checkpoint.
+        out: directory of evaluation.json, episodes.csv and config.yaml, or None.
+    """
+    settings = settings_of(values)
+    if settings.policies is None and settings.checkpoint is None:
+        raise UsageError("name the policy to evaluate: checkpoint=PATH or policy=RULE, e.g. policy=maf")
+    several = settings.checkpoint if settings.policies is None else settings.policies
+    if several is not None and not isinstance(several, str) and len(several) != 1:
+        raise UsageError("one policy is evaluated at a time: for several, use training/compare.py")
+    directory = prepare_directory(Path(out)) if out else None
+    measured = measure(values["env"], settings, rules=())
+    console().print(evaluation_table(measured.comparison))
+    if directory is not None:
+        write_comparison(measured, directory, "evaluation.json")
+        print(f"written: {directory / 'evaluation.json'}")
+    return 0
+
+
+def compare_after_training(
+    world: BatchWorld,
+    policy: Policy,
+    rules: Sequence[Policy],
+    episodes: int,
+    run: Path,
+    values: Mapping[str, Any],
+) -> Comparison:
+    """Compare the policy of a finished training run with rules on the test suite; results go to RUN/test.
+
+    Args:
+        world: any number of lanes.
+        policy: loaded from RUN/policy.pt.
+        rules: the others.
+        episodes: of the test suite.
+        run: the run's directory.
+        values: the run's resolved configuration; its `env` is saved with the result.
+
+    Raises:
+        WriteError: if RUN/test cannot be written.
+    """
+    directory = prepare_directory(run / "test")
+    path = str(run / "policy.pt")
+    settings = ComparisonSettings(checkpoint={policy.name: path}, episodes=episodes, lanes=world.n_lanes)
+    measured = _run(world, [policy, *rules], settings, values["env"], {policy.name: (policy, path)})
+    write_comparison(measured, directory)
+    print_comparison(measured.comparison)
+    print(f"report: {directory / 'report.html'}")
+    return measured.comparison

@@ -1,0 +1,209 @@
+"""Runs a policy through the episodes of a suite, many lanes in lockstep, and keeps what was measured."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policy import Policy
+from envs.simulation.snapshot import Observation, take_rows
+from envs.simulation.streams import Streams, episode_sequence
+from envs.simulation.world import BatchWorld, EpisodeKey
+from training.evaluation.suite import Suite
+
+Progress = Callable[[int, int], None]
+"""Called with (episodes done, episodes in all) whenever an episode ends."""
+
+LATENCY_DECISIONS = 300
+LATENCY_WARM_UP = 20
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """What one policy did in one episode.
+
+    Attributes:
+        policy: the policy's name.
+        key: the episode.
+        metrics: every metric of the world's spec, finite, in the spec's order.
+        episode_return: undiscounted sum of the rewards.
+        decisions: decisions taken.
+    """
+
+    policy: str
+    key: EpisodeKey
+    metrics: dict[str, float]
+    episode_return: float
+    decisions: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds of one decision taken alone (a batch of 1), over `decisions` real observations."""
+
+    p50_ms: float
+    p99_ms: float
+    decisions: int
+
+
+def policy_seed(key: EpisodeKey) -> int:
+    """Seed of a policy's own random stream in an episode: the same for every policy, in every lane."""
+    return Streams(episode_sequence(key.seed, key.split, key.index)).key("policy")
+
+
+def choose(policy: Policy, observation: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) actions of `policy` for the rows `lanes` of a batched observation.
+
+    Raises:
+        ValueError: if the policy returns the wrong number of actions, or one that its mask forbids.
+    """
+    n_lanes = observation["action_mask"].shape[0]
+    rows = observation
+    if len(lanes) != n_lanes:
+        rows = take_rows(observation, lanes)
+    actions = np.asarray(policy.act_batch(rows, lanes))
+    if actions.shape != lanes.shape or not np.issubdtype(actions.dtype, np.integer):
+        raise ValueError(
+            f"policy {policy.name!r} returned {actions.dtype} actions of shape {actions.shape}, "
+            f"expected integers of shape {lanes.shape}"
+        )
+    n_actions = rows["action_mask"].shape[1]
+    inside = (actions >= 0) & (actions < n_actions)
+    valid = inside & (rows["action_mask"][np.arange(len(lanes)), np.where(inside, actions, 0)] != 0)
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise ValueError(
+            f"policy {policy.name!r} chose action {int(actions[row])} in lane {int(lanes[row])}, which the "
+            f"action mask forbids (actions are 0..{n_actions - 1}, of which "
+            f"{int(rows['action_mask'][row].sum())} are valid there)"
+        )
+    return actions.astype(np.int64, copy=False)
+
+
+def finished_metrics(world: BatchWorld, lane: int, policy: str, key: EpisodeKey) -> dict[str, float]:
+    """The finished episode's metrics in the spec's order.
+
+    Raises:
+        ValueError: if the world gives none, or one that is not finite, for a metric of its spec.
+    """
+    given = world.metrics(lane)
+    metrics: dict[str, float] = {}
+    for name in world.spec.metrics:
+        if name not in given:
+            raise ValueError(f"world {world.spec.name!r} gave no metric {name!r} for {key}")
+        value = float(given[name])
+        if not math.isfinite(value):
+            raise ValueError(
+                f"metric {name!r} of policy {policy!r} is {value} in {key}: expected a finite number"
+            )
+        metrics[name] = value
+    return metrics
+
+
+def run_suite(
+    world: BatchWorld, policy: Policy, suite: Suite, progress: Progress | None = None
+) -> list[EpisodeResult]:
+    """Run every episode of a suite; results come in the suite's order, whatever the number of lanes.
+
+    A lane that ends its episode takes the next one, so all lanes stay busy. Neither the world's streams nor
+    the policy's own depend on the lane, so results do not depend on how many lanes there are.
+
+    Args:
+        world: any number of lanes; whatever they held is replaced.
+        policy: `begin` is called for each episode with the seed of the episode's "policy" stream.
+        suite: the episodes.
+        progress: called after each episode.
+
+    Raises:
+        ValueError: for an invalid action, or a metric that is missing or not finite.
+    """
+    keys = suite.episode_keys()
+    results: list[EpisodeResult | None] = [None] * len(keys)
+    n_lanes = min(world.n_lanes, len(keys))
+    playing = np.arange(n_lanes)  # the suite's episode that each lane plays
+    active = np.zeros(world.n_lanes, np.bool_)
+    active[:n_lanes] = True
+    returns = np.zeros(world.n_lanes)
+    decisions = np.zeros(world.n_lanes, np.int64)
+    actions = np.zeros(world.n_lanes, np.int64)
+    next_episode = n_lanes
+    done_count = 0
+
+    def start(lanes: list[int], episodes: list[int]) -> None:
+        world.reset([keys[e] for e in episodes], lanes)
+        for lane, episode in zip(lanes, episodes, strict=True):
+            policy.begin(lane, policy_seed(keys[episode]))
+            returns[lane], decisions[lane] = 0.0, 0
+
+    start(list(range(n_lanes)), list(range(n_lanes)))
+    while active.any():
+        lanes = np.flatnonzero(active)
+        actions[lanes] = choose(policy, world.observation, lanes)
+        rewards, done = world.step(actions, active)
+        returns[lanes] += rewards[lanes]
+        decisions[lanes] += 1
+        refill: list[int] = []
+        for lane in lanes[done[lanes]].tolist():
+            episode = int(playing[lane])
+            results[episode] = EpisodeResult(
+                policy.name,
+                keys[episode],
+                finished_metrics(world, lane, policy.name, keys[episode]),
+                float(returns[lane]),
+                int(decisions[lane]),
+            )
+            done_count += 1
+            if progress is not None:
+                progress(done_count, len(keys))
+            if next_episode < len(keys):
+                playing[lane] = next_episode
+                next_episode += 1
+                refill.append(lane)
+            else:
+                active[lane] = False
+        if refill:
+            start(refill, [int(playing[lane]) for lane in refill])
+    return [result for result in results if result is not None]
+
+
+def measure_latency(
+    world: BatchWorld,
+    policy: Policy,
+    key: EpisodeKey,
+    decisions: int = LATENCY_DECISIONS,
+    warm_up: int = LATENCY_WARM_UP,
+) -> Latency:
+    """Time `act_batch` on one observation at a time, while the policy plays `key` in lane 0.
+
+    The first `warm_up` decisions are not counted (compilation, caches). The episode starts again when it
+    ends before enough decisions were seen.
+    """
+    lane = np.zeros(1, np.int64)
+    active = np.zeros(world.n_lanes, np.bool_)
+    active[0] = True
+    actions = np.zeros(world.n_lanes, np.int64)
+    times_ms: list[float] = []
+    ended = True
+    for count in range(warm_up + decisions):
+        if ended:
+            world.reset([key], [0])
+            policy.begin(0, policy_seed(key))
+        row = take_rows(world.observation, slice(0, 1))
+        started = time.perf_counter_ns()
+        chosen = policy.act_batch(row, lane)
+        elapsed_ns = time.perf_counter_ns() - started
+        if count >= warm_up:
+            times_ms.append(elapsed_ns / 1e6)
+        actions[0] = int(chosen[0])
+        _, done = world.step(actions, active)
+        ended = bool(done[0])
+    return Latency(
+        p50_ms=float(np.percentile(times_ms, 50)),
+        p99_ms=float(np.percentile(times_ms, 99)),
+        decisions=len(times_ms),
+    )

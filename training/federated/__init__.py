@@ -1,0 +1,1 @@
+"""The commands for federated applications: simulate, plan, measure."""

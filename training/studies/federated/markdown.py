@@ -1,0 +1,236 @@
+"""The blocks of the pages, made from stored documents alone, so that a page can be checked against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.federated.multi_fedls_tables import render_multi_fedls
+from training.studies.markdown import table
+
+Document = Mapping[str, Any]
+MISSING = "No learned policy was released when this was measured, so its rows are missing."
+_PUBLISHED = {"time_min": 0, "cost_usd": 2, "saving_percent": 2}
+_PRINTED = {"time_min": "time_min", "cost_usd": "cost_usd", "saving_percent": "savings_percent"}
+
+
+def origin(document: Document) -> str:
+    """The command behind a block, and what it was measured on."""
+    parts = [f"`{document['command']}`"]
+    if "suite" in document:
+        parts.append(f"suite `{document['suite']['name']}`, {document['suite']['episodes']} episodes")
+    elif "seeds" in document:
+        parts.append(f"{document['seeds']} sets of {document['runs']} runs")
+    return "; ".join([*parts, f"commit {document['commit'][:12]}"])
+
+
+def _finish(parts: Sequence[str], document: Document) -> str:
+    missing = [MISSING] if document["checkpoint"] is None else []
+    return "\n\n".join([*parts, *missing, origin(document)])
+
+
+def value(measured: Document | None, places: int = 2, scale: float = 1.0) -> str:
+    """`12.34 [12.01, 12.66]`; the mean alone where it has no width."""
+    if measured is None:
+        return ""
+    low, high = (_number(end * scale, places) for end in measured["interval"])
+    mean = _number(measured["mean"] * scale, places)
+    return mean if low == high == mean else f"{mean} [{low}, {high}]"
+
+
+def difference(measured: Document | None, places: int = 2) -> str:
+    """The same with a sign, and a star where the interval excludes 0."""
+    if measured is None:
+        return ""
+    low, high = measured["interval"]
+    sign = "+" if round(measured["mean"], places) > 0 else ""
+    return sign + value(measured, places) + (" *" if low > 0 or high < 0 else "")
+
+
+def _number(number: float, places: int) -> str:
+    text = f"{number:.{places}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def _title(policy: Document) -> str:
+    return f"**{policy['title']}**" if policy["ours"] else str(policy["title"])
+
+
+def table_one_body(document: Document) -> str:
+    """Table I: for each data set the means beside the print, then the differences to FedCostAware."""
+    parts = []
+    for case in document["cases"].values():
+        policies = case["policies"]
+        rows, against = [], []
+        for name, policy in policies.items():
+            means, printed = policy["means"], policy["published"] or {}
+            time = "" if name == "least" else value(means["time_min"], 1)
+            cells = [_title(policy), time, value(means["cost_usd"]), value(means["saving_percent"])]
+            cells += [
+                f"*{printed[key]:.{_PUBLISHED[metric]}f}*" if key in printed else ""
+                for metric, key in _PRINTED.items()
+            ]
+            rows.append([*cells, value(policy["left_points"])])
+            if policy["against"]:
+                pairs = [policy["against"].get(other) for other in ("fed_cost_aware", "fed_cost_aware_ready")]
+                against.append([_title(policy), *_pairs(pairs, name == "least")])
+        header = ["policy", "time (min)", "cost (USD)", "savings (%)"]
+        header += ["published: time", "cost", "savings", "points left"]
+        parts += [f"**{case['title']}**", table(header, rows)]
+        titles = [policies[other]["title"] for other in ("fed_cost_aware", "fed_cost_aware_ready")]
+        columns = [
+            f"{what} {title}, 95 %" for title in titles for what in ("savings (points) −", "time (%) against")
+        ]
+        parts.append(table(["policy", *columns], against))
+    return _finish(parts, document)
+
+
+def _pairs(pairs: Sequence[Document | None], no_time: bool) -> list[str]:
+    cells = []
+    for pair in pairs:
+        cells.append("" if pair is None else difference(pair["saving_percent"]))
+        cells.append("" if pair is None or no_time else difference(pair["time_min"]))
+    return cells
+
+
+def states_body(document: Document) -> str:
+    """Figure 4."""
+    return _figure(document, "Client states of Fed-ISIC2019, first test episode")
+
+
+def costs_body(document: Document) -> str:
+    """Figure 5."""
+    return _figure(document, "Accumulated cost of Fed-ISIC2019's clients, first test episode, one scale")
+
+
+def _figure(document: Document, what: str) -> str:
+    parts, captions = [], []
+    for policy in document["policies"].values():
+        parts.append(f"![{policy['title']}]({document['page']}/{policy['file']})")
+        captions.append(
+            f"{policy['title']} ({policy['time_min']:.1f} min, {policy['cost_usd']:.2f} USD, "
+            f"{policy['instances']} instances)"
+        )
+    ours = "the learned policy" if document["ours"] == "learned" else f"the rule `{document['ours']}`"
+    parts.append(f"{what}, from above: {', '.join(captions)}. Spotweave is {ours}.")
+    return "\n\n".join([*parts, origin(document)])
+
+
+def zones_body(document: Document) -> str:
+    """Recorded zones: means, what must be none, and the differences to the rules."""
+    rows, against = [], []
+    policies = document["policies"]
+    for policy in policies.values():
+        means, totals = policy["means"], policy["totals"]
+        rows.append(
+            [
+                _title(policy),
+                value(means["cost_percent"], 1),
+                value(means["delay_percent"], 1),
+                value(means["cost_usd"]),
+                value(means["interruptions"], 1),
+                *(f"{totals[key]:.0f}" for key in ("budgets_exceeded", "rounds_lost", "left", "work_lost")),
+            ]
+        )
+        for other, pair in policy["against"].items():
+            against.append(
+                [
+                    f"{_title(policy)} − {policies[other]['title']}",
+                    difference(pair["cost_percent"]),
+                    difference(pair["delay_percent"]),
+                ]
+            )
+    header = ["policy", "cost (%)", "delay (%)", "cost (USD)", "interruptions"]
+    header += ["budgets exceeded", "rounds lost", "clients that left", "epochs lost by leaving"]
+    columns = ["", "cost (points), 95 %", "delay (points), 95 %"]
+    return _finish([table(header, rows), table(columns, against)], document)
+
+
+def mapping_body(document: Document) -> str:
+    """Tables 7.8 to 7.10."""
+    parts = []
+    for number, title in (("7.8", "Table 7.8"), ("7.10", "Tables 7.9 and 7.10")):
+        rows = []
+        for row in (item for item in document["rows"] if item["table"] == number):
+            cells = [row["application"], row["setup"], row["server"], row["clients"]]
+            for ours, printed in (("round_time", "published_time"), ("round_usd", "published_usd")):
+                cells += [row[ours], f"*{row[printed]}*"]
+            for key in ("saved_time_percent", "saved_usd_percent"):
+                cells += [row[key], f"*{row[f'published_{key}']}*"] if key in row else ["", ""]
+            rows.append(cells)
+            if "found" in row and row["found"]["clients"] != row["clients"]:
+                found = row["found"]
+                cells = [row["application"], "optimal, ours", found["server"], found["clients"]]
+                cells += [found["round_time"], "", found["round_usd"], "", "", "", "", ""]
+                rows.append(cells)
+        header = ["application", "setup", "server", "clients", "round", "*printed*", "USD", "*printed*"]
+        header += ["time saved (%)", "*printed*", "USD saved (%)", "*printed*"]
+        parts += [f"**{title}**", table(header, rows)]
+    proved = sum(row["found"]["proved"] for row in document["rows"] if "found" in row)
+    worst = max(abs(row["found"]["objective_difference"]) for row in document["rows"] if "found" in row)
+    equal = "are equal" if worst == 0 else f"differ by {worst:.0e} at most"
+    parts.append(
+        f"{proved} optimal placements were found anew and proved; their objectives and those of the printed "
+        f"ones {equal}."
+    )
+    return "\n\n".join([*parts, origin(document)])
+
+
+def scaling_body(document: Document) -> str:
+    """What the benchmarks measured."""
+    rows = []
+    for row in document["rows"]:
+        bar = "" if row["bar"] is None else f"{row['bar']:g} {row['unit']}"
+        rows.append([row["name"].strip(), f"{row['value']:.3g} {row['unit']}", bar, row["note"]])
+    machine = document["machine"]
+    where = f"`{document['benchmark']}`, on one core of a machine with {machine['cores']} ({machine['cpu']})."
+    return "\n\n".join([table(["what", "measured", "bar", ""], rows), where, origin(document)])
+
+
+def revocations_body(document: Document) -> str:
+    """Tables 7.14 to 7.18: mean of our runs [middle 95 % of means of three]; the printed mean."""
+    figures = [
+        (row, figure)
+        for row in document["rows"]
+        for figure in row["figures"].values()
+        if figure["inside"] is not None
+    ]
+    counts = []
+    for reading in ("counted", "stated"):
+        inside = [figure["inside"] for row, figure in figures if row["reading"] == reading]
+        counts.append(
+            f"{sum(inside)} of {len(inside)} printed means are inside under the reading *{reading}*"
+        )
+    text = render_multi_fedls(document).strip().replace("### Table", "#### Table")
+    return "\n\n".join([text, ", ".join(counts) + ".", origin(document)])
+
+
+def spot_cases_body(document: Document) -> str:
+    """Each case: means of all policies, then ours against every scheduler."""
+    parts = []
+    for case in document["cases"].values():
+        policies = case["policies"]
+        rows, against = [], []
+        for policy in policies.values():
+            means = policy["means"]
+            rows.append(
+                [
+                    _title(policy),
+                    value(means["time_min"], 1),
+                    value(means["cost_usd"]),
+                    value(means["interruptions"]),
+                    f"{policy['rounds_lost']:.0f}",
+                ]
+            )
+            for other, pair in policy["against"].items():
+                against.append(
+                    [
+                        f"{_title(policy)} against: {policies[other]['title']}",
+                        difference(pair["cost_usd"], 1),
+                        difference(pair["time_min"], 1),
+                    ]
+                )
+        header = ["policy", "time (min)", "cost (USD)", "revocations", "rounds lost"]
+        parts += [f"**{case['title']}**", table(header, rows)]
+        parts.append(table(["", "cost (%), 95 %", "time (%), 95 %"], against))
+    return _finish(parts, document)

@@ -1,0 +1,150 @@
+"""Sinha 2025, Table I: time, cost and savings on the four data sets, and how much could be saved at most."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from agents.federated.rules.always_on import AlwaysOn
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from envs.federated_data.rounds import (
+    bundled_scenarios,
+    parse_rounds,
+    published_table,
+    read_json,
+    scenario_path,
+)
+from envs.simulation.federations.episodes.reference import reference_of
+from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.rounds.application import Application, Market
+from envs.simulation.streams import episode_sequence
+from training.evaluation.episodes import Progress
+from training.evaluation.suite import Suite
+from training.studies.federated.cheapest import cheapest_schedule, least_cost_usd
+from training.studies.federated.comparing import Kind, means, paired, savings
+from training.studies.federated.contestants import Contestant, ours, scheduler
+from training.studies.federated.playing import METRICS, Episodes
+from training.studies.federated.study import Study
+
+SECTION = "table_1"
+EPISODES = 20
+REFERENCES = ("fed_cost_aware", "fed_cost_aware_ready")
+SHOWN = ("time_min", "cost_usd", "saving_percent")
+BOUND = "bound"
+LEAST = "least"
+KINDS: dict[str, Kind] = {"saving_percent": "difference", "time_min": "percent"}
+
+
+def data_sets() -> dict[str, tuple[Application, dict[str, dict[str, float]]]]:
+    """By name: the application of a data set, and what Table I prints for it."""
+    found = {}
+    for name in bundled_scenarios("rounds"):
+        path = scenario_path(name)
+        content = read_json(path)
+        found[name] = parse_rounds(content, str(path)), published_table(content)
+    return found
+
+
+def when_ready(application: Application) -> Application:
+    """The same where each client begins a round as soon as it is ready, not together with the last one."""
+    return dataclasses.replace(application, start_together=False)
+
+
+def contestants(application: Application, study: Study) -> list[Contestant]:
+    """The rows of one data set."""
+    together, ready = OneApplication(application), OneApplication(when_ready(application))
+    return [
+        scheduler("on_demand", "Sync FL, on demand", together, lambda _: AlwaysOn(Market.ON_DEMAND)),
+        scheduler("spot", "Sync FL, spot", together, lambda _: AlwaysOn(Market.SPOT)),
+        scheduler("fed_cost_aware", "FedCostAware", together, lambda _: FedCostAware()),
+        scheduler(
+            "fed_cost_aware_ready", "FedCostAware (clients begin when ready)", ready, lambda _: FedCostAware()
+        ),
+        *ours(ready, study.learned),
+        Contestant(
+            BOUND,
+            "Cheapest schedule that never waits (bound)",
+            "cheapest schedule",
+            lambda suite, told: _bound(when_ready(application), suite, told),
+        ),
+        Contestant(
+            LEAST,
+            "No schedule is cheaper, however slow (bound)",
+            "least cost",
+            lambda suite, told: _least(when_ready(application), suite, told),
+        ),
+    ]
+
+
+def make(study: Study) -> dict[str, Any]:
+    """Every number of the table: `cases` by data set, and the suite."""
+    suite = study.suite(EPISODES)
+    cases, rows = {}, []
+    for name, (application, published) in data_sets().items():
+        entrants = contestants(application, study)
+        played = study.play(SECTION, name, entrants, suite)
+        cases[name] = case(application.name, entrants, played, published)
+        rows += [(name, policy, episodes) for policy, episodes in played.items()]
+    return {"suite": dataclasses.asdict(suite), "cases": cases, "episodes": rows}
+
+
+def case(
+    title: str,
+    entrants: list[Contestant],
+    played: dict[str, Episodes],
+    published: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    """One data set: means, differences to FedCostAware, and the points of saving left to the bound."""
+    full = {
+        name: {**episodes, "saving_percent": savings(episodes, played["on_demand"])}
+        for name, episodes in played.items()
+    }
+    policies: dict[str, Any] = {}
+    for one in entrants:
+        left = paired(full[BOUND], full[one.name], {"saving_percent": "difference"})
+        policies[one.name] = {
+            "title": one.title,
+            "ours": one.ours,
+            "means": means(full[one.name], SHOWN),
+            "published": published.get(one.name),
+            "against": {
+                other: paired(full[one.name], full[other], KINDS)
+                for other in REFERENCES
+                if other != one.name and one.name not in ("on_demand", "spot")
+            },
+            "left_points": None if one.name in (BOUND, LEAST) else left["saving_percent"],
+        }
+    return {"title": title, "policies": policies}
+
+
+def _bound(application: Application, suite: Suite, told: Progress | None) -> Episodes:
+    schedules = [
+        cheapest_schedule(application, episode_sequence(key.seed, key.split, key.index))
+        for key in suite.episode_keys()
+    ]
+    if told is not None:
+        told(suite.episodes, suite.episodes)
+    return _episodes(application, [(item.cost_usd, item.time_s) for item in schedules])
+
+
+def _least(application: Application, suite: Suite, told: Progress | None) -> Episodes:
+    found = []
+    for key in suite.episode_keys():
+        root = episode_sequence(key.seed, key.split, key.index)
+        # It has no time of its own; the shortest possible one stands in its place.
+        found.append((least_cost_usd(application, root), cheapest_schedule(application, root).time_s))
+    if told is not None:
+        told(suite.episodes, suite.episodes)
+    return _episodes(application, found)
+
+
+def _episodes(application: Application, schedules: list[tuple[float, int]]) -> Episodes:
+    """Of (USD, seconds), as if they had been played."""
+    reference = reference_of(application)
+    zeros = [0.0] * len(schedules)
+    return dict.fromkeys(METRICS, zeros) | {
+        "cost_usd": [usd for usd, _ in schedules],
+        "time_min": [seconds / 60 for _, seconds in schedules],
+        "cost_percent": [100 * usd / reference.cost_usd for usd, _ in schedules],
+        "delay_percent": [100 * (seconds / reference.time_s - 1) for _, seconds in schedules],
+    }

@@ -1,0 +1,1 @@
+"""How agents learn: the trainers and the session that drives them."""

@@ -1,0 +1,199 @@
+"""One training session: rounds, validation, curves, checkpoints, until the episodes or the minutes are up."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+
+from agents.policy import Policy
+from envs.simulation.world import BatchWorld
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import find_suite
+from training.run_directory import RunDirectory
+from training.settings import TrainerSettings
+from training.trainers.progress import TrainingProgress
+from training.trainers.trainer import RoundReport, Trainer
+
+
+class InterruptedTraining(Exception):  # noqa: N818 - it is no error
+    """Ctrl-C: the session ended early, after saving its state."""
+
+
+@dataclass
+class Best:
+    """The best validation so far."""
+
+    objective: float = float("nan")
+    episode: int = 0
+
+    def improves(self, objective: float, higher_is_better: bool) -> bool:
+        """Whether `objective` beats it."""
+        if np.isnan(self.objective):
+            return True
+        return objective > self.objective if higher_is_better else objective < self.objective
+
+
+class Session:
+    """Drives a trainer.
+
+    Args:
+        trainer: what learns.
+        worlds: lanes for validation (not those of the trainer); with several, the mean over all counts.
+        guide: the rule that the curves are compared with.
+        settings: the trainer's settings.
+        run: where everything is written.
+        save_policy: writes the policy's checkpoint, given facts for its card.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        worlds: Sequence[BatchWorld],
+        guide: Policy,
+        settings: TrainerSettings,
+        run: RunDirectory,
+        save_policy: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.trainer = trainer
+        self.worlds = worlds
+        self.spec = worlds[0].spec
+        self.guide = guide
+        self.settings = settings
+        self.run_directory = run
+        self.save_policy = save_policy
+        self.suite = find_suite("validation", settings.validation_episodes)
+        self.objective = self.spec.metrics[0]
+        self.higher_is_better = self.spec.higher_is_better[0]
+        self.best = Best()
+        self.seconds_before = 0.0
+        self.decisions = 0
+        self.interrupted = False
+        self._validated_at = 0
+        self.validations: list[dict[str, float]] = []
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.trainer.load_state_dict(state["trainer"])
+        self.best = Best(float(state["best_objective"]), int(state["best_episode"]))
+        self.seconds_before = float(state["seconds"])
+        self.decisions = int(state["decisions"])
+        self._validated_at = int(state["validated_at"])
+        # What was validated after this state was saved is validated again; its rows would come twice.
+        self.validations = [dict(row) for row in state.get("validations", [])]
+
+    def _save(self, seconds: float) -> None:
+        self.run_directory.save_state(
+            {
+                "trainer": self.trainer.state_dict(),
+                "best_objective": self.best.objective,
+                "best_episode": self.best.episode,
+                "seconds": seconds,
+                "decisions": self.decisions,
+                "validated_at": self._validated_at,
+                "validations": self.validations,
+            }
+        )
+
+    def run(self) -> None:
+        """Train to the end.
+
+        Raises:
+            InterruptedTraining: after Ctrl-C, once the round is finished and the state is on disk.
+        """
+        started = time.monotonic()
+        saved = started
+        total = self.settings.episodes
+        writer = SummaryWriter(self.run_directory.path / "tensorboard")
+        previous = signal.signal(signal.SIGINT, self._on_interrupt)
+        try:
+            with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
+                guide_metrics = self._validate(self.guide)
+                progress.guide(self.guide.name, guide_metrics[self.objective])
+                while self.trainer.episodes_done < total:
+                    round_started = time.monotonic()
+                    report = self.trainer.round()
+                    self.decisions += report.decisions
+                    rate = report.decisions / (time.monotonic() - round_started)
+                    self._write_round(writer, report, rate)
+                    seconds = self.seconds_before + time.monotonic() - started
+                    out_of_time = 0 < self.settings.max_minutes * 60 <= seconds
+                    last = self.trainer.episodes_done >= total or out_of_time
+                    if (
+                        last
+                        or self.trainer.episodes_done - self._validated_at >= self.settings.validation_every
+                    ):
+                        objective = self._validate_policy(writer, guide_metrics, seconds)
+                        progress.validated(objective, self.best.objective, self.trainer.episodes_done)
+                    progress.advance(
+                        self.trainer.episodes_done, rate, seconds, self.settings.max_minutes * 60, report
+                    )
+                    due = time.monotonic() - saved >= self.settings.save_every_minutes * 60
+                    if due or last or self.interrupted:
+                        self._save(self.seconds_before + time.monotonic() - started)
+                        saved = time.monotonic()
+                    if self.interrupted and not last:
+                        raise InterruptedTraining
+                    if out_of_time:
+                        break
+        finally:
+            signal.signal(signal.SIGINT, previous)
+            writer.close()
+
+    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt  # the second Ctrl-C: the state on disk is that of the latest save
+        self.interrupted = True
+
+    def _validate(self, policy: Policy) -> dict[str, float]:
+        results = [result for world in self.worlds for result in run_suite(world, policy, self.suite)]
+        return {
+            name: float(np.mean([result.metrics[name] for result in results])) for name in self.spec.metrics
+        }
+
+    def _validate_policy(
+        self, writer: SummaryWriter, guide_metrics: Mapping[str, float], seconds: float
+    ) -> float:
+        episode = self.trainer.episodes_done
+        self._validated_at = episode
+        metrics = self._validate(self.trainer.policy)
+        for name, value in metrics.items():
+            writer.add_scalar(f"validation/{name}", value, episode)
+            writer.add_scalar(f"guide/{name}", guide_metrics[name], episode)
+        self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
+        self.run_directory.write_validations(self.validations)
+        sign = 1.0 if self.higher_is_better else -1.0
+        objective = metrics[self.objective] - sign * self.settings.evolution.penalty(metrics)
+        if self.best.improves(objective, self.higher_is_better):
+            self.best = Best(objective, episode)
+            self.save_policy(
+                {
+                    "episodes": episode,
+                    "decisions": self.decisions,
+                    "seconds": round(seconds, 1),
+                    "validation": metrics,
+                    "validation_guide": dict(guide_metrics),
+                    "guide": self.guide.name,
+                }
+            )
+        return objective
+
+    def _write_round(self, writer: SummaryWriter, report: RoundReport, rate: float) -> None:
+        scalars = {
+            "charts/decisions_per_second": rate,
+            "charts/epsilon_1": report.epsilon_1,
+            "charts/learning_rate": report.learning_rate,
+            "charts/decisions": self.decisions,
+            **{f"train/{name}": value for name, value in report.metrics.items()},
+            **{f"losses/{name}": value for name, value in report.losses.items()},
+        }
+        sign = 1.0 if self.higher_is_better else -1.0
+        scalars["charts/return"] = sign * report.metrics[self.objective]
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, self.trainer.episodes_done)
