@@ -8,9 +8,9 @@ from agents.rules import make_rule
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from benchmarks.training import untrained, world_of
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import EpisodeKey
 from training.evaluation.episodes import measure_latency
-from training.worlds import WORLDS
 
 DECISIONS = 1000
 
@@ -18,7 +18,7 @@ DECISIONS = 1000
 def measure() -> Iterator[Measurement]:
     """The default agent of each world and, beside it, a rule. Untrained weights take as long as trained."""
     key = EpisodeKey(seed=0, split="validation", index=0)
-    for env, entry in WORLDS.items():
+    for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent)
         world = world_of(env)
         for policy in (trainer.policy, make_rule("round_cost" if env == "federated" else "maf")):

@@ -10,6 +10,7 @@ import hydra
 import torch
 
 from benchmarks.measurement import Measurement
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed, world_config
 from training.settings import AgentSettings, TrainerSettings
@@ -17,7 +18,6 @@ from training.trainers.build import build_trainer, with_appraiser
 from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Trainer
-from training.worlds import WORLDS
 
 AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40
@@ -33,17 +33,19 @@ def settings_of(*overrides: str) -> dict[str, Any]:
 def untrained(env: str, agent_name: str, trainer_name: str = "default") -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", f"trainer={trainer_name}")
-    agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), WORLDS[env])
+    agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), ENVIRONMENTS[env])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
     config = world_config(values["env"])
-    trainer, _, _ = build_trainer(WORLDS[env], config, agent, settings, values["seed"], torch.device("cpu"))
+    trainer, _, _ = build_trainer(
+        ENVIRONMENTS[env], config, agent, settings, values["seed"], torch.device("cpu")
+    )
     return trainer
 
 
 def world_of(env: str) -> BatchWorld:
     """One copy of an environment; where there are many members, of the first that is validated on."""
     config = world_config(settings_of(f"+env={env}")["env"])
-    return WORLDS[env].build(WORLDS[env].members_of(config, "validation")[0], 1)
+    return ENVIRONMENTS[env].build(ENVIRONMENTS[env].members_of(config, "validation")[0], 1)
 
 
 def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
@@ -57,7 +59,7 @@ def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
 
 def measure() -> Iterator[Measurement]:
     """Whole rounds (play, label, learn) of each world's default agent, by the clock, on all cores."""
-    for env, entry in WORLDS.items():
+    for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent)
         trainer.round()  # compiles, fills the replay, fits the input normalisation
         name = f"{entry.default_agent} on {env}"

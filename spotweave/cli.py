@@ -50,8 +50,8 @@ def envs() -> None:
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
 
+    from envs.environments import ENVIRONMENTS
     from envs.registration import register
-    from training.worlds import WORLDS
 
     register()
     rows = []
@@ -61,7 +61,7 @@ def envs() -> None:
         creator = (
             load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
         )
-        option = f"+env={spec.name.lower()}" if spec.name.lower() in WORLDS else ""
+        option = f"+env={spec.name.lower()}" if spec.name.lower() in ENVIRONMENTS else ""
         rows.append((spec.id, option, first_line(creator)))
     show(("environment", "commands", "what it is"), rows)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agents.rules.parameters import RuleParameters
 from agents.rules.policy import RulePolicy
-from agents.rules.registry import RULES, Rule, load_rules, make_rule, register, rules_of
+from agents.rules.registry import RULES, Rule, load_rules, make_rule, register
 
-__all__ = ["RULES", "Rule", "RuleParameters", "RulePolicy", "make_rule", "register", "rules_of"]
+__all__ = ["RULES", "Rule", "RuleParameters", "RulePolicy", "make_rule", "register"]
 
 load_rules()

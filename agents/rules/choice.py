@@ -7,6 +7,7 @@ All functions work on ONE observation. A job is open for a decision if at least 
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.compiled import compiled
@@ -51,9 +52,9 @@ def begin_memory(memory: NDArray[np.float64], seed: int) -> None:
     memory[M_POINTER] = float(int(draw(memory) * 1048576.0))
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def row_of(batch: ObservationArrays, row: int) -> ObservationArrays:
-    """One observation of a batch."""
+    """One observation of a batch, for functions that count references: it gives arrays away."""
     return ObservationArrays(
         batch.clusters[row], batch.occupation[row], batch.jobs[row], batch.pairs[row], batch.mask[row]
     )

@@ -15,5 +15,5 @@ OPTIONS: Mapping[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": Fal
 
 
 def compiled(function: F) -> F:
-    """Compile a function of a rule, which allocates no arrays: it skips the counting of references."""
+    """Compile a function of a rule, which neither allocates nor returns arrays: it counts no references."""
     return cast(F, njit(**OPTIONS)(function))

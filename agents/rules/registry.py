@@ -53,7 +53,7 @@ class Rule:
 _rules: dict[str, Rule] = {}
 
 RULES: Mapping[str, Rule] = _rules
-"""Every rule by name."""
+"""Every rule by name, sorted."""
 
 
 def register(rule: Rule) -> Rule:
@@ -82,17 +82,8 @@ def load_rules() -> None:
             point.load()
         except Exception as error:
             raise ImportError(f"entry point {point.name} = {point.value} of {GROUP}: {error}") from error
-
-
-def rules_of(world: str, first: str | None = None) -> tuple[str, ...]:
-    """Names of the rules that are compared in an environment by default.
-
-    Args:
-        world: name of the environment.
-        first: the one that comes first.
-    """
-    names = [rule.name for rule in RULES.values() if rule.worlds is None or world in rule.worlds]
-    return tuple(sorted(names, key=lambda name: name != first))
+    for name in sorted(_rules):
+        _rules[name] = _rules.pop(name)
 
 
 def make_rule(name: str, parameters: Mapping[str, float] | None = None) -> RulePolicy:

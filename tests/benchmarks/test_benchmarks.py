@@ -11,9 +11,9 @@ import pytest
 import benchmarks.__main__ as command
 from benchmarks import training
 from benchmarks.measurement import Benchmark, Measurement
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import EpisodeKey
 from training.evaluation.episodes import measure_latency
-from training.worlds import WORLDS
 
 
 def test_a_ratio_above_one_meets_the_bar_in_either_direction() -> None:
@@ -66,9 +66,9 @@ def test_an_unknown_name_is_refused(latest: Path, capsys: pytest.CaptureFixture[
     assert "qick" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("env", WORLDS)
+@pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_the_default_agent_of_every_world_can_be_measured(env: str) -> None:
     """With the smallest settings; the speed itself is the benchmarks' business."""
-    trainer = training.untrained(env, WORLDS[env].default_agent, "quick")
+    trainer = training.untrained(env, ENVIRONMENTS[env].default_agent, "quick")
     key = EpisodeKey(seed=0, split="validation", index=0)
     assert measure_latency(training.world_of(env), trainer.policy, key, decisions=3).decisions == 3

@@ -11,6 +11,7 @@ import torch
 
 from agents.networks.pairwise import PairwiseNetwork
 from agents.value_policy import ValuePolicy
+from envs.environments import ENVIRONMENTS
 from envs.multicloud import MarketWorldConfig
 from envs.simulation import columns as col
 from envs.simulation.market.config import WorkloadConfig
@@ -19,9 +20,8 @@ from envs.simulation.world import EpisodeKey
 from training.checkpoint import load_policy, save_policy
 from training.settings import AgentSettings, CounterfactualSettings, TrainerSettings
 from training.trainers.build import make_trainer, with_appraiser, with_rounds
-from training.worlds import WORLDS
 
-ENTRY = WORLDS["multicloud"]
+ENTRY = ENVIRONMENTS["multicloud"]
 TINY = TrainerSettings(
     episodes=2,
     lanes=2,

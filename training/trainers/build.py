@@ -12,6 +12,7 @@ from agents.factory import make_evolved, make_network
 from agents.named import named_rule
 from agents.rules import make_rule
 from agents.rules.appraisal import Appraiser
+from envs.environments import Environment
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, WorldSpec
 from envs.variety import Variety
@@ -24,14 +25,13 @@ from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Trainer
-from training.worlds import WorldEntry
 
 Built = tuple[Trainer, tuple[float, ...], tuple[float, ...]]
 """A trainer, the value scales and the weights it uses."""
 
 
 def build_trainer(
-    entry: WorldEntry,
+    entry: Environment,
     config: Any,
     agent: AgentSettings,
     settings: TrainerSettings,
@@ -82,15 +82,14 @@ def build_trainer(
 
 
 def _drawn_world(
-    entry: WorldEntry, config: Any, variety: Variety, seed: int, lanes: int, number: int
+    entry: Environment, config: Any, variety: Variety, seed: int, lanes: int, number: int
 ) -> BatchWorld | None:
     """The world of a training round, or None for the configured one."""
-    assert entry.draw is not None
-    drawn = entry.draw(config, variety, seed, number)
+    drawn = entry.drawn(config, variety, seed, number)
     return None if drawn is config else entry.build(drawn, lanes)
 
 
-def _require_known_tasks(entry: WorldEntry, kind: str) -> None:
+def _require_known_tasks(entry: Environment, kind: str) -> None:
     """Refuse a kind that learns by evolution, but not the tasks of this environment."""
     if kind not in entry.evolved:
         suited = ", ".join(entry.evolved) or "none"
@@ -100,7 +99,7 @@ def _require_known_tasks(entry: WorldEntry, kind: str) -> None:
         )
 
 
-def _evolution_worlds(entry: WorldEntry, config: Any, settings: TrainerSettings) -> list[BatchWorld]:
+def _evolution_worlds(entry: Environment, config: Any, settings: TrainerSettings) -> list[BatchWorld]:
     """Worlds that share `settings.lanes` lanes evenly, two at least each: one per member, or per thread."""
     members = entry.members_of(config, "train")
     if len(members) == 1:
@@ -150,7 +149,7 @@ def make_trainer(
     return trainer, scales, weights
 
 
-def with_appraiser(agent: AgentSettings, entry: WorldEntry) -> AgentSettings:
+def with_appraiser(agent: AgentSettings, entry: Environment) -> AgentSettings:
     """The agent with its appraising rule named: "auto" takes the world's, other networks have none."""
     if agent.kind != "spotweave":
         return dataclasses.replace(agent, appraiser="none", relative=False)
