@@ -1,4 +1,4 @@
-"""Run the benchmarks: python -m benchmarks [--all] [--only NAME ...] [--out FILE]."""
+"""Run the benchmarks: python -m benchmarks [--all] [--only NAME ...] [--smallest] [--out FILE]."""
 
 from __future__ import annotations
 
@@ -63,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [benchmark.name for benchmark in BENCHMARKS]
     parser.add_argument("--only", action="append", choices=names, help="run only this one (may be repeated)")
     parser.add_argument("--all", action="store_true", help="also those that take minutes")
+    parser.add_argument(
+        "--smallest",
+        action="store_true",
+        help="only see that they run: seconds each, and no figure means anything",
+    )
     parser.add_argument("--out", type=Path, help="JSON file to write (default: benchmarks/latest.json)")
     options = parser.parse_args(arguments)
     chosen = [
@@ -71,13 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (benchmark.name in options.only if options.only else options.all or not benchmark.long)
     ]
     # Numbers of several runs must not be mixed in one file, so a part is written only where it is told to.
-    target = options.out or (None if options.only else LATEST)
+    target = options.out or (None if options.only or options.smallest else LATEST)
     if target is not None:
         prepare_directory(target.parent)
     measured: dict[str, list[Measurement]] = {}
     for benchmark in chosen:
         print(f"{benchmark.title} ...", file=sys.stderr, flush=True)
-        measured[benchmark.name] = list(benchmark.run())
+        measured[benchmark.name] = list(benchmark.measure(smallest=options.smallest))
     print_table([row for rows in measured.values() for row in rows])
     if target is not None:
         write_json(target, report(measured))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -19,7 +19,6 @@ SECONDS = 2.0
 CALLS = 12
 REPEATS = 3
 _REGIONS = {"us-east-1": 400, "us-east-2": 300, "us-west-2": 300}
-INSTANCES = sum(_REGIONS.values())
 _QUEUE = "spotweave-events"
 _LIMITS = ("provider.LOOK_S", "prices.LOOK_S", "notices.QUEUE_S")
 _KEYS = {
@@ -29,22 +28,24 @@ _KEYS = {
 }
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """One pass is what the loop asks for: offers with new prices, and every instance of the deployment."""
     from moto import mock_aws
 
+    rented = dict.fromkeys(_REGIONS, 2) if smallest else _REGIONS
     # Moto is slower than any region may be.
     patient = [mock.patch(f"deploy.providers.aws.{name}", 3600.0) for name in _LIMITS]
     with mock.patch.dict(os.environ, _KEYS), patient[0], patient[1], patient[2]:
         server = mock_aws()
         server.start()
         try:
-            with_moto_s, calls, best = _measured()
+            with_moto_s, calls, best = _measured(rented)
         finally:
             server.stop()
         # moto is off now: every answer is a recorded one.
         own_s = best()
-    note = f"{INSTANCES} instances, {len(_REGIONS)} regions with a queue of events each, best of {REPEATS}"
+    size = f"{sum(rented.values())} instances, {len(rented)} regions with a queue of events each"
+    note = f"{size}, best of {REPEATS}"
     yield Measurement("AWS reconcile, calls", calls, "calls", CALLS, higher_is_better=False, note=note)
     yield Measurement(
         "AWS reconcile, provider's part",
@@ -59,8 +60,12 @@ def measure() -> Iterator[Measurement]:
     )
 
 
-def _measured() -> tuple[float, int, Callable[[], float]]:
-    """Seconds and calls of a pass with moto; and a function that measures one on recorded answers."""
+def _measured(rented: Mapping[str, int]) -> tuple[float, int, Callable[[], float]]:
+    """Seconds and calls of a pass with moto, and a function that measures one on recorded answers.
+
+    Args:
+        rented: how many instances each region has.
+    """
     import boto3
 
     from deploy.providers.aws import names
@@ -69,8 +74,8 @@ def _measured() -> tuple[float, int, Callable[[], float]]:
 
     config = AwsConfig.model_validate(
         {
-            "regions": {name: _rented(boto3, names, name, count) for name, count in _REGIONS.items()},
-            "instance_types": {"m5.large": {"quota": INSTANCES}},
+            "regions": {name: _rented(boto3, names, name, count) for name, count in rented.items()},
+            "instance_types": {"m5.large": {"quota": sum(rented.values())}},
             "node": {"scheduler_url": "https://scheduler.example"},
             "events_queue": _QUEUE,
             "prices_every_s": 1e-6,
@@ -93,8 +98,8 @@ def _measured() -> tuple[float, int, Callable[[], float]]:
             provider.offers()
             found = len(provider.describe("bench"))
             seconds.append(time.perf_counter() - began_s)
-            if found != INSTANCES:
-                raise ValueError(f"{found} instances were described, expected {INSTANCES}")
+            if found != sum(rented.values()):
+                raise ValueError(f"{found} instances were described, expected {sum(rented.values())}")
         return min(seconds)
 
     with_moto_s = best()

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import numpy as np
 import psutil
 
+from benchmarks.alone import ROOT
 from benchmarks.measurement import Measurement
 
 OFFERS = 20
@@ -23,30 +23,30 @@ DECISIONS = 1500
 WARM_UP = 50
 P99_MS = 10.0
 PER_SECOND = 200.0
-_ROOT = Path(__file__).resolve().parent.parent
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """One request after the other over a kept connection; the client has the other cores."""
+    decisions = 3 if smallest else DECISIONS
     with _server() as (process, url), httpx.Client(base_url=url, timeout=60.0) as client:
         body = _request(client)
         headers = {"Content-Type": "application/json"}
         latency_s = []
         began_cpu_s = 0.0
-        for number in range(WARM_UP + DECISIONS):
+        for number in range(WARM_UP + decisions):
             if number == WARM_UP:
                 began_cpu_s = _cpu_s(process)
             began_s = time.perf_counter()
             client.post("/v1/decisions", content=body, headers=headers).raise_for_status()
             latency_s.append(time.perf_counter() - began_s)
         cpu_s = _cpu_s(process) - began_cpu_s
-    note = f"{OFFERS} offers, {TASKS} tasks, {DECISIONS} requests"
+    note = f"{OFFERS} offers, {TASKS} tasks, {decisions} requests"
     p50, p99 = (float(np.percentile(latency_s[WARM_UP:], q)) * 1e3 for q in (50, 99))
     yield Measurement("POST /v1/decisions, p50", p50, "ms", higher_is_better=False, note=note)
     yield Measurement("POST /v1/decisions, p99", p99, "ms", P99_MS, higher_is_better=False, note=note)
     yield Measurement(
         "POST /v1/decisions, one core",
-        DECISIONS / cpu_s,
+        decisions / cpu_s,
         "decisions/s",
         PER_SECOND,
         note=f"{note}, per CPU second of the server",
@@ -87,7 +87,7 @@ def _server() -> Iterator[tuple[psutil.Process, str]]:
     """A policy server on a free port and, where the system can, on one core."""
     process = subprocess.Popen(
         [sys.executable, "-m", "deploy.server.run", "--policy", "multicloud", "--port", "0"],
-        cwd=_ROOT,
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agents.rules import make_rule
+from agents.named import named_rule
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from benchmarks.training import untrained, world_of
@@ -15,15 +15,16 @@ from training.evaluation.episodes import measure_latency
 DECISIONS = 1000
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """The default agent of each world and, beside it, a rule. Untrained weights take as long as trained."""
+    decisions = 3 if smallest else DECISIONS
     key = EpisodeKey(seed=0, split="validation", index=0)
     for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent)
         world = world_of(env)
-        for policy in (trainer.policy, make_rule("round_cost" if env == "federated" else "maf")):
+        for policy in (trainer.policy, named_rule(entry.rules[-1])):
             with one_core():
-                latency = measure_latency(world, policy, key, decisions=DECISIONS)
+                latency = measure_latency(world, policy, key, decisions=decisions)
             name = f"{policy.name} on {env}: one decision"
             note = f"batch 1, {latency.decisions} decisions"
             yield Measurement(f"{name}, p50", latency.p50_ms, "ms", higher_is_better=False, note=note)

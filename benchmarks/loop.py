@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import structlog
 
+from benchmarks.alone import run_alone
 from benchmarks.measurement import Measurement
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
@@ -47,39 +46,29 @@ OFFERS = 20
 PASSES = 30
 PASS_S = 1.0
 MEMORY_MIB = 500.0
-_ROOT = Path(__file__).resolve().parent.parent
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """In a process of its own, whose memory is that of the scheduler alone."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.loop"],
-        cwd=_ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(f"the loop could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
-    found = json.loads(done.stdout)
-    note = f"{found['queued']} queued jobs, {found['instances']} instances, {PASSES} passes"
+    queued, instances, passes = (20, 5, 2) if smallest else (QUEUED, INSTANCES, PASSES)
+    found = run_alone("benchmarks.loop", queued, instances, passes)
+    note = f"{found['queued']} queued jobs, {found['instances']} instances, {passes} passes"
     for name, what in (("mean_s", "mean"), ("longest_s", "longest")):
         yield Measurement(f"pass of the loop, {what}", found[name], "s", PASS_S, False, note)
     yield Measurement("pass of the loop, CPU", found["cpu_s"], "s", None, False, f"mean; {note}")
     yield Measurement("memory of the scheduler", found["peak_mib"], "MiB", MEMORY_MIB, False, note)
 
 
-def filled(folder: Path) -> Scheduler:
-    """A scheduler that was just started: its 1,000 instances are at work while 10,000 jobs wait."""
+def filled(folder: Path, queued: int, instances: int) -> Scheduler:
+    """A scheduler that was just started: its instances are at work while the jobs that are queued wait."""
     clock = VirtualClock()
     cloud = SimulatedCloud(clock, [SimulatedOffer(offer(k)) for k in range(OFFERS)])
     store = Store.open(f"sqlite:///{folder}/store.db", clock.now())
     rng, numbers = random.Random(7), itertools.count()
-    _submit(store, clock.now(), str(folder), INSTANCES, numbers, rng)
+    _submit(store, clock.now(), str(folder), instances, numbers, rng)
     # As if a policy had decided so: no policy would take all of the dearest offers.
     with store.transaction():
-        for k, task in enumerate(store.tasks.waiting()[:INSTANCES]):
+        for k, task in enumerate(store.tasks.waiting()[:instances]):
             place(store, task.key, 1, cloud.offers[k % OFFERS].offer, clock.now(), None)
     before = scheduler_of(store, cloud)
     before.actions.act(clock.now())
@@ -88,9 +77,9 @@ def filled(folder: Path) -> Scheduler:
         look(clock.now())
     before.actions.act(clock.now())
     running = sum(task.phase is Phase.STARTING for task in store.tasks.placed())
-    if running != INSTANCES or store.intents.pending():
-        raise ValueError(f"{running} tasks were started: expected {INSTANCES}")
-    _submit(store, clock.now(), str(folder), QUEUED - store.jobs.counts()[JobState.PENDING], numbers, rng)
+    if running != instances or store.intents.pending():
+        raise ValueError(f"{running} tasks were started: expected {instances}")
+    _submit(store, clock.now(), str(folder), queued - store.jobs.counts()[JobState.PENDING], numbers, rng)
     return scheduler_of(store, cloud)
 
 
@@ -163,12 +152,13 @@ def _spec(number: int, rng: random.Random) -> JobSpec:
 
 def main() -> None:
     """Print what was measured as JSON."""
+    queued, instances, passes = map(int, sys.argv[1:])
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as folder:
-        scheduler = filled(Path(folder))
+        scheduler = filled(Path(folder), queued, instances)
         store, walls = scheduler.store, []
         cpu_s = time.process_time()
-        for _ in range(PASSES):
+        for _ in range(passes):
             began_s = time.perf_counter()
             scheduler.step()
             walls.append(time.perf_counter() - began_s)
@@ -177,9 +167,9 @@ def main() -> None:
         found = {
             "queued": store.jobs.counts()[JobState.PENDING],
             "instances": len(store.instances.live()),
-            "mean_s": sum(walls) / PASSES,
+            "mean_s": sum(walls) / passes,
             "longest_s": max(walls),
-            "cpu_s": cpu_s / PASSES,
+            "cpu_s": cpu_s / passes,
             # Linux gives KiB.
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }

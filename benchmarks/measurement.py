@@ -41,11 +41,12 @@ class Benchmark:
     Attributes:
         name: what `--only` calls it.
         title: one line for people.
-        run: yields the measurements, one after the other.
+        measure: yields the measurements, one after the other. With `smallest=True` it takes seconds and its
+            figures mean nothing.
         long: whether it takes minutes and is left out unless asked for.
     """
 
     name: str
     title: str
-    run: Callable[[], Iterator[Measurement]]
+    measure: Callable[..., Iterator[Measurement]]
     long: bool = False

@@ -11,10 +11,17 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.alone import ROOT
 from benchmarks.measurement import Measurement
 
-ROOT = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
+SMALLEST = (
+    "trainer.episodes=2",
+    "trainer.lanes=2",
+    "trainer.validation_episodes=1",
+    "trainer.test_episodes=0",
+)
+"""A training of seconds, that says only whether the command runs."""
 
 
 class CommandFailedError(ValueError):
@@ -59,8 +66,8 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """`make train ARGS=trainer=quick`, with its table at the end."""
-    _, peak = run_training("+env=multicloud", "trainer=quick")
+    _, peak = run_training("+env=multicloud", "trainer=quick", *(SMALLEST if smallest else ()))
     note = "training/train.py +env=multicloud trainer=quick, all processes"
     yield Measurement("memory of training", peak / 2**30, "GiB", bar=2.0, higher_is_better=False, note=note)

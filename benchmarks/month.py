@@ -7,10 +7,8 @@ of every job are kept for ever, so rows are compared per job that was submitted.
 from __future__ import annotations
 
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +20,7 @@ import psutil
 import structlog
 from sqlalchemy import create_engine, inspect, text
 
+from benchmarks.alone import run_alone
 from benchmarks.loop import offer, scheduler_of
 from benchmarks.measurement import Measurement
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
@@ -38,7 +37,7 @@ SLOWER = 1.2
 GROWTH_MIB = 32.0
 _PARTS = 5
 _DAY_S = 86_400.0
-_ROOT = Path(__file__).resolve().parent.parent
+_LAST_S = 5 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def live(folder: Path, days: float, jobs: int, seed: int = 7) -> list[Part]:
     Args:
         folder: for its store.
         days: of virtual time.
-        jobs: that are submitted, evenly spread.
+        jobs: that are submitted, evenly spread; none in the last hours, so that all may end.
         seed: of everything.
     """
     rng, clock = random.Random(seed), VirtualClock()
@@ -71,11 +70,11 @@ def live(folder: Path, days: float, jobs: int, seed: int = 7) -> list[Part]:
     with Store.open(url, clock.now(), durable=False) as store:
         settings = SchedulerSettings(period_s=PERIOD_S, ask_again_s=PERIOD_S, budget_usd=1e6)
         scheduler = scheduler_of(store, cloud, OFFERS, settings)
-        passes = round(days * _DAY_S / PERIOD_S)
+        passes, last = round(days * _DAY_S / PERIOD_S), round(_LAST_S / PERIOD_S)
         parts: list[Part] = []
         submitted, rows, took_s = 0, 0, []
         for done in range(1, passes + 1):
-            while submitted < jobs * done / passes:
+            while submitted < min(jobs, jobs * done / (passes - last)):
                 _submit(store, clock.now(), submitted, rng)
                 submitted += 1
             began_s = time.process_time()
@@ -133,21 +132,12 @@ def _rows(url: str) -> int:
         return sum(int(connection.execute(count).scalar_one()) for count in counts)
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """In a process of its own, whose memory is that of the scheduler and its small world alone."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.month"],
-        cwd=_ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(f"the month could not be measured: {''.join(done.stderr.splitlines()[-1:])}")
-    parts = [Part(**part) for part in json.loads(done.stdout)]
+    days, jobs = (0.4, 5) if smallest else (DAYS, JOBS)
+    parts = [Part(**part) for part in run_alone("benchmarks.month", days, jobs)]
     first, last = parts[1], parts[-1]
-    note = f"{JOBS} jobs in {DAYS:g} days, a pass each {PERIOD_S:g} s; {1000 * last.pass_s:.1f} ms in the end"
+    note = f"{jobs} jobs in {days:g} days, a pass each {PERIOD_S:g} s; {1000 * last.pass_s:.1f} ms in the end"
     yield Measurement("a pass, last fifth to second", last.pass_s / first.pass_s, "×", SLOWER, False, note)
     growth_mib = max(0.1, last.memory_mib - first.memory_mib)
     yield Measurement("memory, growth since then", growth_mib, "MiB", GROWTH_MIB, False, note)
@@ -156,9 +146,10 @@ def measure() -> Iterator[Measurement]:
 
 def main() -> None:
     """Print the parts as JSON."""
+    days, jobs = sys.argv[1:]
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="spotweave-bench-") as folder:
-        print(json.dumps([vars(part) for part in live(Path(folder), DAYS, JOBS)]))
+        print(json.dumps([vars(part) for part in live(Path(folder), float(days), int(jobs))]))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.measurement import Measurement
-from benchmarks.memory import run_training
+from benchmarks.memory import SMALLEST, run_training
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """Wall-clock time of the command, validation included, the table at the end left out."""
-    overrides = ("+env=multicluster", "agent=rl_lsfc", "trainer=paper", "trainer.test_episodes=0")
+    overrides: tuple[str, ...] = (
+        "+env=multicluster",
+        "agent=rl_lsfc",
+        "trainer=paper",
+        "trainer.test_episodes=0",
+    )
+    if smallest:
+        overrides += (*SMALLEST, "env.n_jobs=20")
     seconds, peak = run_training(*overrides)
     note = f"training/train.py {' '.join(overrides)}"
     yield Measurement(

@@ -23,27 +23,27 @@ REPEAT_S = 1.5
 """CPU seconds of one repeat; the median repeat counts. Warm-up (compilation) comes before the first."""
 
 
-def measure(env_id: str, rule: str, single_bar: float, vector_bar: float) -> Iterator[Measurement]:
+def measure(
+    env_id: str, rule: str, single_bar: float, vector_bar: float, *, smallest: bool = False
+) -> Iterator[Measurement]:
     """Both forms of one environment. The rule's own time and resets are included in every step."""
     title = env_id.removeprefix("spotweave/")
     register()
     note = f"{rule} decides, resets included, per CPU second of one core"
+    forms = (("one copy", _single, single_bar), (f"{COPIES} copies", _vector, vector_bar))
     with one_core():
-        yield Measurement(
-            f"{title}, one copy", _rate(_single(env_id, rule)), "steps/s", single_bar, note=note
-        )
-        yield Measurement(
-            f"{title}, {COPIES} copies", _rate(_vector(env_id, rule)), "steps/s", vector_bar, note=note
-        )
+        for form, play, bar in forms:
+            rate = _rate(play(env_id, rule), 1 if smallest else REPEATS, 0.01 if smallest else REPEAT_S)
+            yield Measurement(f"{title}, {form}", rate, "steps/s", bar, note=note)
 
 
-def _rate(play: Callable[[float], int]) -> float:
+def _rate(play: Callable[[float], int], repeats: int, repeat_s: float) -> float:
     """Median steps per CPU second over the repeats. CPU seconds, so that neighbours cost nothing."""
-    play(REPEAT_S)
+    play(repeat_s)
     rates = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         started = time.process_time()
-        steps = play(REPEAT_S)
+        steps = play(repeat_s)
         rates.append(steps / (time.process_time() - started))
     return statistics.median(rates)
 

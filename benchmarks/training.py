@@ -21,6 +21,7 @@ from training.trainers.trainer import Trainer
 
 AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40
+SMALLEST = ("trainer=quick", "trainer.validation_episodes=1")
 
 
 def settings_of(*overrides: str) -> dict[str, Any]:
@@ -30,9 +31,9 @@ def settings_of(*overrides: str) -> dict[str, Any]:
         return resolved(hydra.compose("train", list(overrides)))
 
 
-def untrained(env: str, agent_name: str, trainer_name: str = "default") -> Trainer:
+def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
-    values = settings_of(f"+env={env}", f"agent={agent_name}", f"trainer={trainer_name}")
+    values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
     agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), ENVIRONMENTS[env])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
     config = world_config(values["env"])
@@ -57,15 +58,15 @@ def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
         trainer.regression.step(trainer.replay.sample(size, device))
 
 
-def measure() -> Iterator[Measurement]:
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """Whole rounds (play, label, learn) of each world's default agent, by the clock, on all cores."""
     for env, entry in ENVIRONMENTS.items():
-        trainer = untrained(env, entry.default_agent)
+        trainer = untrained(env, entry.default_agent, *(SMALLEST if smallest else ()))
         trainer.round()  # compiles, fills the replay, fits the input normalisation
         name = f"{entry.default_agent} on {env}"
         started = time.perf_counter()
         decisions, elapsed = 0, 0.0
-        while elapsed < AT_LEAST_S:
+        while elapsed < (0.0 if smallest else AT_LEAST_S) or not decisions:
             decisions += trainer.round().decisions
             elapsed = time.perf_counter() - started
         rate = decisions / elapsed

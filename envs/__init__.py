@@ -1,4 +1,5 @@
 """The environments: the simulation core, recorded traces and what Gymnasium knows of them.
 
-The installed package tells Gymnasium itself (see `envs.registration`): `gymnasium.make` needs no call of ours.
+The installed package registers itself with Gymnasium (`envs.registration`): `gymnasium.make` needs no call
+of ours.
 """

@@ -1,7 +1,7 @@
 """The environments: all that one is stands here once, and what installed packages add.
 
-Only names are stated, which are imported when an environment is used: Gymnasium reads this table whenever it is
-imported. A package of a user's own names an `Environment` as an entry point of the group
+Only names are stated, which are imported when an environment is used, because Gymnasium reads this table
+whenever it is imported. A package of a user's own names an `Environment` as an entry point of the group
 `spotweave.environments` (docs/extending.md).
 """
 
@@ -31,15 +31,16 @@ class Environment:
             keeps a `timeline` for pictures.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
         appraiser: rule whose expected costs an agent may take as input (agent.appraiser=auto).
-        gymnasium: id, and `MODULE:NAME` of the class and of what makes its vector form; None if Gymnasium does
-            not know it under a name of its own.
+        gymnasium: id, and `MODULE:NAME` of the class and of what makes its vector form; None where it has no
+            id of its own.
         reference: rule that comes first in comparisons without policies=.
         rules: rules that a policy is compared with by default; None: those that declare this environment.
         evolved: agent kinds that learn by evolution here.
-        members: `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one setting,
-            to train on or to validate on, where there are several.
+        members: `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one
+            setting, to train on or to validate on, where there are several.
         draw: `MODULE:NAME` of what gives the settings of the world that a training round is played in, where
-            worlds can be varied, from the configured ones, `trainer.variety`, the seed and the round's number.
+            worlds can be varied, from the configured ones, `trainer.variety`, the seed and the round's
+            number.
         draw_validation: likewise those of the worlds to validate such a training on, the configured first.
     """
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import benchmarks.__main__ as command
-from benchmarks import training
 from benchmarks.measurement import Benchmark, Measurement
-from envs.environments import ENVIRONMENTS
-from envs.simulation.world import EpisodeKey
-from training.evaluation.episodes import measure_latency
 
 
 def test_a_ratio_above_one_meets_the_bar_in_either_direction() -> None:
@@ -26,14 +23,14 @@ def quick(value: float) -> Iterator[Measurement]:
     yield Measurement("quick thing", value, "steps/s", bar=10.0)
 
 
-def unwanted() -> Iterator[Measurement]:
+def unwanted(smallest: bool) -> Iterator[Measurement]:
     raise AssertionError("a long benchmark ran without being asked for")
 
 
 @pytest.fixture
 def latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     two = (
-        Benchmark("quick", "a quick one", lambda: quick(25.0)),
+        Benchmark("quick", "a quick one", lambda smallest: quick(25.0)),
         Benchmark("slow", "a long one", unwanted, long=True),
     )
     monkeypatch.setattr(command, "BENCHMARKS", two)
@@ -66,9 +63,9 @@ def test_an_unknown_name_is_refused(latest: Path, capsys: pytest.CaptureFixture[
     assert "qick" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_the_default_agent_of_every_world_can_be_measured(env: str) -> None:
-    """With the smallest settings; the speed itself is the benchmarks' business."""
-    trainer = training.untrained(env, ENVIRONMENTS[env].default_agent, "quick")
-    key = EpisodeKey(seed=0, split="validation", index=0)
-    assert measure_latency(training.world_of(env), trainer.policy, key, decisions=3).decisions == 3
+@pytest.mark.long
+@pytest.mark.parametrize("one", command.BENCHMARKS, ids=lambda one: one.name)
+def test_every_benchmark_runs_at_its_smallest_size(one: Benchmark) -> None:
+    rows = list(one.measure(smallest=True))
+    assert rows
+    assert all(math.isfinite(row.value) for row in rows)
