@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agents.named import named_rule
+from agents.named import named_rule, rules_of
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from benchmarks.training import untrained, world_of
@@ -22,7 +22,7 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent)
         world = world_of(env)
-        for policy in (trainer.policy, named_rule(entry.rules[-1])):
+        for policy in (trainer.policy, named_rule(rules_of(env)[-1])):
             with one_core():
                 latency = measure_latency(world, policy, key, decisions=decisions)
             name = f"{policy.name} on {env}: one decision"

@@ -31,8 +31,8 @@ class Environment:
             keeps a `timeline` for pictures.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
         appraiser: rule whose expected costs an agent may take as input (agent.appraiser=auto).
-        gymnasium: id, and `MODULE:NAME` of the class and of what makes its vector form; None where it has no
-            id of its own.
+        gymnasium: id, `MODULE:NAME` of the class, and of what makes its vector form or None; without it,
+            Gymnasium does not know the environment.
         reference: rule that comes first in comparisons without policies=.
         rules: rules that a policy is compared with by default; None: those that declare this environment.
         evolved: agent kinds that learn by evolution here.
@@ -49,7 +49,7 @@ class Environment:
     world: str | Callable[..., BatchWorld]
     default_agent: str = "spotweave"
     appraiser: Literal["expected_cost", "tuned"] = "tuned"
-    gymnasium: tuple[str, str, str] | None = None
+    gymnasium: tuple[str, str, str | None] | None = None
     reference: str | None = None
     rules: Sequence[str] | None = None
     evolved: tuple[str, ...] = ()

@@ -61,7 +61,10 @@ def register_schemas() -> None:
     store.store("agent_schema", plain(AgentSettings()), package="agent")
     store.store("trainer_schema", plain(TrainerSettings()), package="trainer")
     for name, entry in ENVIRONMENTS.items():
-        store.store(f"{name}_schema", {"name": name, **plain(entry.config_class())}, package="env")
+        node = {"name": name, **plain(entry.config_class())}
+        store.store(f"{name}_schema", node, package="env")
+        if not Path(CONFIG_DIRECTORY, "env", f"{name}.yaml").is_file():  # of another package
+            store.store(name, node, group="env", package="env")
 
 
 def typed(kind: type[T], value: object, where: str) -> T:
