@@ -10,17 +10,16 @@ from typing import Any
 
 import torch
 
-from agents.evolved import EvolvedPolicy
-from agents.factory import CLUSTER_COUNT_INDEPENDENT, EVOLVED, make_evolved, make_network
+from agents.policy import Policy
+from agents.registry import Shape, agent_named
 from agents.rules.appraisal import Appraiser
+from agents.settings import PairwiseSettings
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldError, WorldSpec
 
 FORMAT = 1
 RELEASED = Path(__file__).resolve().parents[1] / "checkpoints"
-
-StoredPolicy = ValuePolicy | EvolvedPolicy
-"""What a file may hold that needs no library of others."""
 
 
 class CheckpointError(WorldError):
@@ -78,7 +77,7 @@ def load_policy_state(path: Path) -> dict[str, Any]:
             f"{path} is damaged or was replaced: its SHA-256 is not the one in {recorded.name}; restore the "
             "file, or train again"
         )
-    state = _parsed(path, io.BytesIO(content))
+    state = parsed_state(path, io.BytesIO(content))
     if "network" in state:
         if digests is None:
             raise CheckpointError(
@@ -87,16 +86,6 @@ def load_policy_state(path: Path) -> dict[str, Any]:
             )
         _require_finite(path, state)
     return state
-
-
-def load_state(path: Path) -> dict[str, Any]:
-    """Read what `save_state` wrote; nothing in the file is executed.
-
-    Raises:
-        CheckpointError: if the file is missing or is not such a state.
-    """
-    _require_file(path)
-    return _parsed(path, path)
 
 
 def _require_file(path: Path) -> None:
@@ -116,11 +105,14 @@ def _require_finite(path: Path, state: dict[str, Any]) -> None:
             )
 
 
-def _parsed(path: Path, source: Path | io.BytesIO) -> dict[str, Any]:
+def parsed_state(path: Path, source: io.BytesIO) -> dict[str, Any]:
+    """What torch wrote, checked for our format; nothing in it is executed. Raises CheckpointError."""
     try:
         state = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is not its own
-        raise CheckpointError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
+        raise CheckpointError(
+            f"{path} is not a readable checkpoint ({type(error).__name__}): give the path of a policy.pt file"
+        ) from error
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path} is not a Spotweave checkpoint: it lacks the format number")
     if state["format"] != FORMAT:
@@ -136,7 +128,7 @@ def stored_policy(
     spec: WorldSpec,
     weights: Sequence[float] | None = None,
     device: str = "cpu",
-) -> StoredPolicy:
+) -> Policy:
     """The greedy policy of a state that `load_policy_state` gave, ready for a world.
 
     Args:
@@ -151,27 +143,36 @@ def stored_policy(
         ValueError: if the weights are too few, too many or not finite.
     """
     require_fit(path, state, spec)
-    if state["agent"]["kind"] in EVOLVED:
-        return _evolved(path, state, weights)
-    trained = state["world"]
-    network = make_network(state["agent"], trained["n_clusters"], state["scales"], state["weights"])
+    agent = agent_named(state["agent"]["kind"])
+    if agent.load is not None:
+        return agent.load(state, spec, weights, device)
+    assert agent.make is not None
     try:
-        network.load_state_dict(state["network"])
-    except RuntimeError as error:
+        settings = agent.settings(**state["agent"])
+        shape = Shape(state["world"]["n_clusters"], tuple(state["scales"]), tuple(state["weights"]))
+        made = agent.make(settings, shape)
+        (made.network if isinstance(made, VectorPolicy) else made).load_state_dict(state["network"])
+    except (RuntimeError, TypeError) as error:
         raise CheckpointError(
             f"{path} holds weights that its own settings do not fit: train again"
         ) from error
-    chosen = list(weights) if weights else state["weights"]
-    if network.n_outputs == 1:
-        if weights and list(weights) != state["weights"]:
+    other = bool(weights) and list(weights or ()) != state["weights"]
+    if isinstance(made, VectorPolicy):
+        if other:
             raise CheckpointError(
-                f"{path} learned one scalarised value: its weights cannot be changed without retraining"
+                f"{path} was trained on the objective itself: its weights cannot be changed without "
+                "retraining"
             )
-        chosen = [1.0]
-    named = state["agent"]["appraiser"]
-    appraiser = None if named == "none" else Appraiser(named)
-    agent = state["agent"]
-    return ValuePolicy(network, chosen, agent["name"], device, appraiser, agent["shortlist"], agent["margin"])
+        return made
+    if made.n_outputs == 1 and other:
+        raise CheckpointError(
+            f"{path} learned one scalarised value: its weights cannot be changed without retraining"
+        )
+    chosen = [1.0] if made.n_outputs == 1 else list(weights or state["weights"])
+    if not isinstance(settings, PairwiseSettings) or settings.appraiser == "none":
+        return ValuePolicy(made, chosen, settings.name, device)
+    appraiser = Appraiser(settings.appraiser)
+    return ValuePolicy(made, chosen, settings.name, device, appraiser, settings.shortlist, settings.margin)
 
 
 def require_fit(path: Path, state: dict[str, Any], spec: WorldSpec) -> None:
@@ -184,24 +185,8 @@ def require_fit(path: Path, state: dict[str, Any], spec: WorldSpec) -> None:
             f"{path} was trained for +env={trained['name']}, not for +env={spec.name}: "
             "give a checkpoint of this environment"
         )
-    if trained["n_clusters"] != spec.n_clusters and kind not in CLUSTER_COUNT_INDEPENDENT:
+    if trained["n_clusters"] != spec.n_clusters and not agent_named(kind).any_clusters:
         raise CheckpointError(
             f"{path} was trained for {trained['n_clusters']} clusters, this world has {spec.n_clusters}: "
-            "train again, or use an agent whose network does not depend on their number (agent=spotweave)"
+            "train again, or use an agent whose network does not depend on their number (agent=pairwise)"
         )
-
-
-def _evolved(path: Path, state: dict[str, Any], weights: Sequence[float] | None) -> EvolvedPolicy:
-    if weights and list(weights) != state["weights"]:
-        raise CheckpointError(
-            f"{path} was trained on the objective itself: its weights cannot be changed without retraining"
-        )
-    agent = state["agent"]
-    policy = make_evolved(agent["kind"], agent["pair_size"], agent["name"])
-    try:
-        policy.network.load_state_dict(state["network"])
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{path} holds weights that its own settings do not fit: train again"
-        ) from error
-    return policy

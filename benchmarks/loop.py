@@ -35,7 +35,7 @@ from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.placing import place
-from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -88,10 +88,7 @@ def scheduler_of(
 ) -> Scheduler:
     """A scheduler with the released policy in front of a simulated cloud."""
     market = load_market_policy("multicloud", offers)
-    policies = Policies(
-        Decider(market.policy, components=market.components),
-        Decider(load_round_policy("round_cost", offers).policy, window=1),
-    )
+    policies = Policies(Decider(market.policy, components=market.components))
     return Scheduler(
         store,
         {"simulated": SimulatedProvider(cloud)},

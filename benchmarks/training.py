@@ -12,12 +12,12 @@ import torch
 from benchmarks.measurement import Measurement
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
-from training.config import CONFIG_DIRECTORY, register_schemas, resolved, typed, world_config
-from training.settings import AgentSettings, TrainerSettings
-from training.trainers.build import build_trainer, with_appraiser
+from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config
+from training.settings import TrainerSettings
+from training.trainers.build import build_trainer, suited
 from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
-from training.trainers.trainer import Trainer
+from training.trainers.trainer import Task, Trainer
 
 AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40
@@ -34,13 +34,10 @@ def settings_of(*overrides: str) -> dict[str, Any]:
 def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
-    agent = with_appraiser(typed(AgentSettings, values["agent"], "agent"), ENVIRONMENTS[env])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
-    config = world_config(values["env"])
-    trainer, _, _ = build_trainer(
-        ENVIRONMENTS[env], config, agent, settings, values["seed"], torch.device("cpu")
-    )
-    return trainer
+    agent = suited(agent_settings(values["agent"]), ENVIRONMENTS[env], world_of(env).spec)
+    config, device = world_config(values["env"]), torch.device("cpu")
+    return build_trainer(Task(ENVIRONMENTS[env], config, agent, settings, values["seed"], device))[0]
 
 
 def world_of(env: str) -> BatchWorld:

@@ -47,11 +47,11 @@ class ActingConfig(_Part):
 
     Attributes:
         market: for Spark jobs.
-        federated: for federated tasks.
+        federated: for federated tasks; None: the market policy decides about these too.
     """
 
     market: str = "expected_cost"
-    federated: str = "round_cost"
+    federated: str | None = "round_cost"
 
 
 class PolicyConfig(_Part):
@@ -59,7 +59,7 @@ class PolicyConfig(_Part):
 
     Attributes:
         market: rule, released policy or path, for Spark jobs.
-        federated: the same for federated tasks.
+        federated: the same for federated tasks; None: the market policy decides about these too.
         weights: of the market policy's value components; None: those it was trained with.
         mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
             would have chosen is written down beside it.
@@ -67,7 +67,7 @@ class PolicyConfig(_Part):
     """
 
     market: str = "multicloud"
-    federated: str = "round_cost"
+    federated: str | None = "round_cost"
     weights: tuple[FiniteFloat, ...] | None = None
     mode: Mode = Mode.ACT
     acting: ActingConfig = ActingConfig()

@@ -39,7 +39,7 @@ from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.security.sandbox import Sandbox, choose
 from deploy.store.decisions import Mode
@@ -228,26 +228,18 @@ def load_policies(config: DeploymentConfig, n_offers: int) -> Policies:
     Raises:
         ValueError: one line, if one of them cannot be used.
     """
-    policy = config.policy
+    policy, acting = config.policy, config.policy.acting
     market = load_market_policy(policy.market, n_offers, policy.weights)
-    rounds = load_round_policy(policy.federated, n_offers)
-    decides = Policies(
-        market=Decider(market.policy, components=market.components),
-        rounds=Decider(rounds.policy, window=1),
-        mode=policy.mode,
-    )
+    federated = load_federated_policy(policy.federated, market, n_offers)
+    named = Decider(combined(market, federated), components=market.components)
     if policy.mode is not Mode.SHADOW:
-        return decides
-    acting = policy.acting
-    acts = load_market_policy(acting.market, n_offers)
-    return Policies(
-        market=Decider(acts.policy, components=acts.components),
-        rounds=Decider(load_round_policy(acting.federated, n_offers).policy, window=1),
-        mode=policy.mode,
-        # Nothing is learned from a policy beside itself.
-        watched_market=None if acting.market == policy.market else decides.market,
-        watched_rounds=None if acting.federated == policy.federated else decides.rounds,
-    )
+        return Policies(named, policy.mode)
+    # Nothing is learned from a policy that watches itself: what both name is one object.
+    if acting.market != policy.market:
+        market = load_market_policy(acting.market, n_offers)
+    if acting.federated != policy.federated:
+        federated = load_federated_policy(acting.federated, market, n_offers)
+    return Policies(Decider(combined(market, federated), components=market.components), policy.mode, named)
 
 
 def open_sandbox(config: DeploymentConfig) -> Sandbox:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
+
+from spotweave.plugins import plugins
 
 if TYPE_CHECKING:
     from envs.simulation.world import BatchWorld
@@ -30,12 +31,11 @@ class Environment:
         world: `MODULE:NAME` of what makes a world from (settings, number of lanes); with record=True one that
             keeps a `timeline` for pictures.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
-        appraiser: rule whose expected costs an agent may take as input (agent.appraiser=auto).
+        appraiser: rule whose expected costs the agent `pairwise` takes as input (agent.appraiser=auto).
         gymnasium: id, `MODULE:NAME` of the class, and of what makes its vector form or None; without it,
             Gymnasium does not know the environment.
         reference: rule that comes first in comparisons without policies=.
         rules: rules that a policy is compared with by default; None: those that declare this environment.
-        evolved: agent kinds that learn by evolution here.
         members: `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one
             setting, to train on or to validate on, where there are several.
         draw: `MODULE:NAME` of what gives the settings of the world that a training round is played in, where
@@ -47,12 +47,11 @@ class Environment:
     title: str
     config: str | type[Any]
     world: str | Callable[..., BatchWorld]
-    default_agent: str = "spotweave"
+    default_agent: str = "pairwise"
     appraiser: Literal["expected_cost", "tuned"] = "tuned"
     gymnasium: tuple[str, str, str | None] | None = None
     reference: str | None = None
     rules: Sequence[str] | None = None
-    evolved: tuple[str, ...] = ()
     members: str | None = None
     draw: str | None = None
     draw_validation: str | None = None
@@ -108,19 +107,19 @@ ENVIRONMENTS: dict[str, Environment] = {
         "Liu 2022, chapter 5: heterogeneous, elastic clusters",
         "envs.simulation.slices.config:SliceWorldConfig",
         "envs.simulation.slices.world:SliceWorld",
+        default_agent="cluster_scorer",
         gymnasium=(
             "spotweave/MultiCluster-v0",
             "envs.multicluster:MultiClusterEnv",
             "envs.multicluster:make_vector",
         ),
-        evolved=("scorer",),
     ),
     "anyclusters": Environment(
         "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",
         "envs.infrastructure:AnyClustersConfig",
         "envs.infrastructure:build_drawn",
+        default_agent="cluster_scorer",
         members="envs.infrastructure:AnyClustersConfig.members_of",
-        evolved=("scorer",),
     ),
     "chapter4": Environment(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
@@ -128,37 +127,19 @@ ENVIRONMENTS: dict[str, Environment] = {
         "envs.multicluster:build_chapter4",
         default_agent="rl_fc",
         reference="sf_e",  # the thesis compares with its best rule
-        evolved=("scorer",),
     ),
     "federated": Environment(
         "federated applications whose rounds train on spot and on-demand offers of several zones",
         "envs.federated_episodes:FederatedConfig",
         "envs.federated_episodes:build_federated",
+        default_agent="round_scorer",
         gymnasium=(
             "spotweave/Federated-v0",
             "envs.federated:FederatedEnv",
             "envs.federated:make_vector",
         ),
-        evolved=("round_scorer",),
     ),
 }
 """Every environment by name."""
 
-
-def load_environments() -> None:
-    """Add the environments that installed packages name as entry points.
-
-    Raises:
-        ImportError: for an entry point that cannot be loaded, or a name that is taken.
-    """
-    for point in entry_points(group=GROUP):
-        where = f"entry point {point.name} = {point.value} of {GROUP}"
-        try:
-            environment = point.load()
-        except Exception as error:
-            raise ImportError(f"{where}: {error}") from error
-        if ENVIRONMENTS.setdefault(point.name, environment) is not environment:
-            raise ImportError(f"{where}: there is an environment of this name, rename it")
-
-
-load_environments()
+ENVIRONMENTS.update(plugins(GROUP, Environment, ENVIRONMENTS))

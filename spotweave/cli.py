@@ -28,16 +28,6 @@ app = typer.Typer(
 # Everything after the command's name belongs to Hydra, --help included.
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-AGENTS = {
-    "rl_lsfc": ("LSTM over occupations, shared layer, one head per value component", "Liu 2022, chapter 5"),
-    "rl_fc": ("two hidden layers over the flat state, one scalarised value", "Liu 2022, chapter 4"),
-    "spotweave": ("one scorer shared by all pairs of job and cluster", "Spotweave, docs/training.md"),
-    "sb3_dqn": ("DQN", "Stable-Baselines3 (extra sb3)"),
-    "maskable_ppo": ("PPO with action masks", "sb3-contrib (extra sb3)"),
-    "rllib_dqn": ("DQN", "RLlib (extra rllib)"),
-}
-"""Title and source of each agent in configs/agent."""
-
 
 def first_line(documented: object) -> str:
     """The first line of an object's docstring."""
@@ -70,6 +60,7 @@ def envs() -> None:
 def policies() -> None:
     """List every rule and every agent with its source."""
     from agents.federated.rules import ROUND_RULE_SOURCES
+    from agents.registry import agents
     from agents.rules import RULES
     from agents.rules.registry import MARKET
 
@@ -78,7 +69,7 @@ def policies() -> None:
         for rule in RULES.values()
     ]
     rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]
-    rows += [(name, "agent", title, source) for name, (title, source) in AGENTS.items()]
+    rows += [(name, "agent", agent.title, agent.source) for name, agent in agents().items()]
     show(("name", "kind", "title", "source"), rows)
 
 

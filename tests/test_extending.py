@@ -1,109 +1,77 @@
-"""The examples of docs/extending.md, written as a package that is installed, do what the page says."""
+"""The examples of docs/extending.md do what the page says."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"<!-- file (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
-USES = re.findall(r"^## ([^\n]+)$|<!-- use -->\n```bash\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
+from agents import registry
+from spotweave.plugins import PluginError, plugins
+from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "extending.md"
 
 
-def uses() -> dict[str, str]:
-    """The commands of each section, by its heading."""
-    found, heading = {}, ""
-    for title, commands in USES:
-        heading = title or heading
-        if commands:
-            found[heading] = commands
-    return found
+def example(name: str) -> str:
+    """The code block behind a marker."""
+    found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
-def install(files: dict[str, str], folder: Path) -> None:
-    """The files as an installed package: with the entry points of its pyproject.toml."""
-    project = tomllib.loads(files["pyproject.toml"])["project"]
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    (folder / "my_package" / "__init__.py").touch()
-    metadata = folder / f"{project['name']}-{project['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
-    groups = (
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
-        for group, points in project["entry-points"].items()
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+    registry.agents.cache_clear()
+    yield site
+    registry.agents.cache_clear()
+
+
+def install(site: Path, module: str, source: str, points: str) -> None:
+    (site / f"{module}.py").write_text(source)
+    about = site / f"{module}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(points)
+
+
+def test_an_agent_trains_and_is_loaded_by_its_name(
+    package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    points = re.search(r"```toml\n(\[project\.entry-points.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert points is not None
+    written = (
+        points[1].replace('[project.entry-points."spotweave.agents"]', "[spotweave.agents]").replace('"', "")
     )
-    (metadata / "entry_points.txt").write_text("\n".join(groups))
-
-
-def run(commands: str, package: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run commands with the package installed and this Python's commands first."""
-    scripts = Path(sys.executable).parent
-    environment = {
-        **os.environ,
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": f"{package}{os.pathsep}{ROOT}",
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", commands],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
+    install(package, "my_agents", example("agent"), written)
+    monkeypatch.chdir(tmp_path)
+    words = ("agent=pair_only", "agent.hidden_size=5", *TINY_TRAINER, "trainer.test_episodes=2", "out=run")
+    command = Command(monkeypatch, capsys)
+    outcome = command("+env=multicluster", *TINY_WORLD["multicluster"], *words, "device=cpu")
+    assert outcome.code == 0, outcome.err
+    assert "pair_only" in outcome.out  # the table at the end, of the checkpoint loaded again
+    assert (
+        "unknown key agent.hiden_size"
+        in command("+env=multicluster", "agent=pair_only", "agent.hiden_size=5").mistake
     )
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("installed")
-    install(FILES, folder)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("heading", uses())
-def test_the_example_runs_as_the_page_says(heading: str, package: Path, tmp_path: Path) -> None:
-    done = run(uses()[heading], package, tmp_path)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-
-
-def test_every_section_has_an_example() -> None:
-    assert set(uses()) == set(re.findall(r"^## (.+)$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.parametrize(
-    ("group", "point", "command", "told"),
+    ("points", "message"),
     [
-        (
-            "spotweave.rules",
-            "maf2 = 'nothing.here'",
-            "import agents.rules",
-            "maf2 = nothing.here of spotweave.rules",
-        ),
-        ("spotweave.environments", "multicloud = 'os:path'", "import envs.environments", "rename it"),
-        (
-            "spotweave.traces",
-            "csv = 'os:path'",
-            "from envs.traces.importers import market_importers as m; m()",
-            "rename it",
-        ),
+        ("rl_fc = mine:THING", "the name is taken"),
+        ("mine = nowhere:THING", "cannot be loaded: ModuleNotFoundError"),
+        ("mine = mine:THING", "is of type int: expected Agent"),
     ],
 )
-def test_a_bad_entry_point_is_named(group: str, point: str, command: str, told: str, tmp_path: Path) -> None:
-    project = f'[project]\nname = "bad"\nversion = "1"\n[project.entry-points."{group}"]\n{point}\n'
-    install({"pyproject.toml": project, "my_package/x.py": ""}, tmp_path)
-    done = run(f'python -c "{command}"', tmp_path, tmp_path)
-    assert done.returncode != 0
-    assert told in done.stderr.splitlines()[-1]
+def test_an_entry_point_that_cannot_be_used_is_one_line(package: Path, points: str, message: str) -> None:
+    install(package, "mine", "THING = 3\n", f"[spotweave.agents]\n{points}\n")
+    with pytest.raises(PluginError, match=message) as caught:
+        plugins(registry.GROUP, registry.Agent, registry.OURS)
+    assert "\n" not in str(caught.value)

@@ -10,22 +10,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 
+from agents.flat_policy import FlatPolicy
+from agents.policy import Policy
 from agents.stored import (
     FORMAT,
-    StoredPolicy,
+    CheckpointError,
     digest_file,
     load_policy_state,
-    require_fit,
+    parsed_state,
     stored_policy,
 )
+from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
-from training.adapters.flat_policy import FlatPolicy, load_flat_policy
-from training.adapters.settings import LIBRARY_KINDS
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = StoredPolicy | FlatPolicy
+TrainedPolicy = ValuePolicy | VectorPolicy | FlatPolicy
 """What a checkpoint may hold."""
 
 
@@ -85,17 +88,35 @@ def write_policy(path: Path, content: bytes) -> None:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a training atomically: tensors and plain values. Raises WriteError."""
+    """Write the state of a training atomically: tensors and plain values. Raises WriteError.
+
+    Compressed: what a replay holds repeats itself, so a tenth of the bytes remain.
+    """
     with replacing(path) as temporary:
         try:
-            torch.save(state, temporary)
+            with pa.output_stream(str(temporary), compression="zstd") as stream:
+                torch.save(state, stream)
         except RuntimeError as error:  # torch's way to say that the disk is full
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what `save_state` wrote; nothing in the file is executed.
+
+    Raises:
+        CheckpointError: if it cannot be read or is not such a state.
+    """
+    try:
+        with pa.input_stream(str(path), compression="zstd") as stream:
+            content = io.BytesIO(stream.read())
+    except OSError as error:
+        raise CheckpointError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
+    return parsed_state(path, content)
+
+
 def load_policy(
     path: Path, spec: WorldSpec, weights: Sequence[float] | None = None, device: str = "cpu"
-) -> TrainedPolicy:
+) -> Policy:
     """The greedy policy of a checkpoint, ready for a world.
 
     Args:
@@ -111,7 +132,4 @@ def load_policy(
     """
     path = Path(path)
     state = load_policy_state(path / "policy.pt" if path.is_dir() else path)
-    require_fit(path, state, spec)
-    if state["agent"]["kind"] in LIBRARY_KINDS:
-        return load_flat_policy(state, spec, weights, device)
     return stored_policy(path, state, spec, weights, device)

@@ -25,8 +25,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
 
+from agents.registry import OURS, agent_named, agents
+from agents.settings import AgentSettings
 from envs.environments import ENVIRONMENTS
-from training.settings import AgentSettings, TrainerSettings
+from training.settings import TrainerSettings
 
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
 INTERRUPTED = 130
@@ -58,7 +60,13 @@ def plain(value: object) -> Any:
 def register_schemas() -> None:
     """Give Hydra every key with its default, so that a mistyped key is refused when it is composed."""
     store = ConfigStore.instance()
-    store.store("agent_schema", plain(AgentSettings()), package="agent")
+    for name, agent in agents().items():
+        node = plain(agent.defaults(name))
+        # Agents of other packages have no file in configs/agent: what they are configured with is this.
+        if name in OURS:
+            store.store(f"{name}_schema", node, package="agent")
+        else:
+            store.store(name, node, group="agent")
     store.store("trainer_schema", plain(TrainerSettings()), package="trainer")
     for name, entry in ENVIRONMENTS.items():
         node = {"name": name, **plain(entry.config_class())}
@@ -80,8 +88,18 @@ def typed(kind: type[T], value: object, where: str) -> T:
         first = error.errors()[0]
         place = ".".join([where, *map(str, first["loc"])]).lstrip(".")
         if isinstance(cause := first.get("ctx", {}).get("error"), ValueError):
-            raise UsageError(f"{where}: {cause}") from error  # the dataclass's own check says it all
+            raise UsageError(f"{place}: {cause}") from error  # our own check says it all
         raise UsageError(f"{place} is {first['input']!r}: {first['msg'].lower()}") from error
+
+
+def agent_settings(values: Mapping[str, Any]) -> AgentSettings:
+    """The typed settings of a resolved `agent` group.
+
+    Raises:
+        UsageError: naming the key, what was given and what is expected.
+        ValueError: if there is no such agent.
+    """
+    return typed(agent_named(str(values.get("kind"))).settings, values, "agent")
 
 
 def _refuse_unknown(kind: Any, value: object, where: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agents.registry import agent_named
 from agents.stored import RELEASED, load_policy_state
 from training.checkpoint import write_policy
 from training.config import UsageError
@@ -62,7 +63,7 @@ def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str
     guide = ", ".join(f"{metric} {number(value)}" for metric, value in facts["validation_guide"].items())
     rows = {
         "file": f"`policy.pt`, {len(content) / 1e6:.2f} MB, SHA-256 `{hashlib.sha256(content).hexdigest()}`",
-        "agent": f"`{agent['name']}`: network `{agent['kind']}`, learning `{agent['learning']}`",
+        "agent": f"`{agent['kind']}`: {agent_named(agent['kind']).title}",
         "trained by": f"`{facts['command']}` at commit `{facts['commit']}`",
         "seed": str(facts["seed"]),
         "trained for": f"`{world['name']}`, {world['n_clusters']} clusters",

@@ -13,17 +13,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from training.config import INTERRUPTED, USER_ERROR, UsageError, provenance
 from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
+from training.progress import play_progress
 from training.studies.federated.contestants import find_learned
-from training.studies.federated.keeping import Keeper, Told
 from training.studies.federated.playing import METRICS
 from training.studies.federated.sections import PAGES, SECTIONS
 from training.studies.federated.study import Study
+from training.studies.keeping import Keeper
 from training.studies.page import filled, marked_experiments
 
 DOCS = Path("docs") / "results"
@@ -128,28 +129,31 @@ def run(options: Mapping[str, Any]) -> int:
     if options["episodes"] is not None and options["episodes"] < 2:
         raise UsageError(f"--episodes is {options['episodes']}: an interval needs at least 2")
     out = Path(options["out"])
-    study = Study(
-        Keeper(prepare_directory(KEPT)), Told(), find_learned(options["checkpoint"]), options["episodes"]
-    )
-    print(
-        "learned policy: " + ("none" if study.learned is None else str(study.learned.path)), file=sys.stderr
-    )
-    failed = []
-    for name in options["only"] or SECTIONS:
-        try:
-            made = measure(name, study, out)
-        except ValueError as error:
-            # One part that cannot be measured leaves the others to be made.
-            print(f"error: {name}: {' '.join(str(error).split())}", file=sys.stderr)
-            failed.append(name)
-            continue
-        print(f"{out / SECTIONS[name].page / name}.json: {'measured' if made else 'as it was'}")
+    learned = find_learned(options["checkpoint"])
+    print("learned policy: " + ("none" if learned is None else str(learned.path)), file=sys.stderr)
+    with play_progress(lines=True) as progress:
+        study = Study(Keeper(prepare_directory(KEPT)), progress, learned, options["episodes"])
+        failed = measure_all(options["only"] or SECTIONS, study, out)
     for name in PAGES:
         write_text(out / f"{name}.md", page_text(DOCS / f"{name}.md", out / name))
         print(f"written: {out / f'{name}.md'}")
     if failed:
         print(f"not measured: {' '.join(failed)}", file=sys.stderr)
     return FAILED if failed else 0
+
+
+def measure_all(names: Iterable[str], study: Study, out: Path) -> list[str]:
+    """Make every section; one that cannot be measured leaves the others to be made. Returns those."""
+    failed = []
+    for name in names:
+        try:
+            made = measure(name, study, out)
+        except ValueError as error:
+            print(f"error: {name}: {' '.join(str(error).split())}", file=sys.stderr)
+            failed.append(name)
+            continue
+        print(f"{out / SECTIONS[name].page / name}.json: {'measured' if made else 'as it was'}")
+    return failed
 
 
 def parsed(arguments: Sequence[str] | None) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from agents.stored import load_state
-from training.checkpoint import save_state
+from training.checkpoint import load_state, save_state
 from training.config import UsageError, provenance, to_yaml
 from training.files import prepare_directory, write_csv, write_json, write_text
 

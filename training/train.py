@@ -15,17 +15,28 @@ import torch
 from omegaconf import DictConfig
 
 from agents.named import named_rule
+from agents.settings import AgentSettings
 from envs.environments import ENVIRONMENTS
 from training.adapters.settings import require_library
 from training.adapters.trainer import LibraryTrainer
 from training.checkpoint import load_policy, save_policy
-from training.config import INTERRUPTED, UsageError, provenance, resolved, run_command, typed, world_config
+from training.config import (
+    INTERRUPTED,
+    UsageError,
+    agent_settings,
+    provenance,
+    resolved,
+    run_command,
+    typed,
+    world_config,
+)
 from training.evaluation.comparison import compare_after_training
 from training.evaluation.contestants import default_rules
 from training.run_directory import RunDirectory
-from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
-from training.trainers.build import build_trainer, with_appraiser, with_rounds
+from training.settings import RunSettings, TrainerSettings
+from training.trainers.build import build_trainer, suited
 from training.trainers.session import InterruptedTraining, Session
+from training.trainers.trainer import Task
 
 VALIDATION_LANES = 16
 
@@ -55,11 +66,9 @@ def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSett
         field.name: values[field.name] for field in dataclasses.fields(RunSettings) if field.name in values
     }
     run = typed(RunSettings, given, "")
-    agent = typed(AgentSettings, values["agent"], "agent")
+    agent = agent_settings(values["agent"])
     settings = typed(TrainerSettings, values["trainer"], "trainer")
     require_library(agent.kind)
-    check_agent(agent)
-    check_trainer(settings)
     named_rule(settings.guide)
     return agent, settings, choose_device(run.device)
 
@@ -68,7 +77,6 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     """Run (or go on with) one training; returns the exit code."""
     agent, settings, device = checked_settings(values)
     entry = ENVIRONMENTS[values["env"]["name"]]
-    agent = with_appraiser(agent, entry)
     config = world_config(values["env"])
     members = entry.members_of(config, "validation")
     tested = settings.test_episodes if len(members) == 1 else 0
@@ -76,8 +84,9 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
         members = entry.drawn_for_validation(config, settings.variety, values["seed"])
     worlds = [entry.build(member, VALIDATION_LANES) for member in members]
     spec = worlds[0].spec
-    agent = with_rounds(agent, spec)
-    trainer, scales, weights = build_trainer(entry, config, agent, settings, values["seed"], device)
+    agent = suited(agent, entry, spec)
+    task = Task(entry, config, agent, settings, values["seed"], device)
+    trainer, scales, weights = build_trainer(task)
 
     def save(facts: dict[str, Any]) -> None:
         card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}

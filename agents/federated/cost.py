@@ -1,38 +1,51 @@
-"""What each choice about one federated task would cost, and the times behind it.
+"""What each choice about one federated task is expected to cost, and the times behind it.
 
 A client may start each epoch at any time between the beginning of its round and the latest start with which
 it still delivers in time. A client that trains at the end of one round and at the beginning of the next needs
 one instance, one spin-up and one cold epoch for both. So of the two states that a client can be in when a
 round begins, "on" is worth half of what starting an instance costs more than "off"; and an idle instance is
 worth keeping for just that long. (Off, late epoch, on, early epoch, off: two rounds, one start.)
+
+This is the only cost of federated work: the rules `round_cost` and `expected_cost`, the learned corrections
+and the live loop's appraisals all use it. The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4);
+what releasing an instance saves is FedCostAware's idea (Sinha 2025, section III-B).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
+from envs.simulation.round_estimates import slack_s
+from envs.simulation.snapshot import FloatArray, Observation
 
 Floats = NDArray[np.float64]
 LARGE = 1e6
+"""USD of a choice that is not valid."""
+BEGIN_S, FINISH_S, EARLY_S, LATE_S, START_S = range(5)
+N_TIMES = 5
+"""Columns of the times of a task on each offer, see `Choices`."""
+_SHORTEST_UP_S = 60.0
 
 
-@dataclass(frozen=True)
-class RoundParameters:
+class RoundParameters(NamedTuple):
     """How the expected cost weighs what is uncertain.
 
     Attributes:
-        buffer_s: a start is due so much before the latest one in time,
-        buffer_errors: and so many times the error that expected times had lately,
+        buffer_s: a start is due this long before the latest one in time,
+        buffer_errors: plus this multiple of the error that expected times had lately,
         buffer_launch: or, before any was seen, this share of the launch.
         delay_price: USD that a second's delay of the round costs, for each USD that all instances of the
             application cost in a second.
         keep_share: share of what a start costs that an idle instance may cost before it is released.
         hazard: weight of the expected cost of an interruption.
+        owned_usd_hour: what an owned executor-hour, which has no price, is worth to other jobs.
+        miss_usd: price of an application's missed deadline.
     """
 
     buffer_s: float = 5.0
@@ -41,18 +54,8 @@ class RoundParameters:
     delay_price: float = 2.0
     keep_share: float = 0.5
     hazard: float = 0.5
-
-    def changed(self, values: dict[str, float]) -> RoundParameters:
-        """With some values replaced.
-
-        Raises:
-            ValueError: for a name that is not a parameter.
-        """
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in values:
-            if name not in known:
-                raise ValueError(f"unknown parameter {name!r}: expected one of {', '.join(known)}")
-        return RoundParameters(**{**known, **values})
+    owned_usd_hour: float = 0.36
+    miss_usd: float = 25.0
 
 
 @dataclass(frozen=True)
@@ -82,84 +85,171 @@ class Choices:
     start_s: Floats
 
 
+@njit(cache=True, error_model="numpy")
+def late_usd(late_s: float, job: FloatArray, delay_usd_s: float, miss_usd: float) -> float:
+    """What it costs that a task lets its application's round end `late_s` later.
+
+    All that the application holds is paid for meanwhile. Of the time to spare until its deadline every second
+    lost makes a miss likelier; once the deadline has passed nothing does.
+    """
+    usd = delay_usd_s * late_s
+    if job[col.HAS_DEADLINE] != 0.0 and job[col.SLACK_S] > 0.0:
+        spare_s = max(1.0, np.float64(job[col.SLACK_S]) - np.float64(job[col.DURATION_S]))
+        usd += miss_usd * min(1.0, late_s / spare_s)
+    return usd
+
+
+@njit(cache=True, error_model="numpy")
+def interruptions_per_s(cluster: FloatArray) -> float:
+    """Expected interruptions per second, from the mean length of the spells seen; 0 on demand."""
+    mean_s = np.float64(cluster[col.MEAN_UP_S])
+    if cluster[col.IS_SPOT] == 0.0 or mean_s <= 0.0:
+        return 0.0
+    return 1.0 / max(mean_s, _SHORTEST_UP_S)
+
+
+@njit(cache=True, error_model="numpy")
+def weigh_task(
+    clusters: FloatArray,
+    job: FloatArray,
+    pairs: FloatArray,
+    absent_s: Floats,
+    parameters: RoundParameters,
+    usd: Floats,
+    times: Floats,
+) -> tuple[float, float]:
+    """Weigh the choices of one task as if each could be had now.
+
+    Args:
+        clusters: (C, N_CLUSTER_FIELDS).
+        job: (N_JOB_FIELDS,) a row of a federated task.
+        pairs: (C, N_PAIR_FIELDS) of it.
+        absent_s: (C,) seconds after which a wait can count on each offer.
+        parameters: weights.
+        usd: (C + 1,) overwritten with the expected USD of each offer, then of "none for now".
+        times: (C, N_TIMES) overwritten.
+
+    Returns:
+        What a start on the offer that suits best costs (USD), and the seconds until the latest start in time
+        on the offer that would then be the cheapest.
+    """
+    n = len(clusters)
+    cold = np.float64(job[col.COLD_S])
+    left, whole = np.float64(job[col.ROUND_LEFT_S]), np.float64(job[col.ROUND_S])
+    owes = job[col.OWES] > 0
+    opens = 0.0 if owes else left
+    needed = left + (0.0 if owes else whole)
+    price = np.empty(n)
+    best_price = begin_usd_least = np.inf
+    start_least = np.inf
+    for c in range(n):
+        listed = np.float64(clusters[c, col.PRICE_USD_HOUR])
+        price[c] = (
+            (listed if listed > 0.0 else parameters.owned_usd_hour) / 3600 * np.float64(pairs[c, col.REQUEST])
+        )
+        again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
+        times[c, START_S] = again_s + cold
+        start_least = min(start_least, times[c, START_S])
+        if pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
+            best_price = min(best_price, price[c])
+            begin_usd_least = min(begin_usd_least, price[c] * times[c, START_S])
+    rentable = np.isfinite(best_price)
+    delay_usd_s = parameters.delay_price * (
+        np.float64(job[col.OTHERS_USD_HOUR]) / 3600 + (best_price if rentable else 0.0)
+    )
+    keep_usd = parameters.keep_share * begin_usd_least if rentable else 0.0
+    # Where a start takes long against a round, a place is for many rounds.
+    rounds_after = max(0.0, np.float64(job[col.EXECUTIONS]) - 1) * start_least / (start_least + whole + 1)
+    best = -1
+    best_later = again = fresh = np.inf
+    for c in range(n):
+        here = pairs[c, col.HERE] > 0
+        again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
+        launch = 0.0 if here else again_s
+        execution = np.float64(pairs[c, col.EXECUTION_S])
+        begin = max(launch, opens)
+        finish = begin + execution
+        early, late = max(0.0, needed - finish), max(0.0, finish - needed)
+        times[c, BEGIN_S], times[c, FINISH_S] = begin, finish
+        times[c, EARLY_S], times[c, LATE_S] = early, late
+        begin_usd = price[c] * times[c, START_S]
+        hazard = parameters.hazard * interruptions_per_s(clusters[c])
+        messages_usd = np.float64(pairs[c, col.EGRESS_USD])
+        # An interruption costs a start, and the round as much time as no early start made up for.
+        lost_s = times[c, START_S] + 0.5 * execution
+        loss_usd = begin_usd + late_usd(max(0.0, lost_s - early), job, delay_usd_s, parameters.miss_usd)
+        after_usd = min(price[c] * early, keep_usd)
+        placed = price[c] * finish + after_usd + late_usd(late, job, delay_usd_s, parameters.miss_usd)
+        placed = placed + hazard * finish * loss_usd + messages_usd
+        excess_s = max(0.0, execution - max(whole, left))
+        future = rounds_after * (price[c] * execution + delay_usd_s * excess_s + messages_usd)
+        usd[c] = placed + future
+        # Later: started on the offer that is then the cheapest, at the latest time: it makes up for nothing.
+        fresh_s = execution + cold if here else execution
+        later_loss_usd = begin_usd + late_usd(lost_s, job, delay_usd_s, parameters.miss_usd)
+        later = price[c] * (again_s + fresh_s) + hazard * (again_s + fresh_s) * later_loss_usd
+        later = later + messages_usd + future
+        if absent_s[c] > 0.0:
+            spare_s = max(0.0, slack_s(owes, left, whole, again_s, fresh_s))
+            later += late_usd(max(0.0, absent_s[c] - spare_s), job, delay_usd_s, parameters.miss_usd)
+        if best < 0 or (pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX] and later < best_later):
+            best, again, fresh = c, again_s, fresh_s
+            if pairs[c, col.REQUEST] <= clusters[c, col.CAPACITY_MAX]:
+                best_later = later
+    slack = slack_s(owes, left, whole, again, fresh)
+    error_s = np.float64(job[col.TIME_ERROR_S])
+    seen = parameters.buffer_errors * error_s if error_s > 0 else parameters.buffer_launch * again
+    short_s = max(0.0, parameters.buffer_s + seen - slack) + max(0.0, opens + fresh - needed)
+    waiting = best_later if np.isfinite(best_later) else 0.0
+    usd[n] = waiting + late_usd(short_s, job, delay_usd_s, parameters.miss_usd)
+    if job[col.IS_SERVER] > 0:
+        lasts = np.float64(job[col.DURATION_S])
+        for c in range(n):
+            again_s = np.float64(clusters[c, col.LAUNCH_S]) + np.float64(pairs[c, col.TRANSFER_S])
+            launch = 0.0 if pairs[c, col.HERE] > 0 else again_s
+            rate = parameters.hazard * interruptions_per_s(clusters[c])
+            lost_usd = late_usd(again_s + 0.5 * whole, job, delay_usd_s, parameters.miss_usd)
+            usd[c] = (
+                (price[c] + rate * lost_usd) * (launch + lasts)
+                + late_usd(launch, job, delay_usd_s, parameters.miss_usd)
+                + np.float64(pairs[c, col.EGRESS_USD])
+            )
+        # Nothing goes on without a server.
+        usd[n] = LARGE / 2
+    if job[col.EXECUTIONS] <= 0:
+        usd[n] = 0.0
+    unit = max(1e-9, begin_usd_least) if rentable else 1.0
+    return unit, slack
+
+
+@njit(cache=True, error_model="numpy")
+def _weigh_all(
+    clusters: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    parameters: RoundParameters,
+    usd: Floats,
+    times: Floats,
+    units: Floats,
+    slacks: Floats,
+) -> None:
+    absent_s = np.zeros(clusters.shape[1])
+    for k in range(len(jobs)):
+        units[k], slacks[k] = weigh_task(
+            clusters[k], jobs[k, 0], pairs[k, 0], absent_s, parameters, usd[k], times[k]
+        )
+
+
 def weigh(observations: Observation, parameters: RoundParameters) -> Choices:
     """The choices of the first job of each observation (leading axis n)."""
-    clusters = observations["clusters"].astype(np.float64)
-    job = observations["jobs"][:, 0].astype(np.float64)
-    pair = observations["pairs"][:, 0].astype(np.float64)
-    n, n_offers = clusters.shape[:2]
-    valid = observations["action_mask"][:, : n_offers + 1] != 0
-    rentable = pair[..., col.REQUEST] <= clusters[..., col.CAPACITY_MAX]
-    price = clusters[..., col.PRICE_USD_HOUR] / 3600
-    here = pair[..., col.HERE] > 0
-    launch = np.where(here, 0.0, clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S])
-    start_s = clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S] + job[:, col.COLD_S, None]
-    execution = pair[..., col.EXECUTION_S]
-    left, whole = job[:, col.ROUND_LEFT_S], job[:, col.ROUND_S]
-    owes = job[:, col.OWES] > 0
-    opens = np.where(owes, 0.0, left)
-    needed = left + np.where(owes, 0.0, whole)
-    begin = np.maximum(launch, opens[:, None])
-    finish = begin + execution
-    early = np.maximum(0.0, needed[:, None] - finish)
-    late = np.maximum(0.0, finish - needed[:, None])
-    best_price = np.where(rentable, price, np.inf).min(1)
-    best_price = np.where(np.isfinite(best_price), best_price, 0.0)
-    delay_usd_s = parameters.delay_price * (job[:, col.OTHERS_USD_HOUR] / 3600 + best_price)
-    begin_usd = price * start_s
-    keep_usd = parameters.keep_share * np.where(rentable, begin_usd, np.inf).min(1)
-    keep_usd = np.where(np.isfinite(keep_usd), keep_usd, 0.0)
-    rate = _interruptions_per_s(clusters)
-    # An interruption costs a start, and the round as much time as no early start made up for.
-    lost_s = start_s + 0.5 * execution
-    loss_usd = begin_usd + delay_usd_s[:, None] * np.maximum(0.0, lost_s - early)
-    risk_usd = parameters.hazard * rate * finish * loss_usd
-    after_usd = np.minimum(price * early, keep_usd[:, None])
-    messages_usd = pair[..., col.EGRESS_USD]
-    placed = price * finish + after_usd + delay_usd_s[:, None] * late + risk_usd + messages_usd
-    # Later: started on the offer that is then the cheapest, at the latest time.
-    again_s = clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S]
-    fresh_s = np.where(here, execution + job[:, col.COLD_S, None], execution)
-    # A late start makes up for nothing.
-    later_loss_usd = begin_usd + delay_usd_s[:, None] * lost_s
-    later_risk = parameters.hazard * rate * (again_s + fresh_s) * later_loss_usd
-    later = np.where(rentable, price * (again_s + fresh_s) + later_risk + messages_usd, np.inf)
-    # Where a start takes long against a round, a place is for many rounds.
-    rounds_after = np.maximum(0.0, job[:, col.EXECUTIONS] - 1) * start_s.min(1) / (start_s.min(1) + whole + 1)
-    excess_s = np.maximum(0.0, execution - np.maximum(whole, left)[:, None])
-    future = rounds_after[:, None] * (price * execution + delay_usd_s[:, None] * excess_s + messages_usd)
-    placed, later = placed + future, later + future
-    best = later.argmin(1)
-    rows = np.arange(n)
-    again, fresh = again_s[rows, best], fresh_s[rows, best]
-    slack = np.maximum(needed - fresh, opens) - again
-    unavoidable_s = np.maximum(0.0, opens + fresh - needed)
-    error_s = job[:, col.TIME_ERROR_S]
-    unseen_s = parameters.buffer_launch * again
-    buffer = parameters.buffer_s + np.where(error_s > 0, parameters.buffer_errors * error_s, unseen_s)
-    waiting = np.where(np.isfinite(later[rows, best]), later[rows, best], 0.0)
-    waiting = waiting + delay_usd_s * (np.maximum(0.0, buffer - slack) + unavoidable_s)
-    serves = job[:, col.IS_SERVER] > 0
-    lasts = job[:, col.DURATION_S, None]
-    lost_usd = delay_usd_s[:, None] * (again_s + 0.5 * whole[:, None])
-    serving = (
-        (price + parameters.hazard * rate * lost_usd) * (launch + lasts)
-        + delay_usd_s[:, None] * launch
-        + messages_usd
+    clusters, jobs, pairs = (
+        np.ascontiguousarray(observations[name], np.float32) for name in ("clusters", "jobs", "pairs")
     )
-    placed = np.where(serves[:, None], serving, placed)
-    # Nothing goes on without a server.
-    waiting = np.where(serves, LARGE / 2, waiting)
-    over = job[:, col.EXECUTIONS] <= 0
-    waiting = np.where(over, 0.0, waiting)
-    cost = np.where(valid, np.concatenate([placed, waiting[:, None]], 1), LARGE)
-    unit = np.maximum(1e-9, np.where(rentable, begin_usd, np.inf).min(1))
-    unit = np.where(np.isfinite(unit), unit, 1.0)
-    return Choices(valid, cost, unit, begin, finish, early, late, slack, start_s)
-
-
-def _interruptions_per_s(clusters: Floats) -> Floats:
-    """(n, C) expected interruptions per second, from the mean length of the spells seen; 0 on demand."""
-    mean_s = clusters[..., col.MEAN_UP_S]
-    spot = clusters[..., col.IS_SPOT] > 0
-    return np.where(spot & (mean_s > 0), 1 / np.maximum(mean_s, 60.0), 0.0)
+    n, n_offers = clusters.shape[:2]
+    usd, times = np.empty((n, n_offers + 1)), np.empty((n, n_offers, N_TIMES))
+    unit, slack = np.empty(n), np.empty(n)
+    _weigh_all(clusters, jobs, pairs, parameters, usd, times, unit, slack)
+    valid = observations["action_mask"][:, : n_offers + 1] != 0
+    begin, finish, early, late, start = np.moveaxis(times, 2, 0)
+    cost = np.where(valid, usd, LARGE)
+    return Choices(valid, cost, unit, begin, finish, early, late, slack, start)

@@ -2,73 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy, VectorWeights
 from agents.federated.cost import RoundParameters, weigh
 from agents.federated.features import N_CHOICE, N_TASK, describe
+from agents.vector_policy import Layout, Scorer, VectorPolicy
 from envs.simulation.snapshot import Observation, take_rows
 
 
-@dataclass(frozen=True)
-class RoundLayout:
-    """The parts of the vector, in order: input weights (tasks, then choices), bias, outputs, direct weights.
-
-    Attributes:
-        hidden: H, hidden units.
-    """
-
-    hidden: int
-
-    def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise ValueError(f"a scorer needs at least 1 hidden unit, got {self.hidden}")
-
-    @property
-    def inputs(self) -> int:
-        """Weights between the features and the hidden units."""
-        return (N_TASK + N_CHOICE) * self.hidden
-
-    @property
-    def size(self) -> int:
-        """Length of the vector: the parts above, and for "none" a direct weight of each task feature."""
-        return self.inputs + 2 * self.hidden + N_CHOICE + N_TASK
-
-    def start(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """(size,) random input weights, outputs of 0: an untrained scorer adds nothing to its rule."""
-        vector = np.zeros(self.size, np.float32)
-        vector[: self.inputs] = rng.normal(0.0, 1.5 / np.sqrt(N_TASK + N_CHOICE), self.inputs)
-        return vector
-
-    def scales(self) -> NDArray[np.float32]:
-        """(size,) by how much each weight is varied in a search, relative to the others."""
-        scales = np.ones(self.size, np.float32)
-        scales[: self.inputs] = 0.15
-        outputs = self.inputs + self.hidden
-        scales[outputs : outputs + self.hidden] = 0.5
-        scales[outputs + self.hidden :] = 0.7
-        return scales
+def round_scorer(hidden: int) -> Scorer:
+    """Weights of zero for the features of a task and a choice; "none" has direct weights of the task's."""
+    return Scorer(Layout(hidden, N_TASK + N_CHOICE, outputs=1, direct=N_CHOICE + N_TASK))
 
 
-class RoundScorer(VectorWeights):
-    """The weights of one scorer for federated tasks.
-
-    Attributes:
-        layout: sizes.
-    """
-
-    def __init__(self, hidden: int) -> None:
-        self.layout = RoundLayout(hidden)
-        super().__init__(self.layout, hidden)
-
-
-class RoundScorerPolicy(EvolvedPolicy):
+class RoundScorerPolicy(VectorPolicy):
     """Takes the choice with the lowest expected cost less the network's output, in units of a start.
 
-    It takes no draw and remembers nothing; one network serves any number of offers.
+    One network serves any number of offers.
 
     Args:
         network: the weights.
@@ -76,24 +27,9 @@ class RoundScorerPolicy(EvolvedPolicy):
         parameters: of the expected cost.
     """
 
-    def __init__(self, network: RoundScorer, name: str, parameters: RoundParameters | None = None) -> None:
-        self._network = network
-        self.name = name
+    def __init__(self, network: Scorer, name: str, parameters: RoundParameters | None = None) -> None:
+        super().__init__(network, name)
         self.parameters = parameters if parameters is not None else RoundParameters()
-
-    @property
-    def network(self) -> RoundScorer:
-        """The weights."""
-        return self._network
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) flat actions for observations with a leading axis of n.
-
-        Raises:
-            ValueError: if an observation has no valid action.
-        """
-        n = len(observations["jobs"])
-        return self.act_with(self.network.vector[None], observations, np.arange(n), np.zeros(n, np.int64))
 
     def act_with(
         self,

@@ -8,16 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.learning.replay import Replay
 from agents.networks.base import NetworkInput
-from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
-
-FloatArray = NDArray[np.float32]
 
 
-class DecisionReplay:
+class DecisionReplay(Replay):
     """A ring of the latest decisions: what was seen, which cluster was chosen, what it was worth.
-
-    Occupation is kept as float16 (ratios in 0..1), everything else as float32.
 
     Args:
         capacity: decisions kept (K = 50,000 in the thesis).
@@ -27,18 +23,11 @@ class DecisionReplay:
     """
 
     def __init__(self, capacity: int, n_clusters: int, n_components: int, rng: np.random.Generator) -> None:
-        self.capacity = capacity
-        self.rng = rng
-        self._added = 0
-        self._columns: dict[str, NDArray[Any]] = {
-            "clusters": np.zeros((capacity, n_clusters, N_CLUSTER_FIELDS), np.float32),
-            "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
-            "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
-            "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
-            "appraisal": np.zeros((capacity, n_clusters + 1), np.float32),
+        labels: dict[str, NDArray[Any]] = {
             "targets": np.zeros(capacity, np.int64),
             "values": np.zeros((capacity, n_components), np.float32),
         }
+        super().__init__(capacity, n_clusters, labels, rng)
 
     def add(self, **columns: NDArray[Any]) -> NDArray[np.int64]:
         """Append n decisions whose worth is not known yet; returns their ids (n,) for `fill`."""
@@ -55,11 +44,6 @@ class DecisionReplay:
         kept = ids >= self._added - self.capacity
         self._columns["values"][ids[kept] % self.capacity] = values[kept]
 
-    @property
-    def size(self) -> int:
-        """Decisions held."""
-        return min(self._added, self.capacity)
-
     def sample(self, n: int, device: torch.device) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
         """Uniformly drawn decisions: inputs with B = n and J = 1, chosen clusters (n,), values (n, K)."""
         return self.rows(self.rng.integers(0, self.size, n), device)
@@ -68,27 +52,5 @@ class DecisionReplay:
         self, rows: NDArray[np.int64], device: torch.device
     ) -> tuple[NetworkInput, torch.Tensor, torch.Tensor]:
         """The decisions at the given places of the ring."""
-
-        def tensor(name: str) -> torch.Tensor:
-            return torch.from_numpy(self._columns[name][rows]).to(device)
-
-        batch = NetworkInput(
-            clusters=tensor("clusters"),
-            occupation=tensor("occupation").float(),
-            jobs=tensor("jobs")[:, None],
-            pairs=tensor("pairs")[:, None],
-            appraisal=tensor("appraisal")[:, None],
-        )
-        return batch, tensor("targets"), tensor("values")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on bit for bit."""
-        kept = {name: torch.from_numpy(array[: self.size].copy()) for name, array in self._columns.items()}
-        return {"columns": kept, "added": self._added, "rng": self.rng.bit_generator.state}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self._added = int(state["added"])
-        for name, array in self._columns.items():
-            array[: self.size] = state["columns"][name].numpy()
-        self.rng.bit_generator.state = state["rng"]
+        targets, values = (self._tensor(name, rows, device) for name in ("targets", "values"))
+        return self._inputs(rows, device), targets, values

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.learning.replay import Replay
 from agents.networks.base import NetworkInput
 from agents.rules.appraisal import MOST
-from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LabelledBatch:
     outcomes: torch.Tensor
 
 
-class LabelledReplay:
+class LabelledReplay(Replay):
     """A ring of the latest labelled decisions.
 
     Args:
@@ -50,23 +50,11 @@ class LabelledReplay:
         n_components: int,
         rng: np.random.Generator,
     ) -> None:
-        self.capacity = capacity
-        self.rng = rng
-        self._added = 0
-        self._columns: dict[str, NDArray[Any]] = {
-            "clusters": np.zeros((capacity, n_clusters, N_CLUSTER_FIELDS), np.float32),
-            "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
-            "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
-            "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
-            "appraisal": np.zeros((capacity, n_clusters + 1), np.float32),
+        labels: dict[str, NDArray[Any]] = {
             "choices": np.full((capacity, n_choices), -1, np.int64),
             "outcomes": np.zeros((capacity, n_choices, n_components), np.float32),
         }
-
-    @property
-    def size(self) -> int:
-        """Decisions held."""
-        return min(self._added, self.capacity)
+        super().__init__(capacity, n_clusters, labels, rng)
 
     def add(self, **columns: NDArray[Any]) -> None:
         """Append one decision; `choices` (m,) and `outcomes` (m, K) may be shorter than M.
@@ -95,28 +83,5 @@ class LabelledReplay:
 
     def rows(self, rows: NDArray[np.int64], device: torch.device) -> LabelledBatch:
         """The decisions at the given places of the ring."""
-
-        def tensor(name: str) -> torch.Tensor:
-            return torch.from_numpy(self._columns[name][rows]).to(device)
-
-        choices = tensor("choices")
-        inputs = NetworkInput(
-            clusters=tensor("clusters"),
-            occupation=tensor("occupation").float(),
-            jobs=tensor("jobs")[:, None],
-            pairs=tensor("pairs")[:, None],
-            appraisal=tensor("appraisal")[:, None],
-        )
-        return LabelledBatch(inputs, choices.clamp(min=0), choices >= 0, tensor("outcomes"))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on bit for bit."""
-        kept = {name: torch.from_numpy(array[: self.size].copy()) for name, array in self._columns.items()}
-        return {"columns": kept, "added": self._added, "rng": self.rng.bit_generator.state}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self._added = int(state["added"])
-        for name, array in self._columns.items():
-            array[: self.size] = state["columns"][name].numpy()
-        self.rng.bit_generator.state = state["rng"]
+        choices, outcomes = (self._tensor(name, rows, device) for name in ("choices", "outcomes"))
+        return LabelledBatch(self._inputs(rows, device), choices.clamp(min=0), choices >= 0, outcomes)

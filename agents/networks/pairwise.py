@@ -56,6 +56,7 @@ class PairwiseNetwork(ValueNetwork):
         super().__init__(output_scales)
         self.appraised = appraised
         self.relative = relative
+        self.rounds = rounds
         self.n_job_columns = N_JOB_FIELDS if rounds else col.IDLE
         self.appraisal_scaler = FeatureScaler(2, with_log=True)
         n_appraisal = self.appraisal_scaler.n_outputs if appraised else 0

@@ -24,16 +24,15 @@ def appraise_expected_cost(
 ) -> None:
     """Fill out (n, J', C + 1) with expected USD; a cluster that cannot be chosen counts as if it could."""
     n_clusters = batch.clusters.shape[1]
+    usd = np.empty(n_clusters + 1)
     for k in range(out.shape[0]):
         obs = row_of(batch, k)
         for job in range(out.shape[1]):
             if obs.jobs[job, col.PRESENT] == 0.0:
                 continue
-            for c in range(n_clusters):
-                usd = expected_cost.expected_usd(obs, job, c, 0.0, parameters)
-                out[k, job, c] = min(MOST, max(-MOST, usd))
-            usd = expected_cost.waiting_usd(obs, job, parameters)
-            out[k, job, n_clusters] = min(MOST, max(-MOST, usd))
+            expected_cost.choices_usd(obs, job, parameters, usd)
+            for c in range(n_clusters + 1):
+                out[k, job, c] = min(MOST, max(-MOST, usd[c]))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from agents.federated.cost import N_TIMES, RoundParameters, weigh_task
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
 from agents.rules.compiled import compiled
-from agents.rules.federated_cost import later_s, task_usd
-from agents.rules.lateness import late_batches
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
@@ -47,6 +47,9 @@ from envs.simulation.snapshot import Category, ObservationArrays
     _DOWN_MEMORY,
     _FULL,
 ) = range(18)
+
+
+_ROUNDS = RoundParameters()
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,18 @@ def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: NDAr
 
 
 @compiled
+def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
+    """Batches that miss their deadline when the next one ends `late_s` after its own, until caught up.
+
+    Batch i ends at start + (i + 1) executions and is allowed until slack + i periods, so each period makes
+    up for period - execution seconds. An execution longer than the period never catches up.
+    """
+    if late_s <= 0.0:
+        return 0.0
+    return 1.0 + late_s / max(1e-3, period_s - execution_s)
+
+
+@compiled
 def expected_usd(
     obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: NDArray[np.float64]
 ) -> float:
@@ -167,21 +182,16 @@ def expected_usd(
     recovery = float(obs.clusters[cluster, col.LAUNCH_S] + obs.pairs[job, cluster, col.TRANSFER_S])
     start = wait_s if here else wait_s + recovery
     egress = 0.0 if here else float(obs.pairs[job, cluster, col.EGRESS_USD])
-    queued = 0.0
     if obs.clusters[cluster, col.QUEUES] != 0.0 and not here and obs.pairs[job, cluster, col.FITS] == 0.0:
         missing = obs.pairs[job, cluster, col.REQUEST] - obs.pairs[job, cluster, col.FREE]
         queue_s = parameters[_QUEUE]
         if obs.jobs[job, col.HAS_DEADLINE] != 0.0:
             queue_s *= parameters[_QUEUE_RISK]
-        queued = queue_s * max(0.0, missing) / max(1.0, float(obs.clusters[cluster, col.CAPACITY_NOW]))
-        start += queued
+        start += queue_s * max(0.0, missing) / max(1.0, float(obs.clusters[cluster, col.CAPACITY_NOW]))
     price = float(obs.clusters[cluster, col.PRICE_USD_HOUR])
     if obs.clusters[cluster, col.PROVIDER] == 0.0:
         price += parameters[_OWNED]
     rate = interruption_rate(obs, cluster, parameters)
-    if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-        miss, delay, safety = parameters[_MISS], parameters[_DELAY], parameters[_SAFETY]
-        return task_usd(obs, job, cluster, wait_s, price, queued, rate, miss, delay, safety)
     execution = float(obs.pairs[job, cluster, col.EXECUTION_S])
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
     slack = obs.jobs[job, col.SLACK_S] - parameters[_SAFETY]
@@ -228,8 +238,6 @@ def waiting_usd(obs: ObservationArrays, job: int, parameters: NDArray[np.float64
         if is_valid(obs, job, cluster):
             if not running and parameters[_POSTPONE] > 0.0:
                 wait_s = parameters[_POSTPONE]
-                if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-                    wait_s = later_s(obs, job, cluster, wait_s, parameters[_SAFETY])
                 later = expected_usd(obs, job, cluster, wait_s, parameters)
                 waiting = min(waiting, later)
         elif running and obs.pairs[job, cluster, col.HERE] != 0.0:
@@ -244,22 +252,42 @@ def waiting_usd(obs: ObservationArrays, job: int, parameters: NDArray[np.float64
     return float(waiting)
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
+def choices_usd(
+    obs: ObservationArrays, job: int, parameters: NDArray[np.float64], usd: NDArray[np.float64]
+) -> None:
+    """Fill usd (C + 1,) with the expected total of each cluster, as if it could be had now, and of "none".
+
+    What a task that trains in rounds is expected to cost is said in `agents.federated.cost`.
+    """
+    n_clusters = obs.clusters.shape[0]
+    if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
+        absent_s = np.zeros(n_clusters)
+        for cluster in range(n_clusters):
+            if not is_valid(obs, job, cluster):
+                absent_s[cluster] = return_time(obs, job, cluster, parameters)
+        times = np.empty((n_clusters, N_TIMES))
+        weigh_task(obs.clusters, obs.jobs[job], obs.pairs[job], absent_s, _ROUNDS, usd, times)
+        return
+    for cluster in range(n_clusters):
+        usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
+    usd[n_clusters] = waiting_usd(obs, job, parameters)
+
+
+@njit(cache=True, error_model="numpy")
 def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The most urgent job goes where its expected total is smallest; "none" if waiting costs less."""
     n_clusters = obs.clusters.shape[0]
     job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
+    usd = np.empty(n_clusters + 1)
+    choices_usd(obs, job, parameters, usd)
     best = -1
-    best_usd = np.inf
     for cluster in range(n_clusters):
-        if is_valid(obs, job, cluster):
-            usd = expected_usd(obs, job, cluster, 0.0, parameters)
-            if best < 0 or usd < best_usd:
-                best = cluster
-                best_usd = usd
-    if is_valid(obs, job, -1) and waiting_usd(obs, job, parameters) <= best_usd:
+        if is_valid(obs, job, cluster) and (best < 0 or usd[cluster] < usd[best]):
+            best = cluster
+    if best >= 0 and is_valid(obs, job, -1) and usd[n_clusters] <= usd[best]:
         best = -1
     return flat_action(obs, job, best)
 

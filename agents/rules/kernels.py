@@ -52,8 +52,9 @@ def answers(choose: Kernel, keeps_idle: bool) -> tuple[Kernel, Kernel]:
         `answer(*obs, memory, parameters) -> action` and
         `answer_rows(*observations, rows, lanes, memory, parameters, actions)`, compiled.
     """
-    answer = _with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle})
-    return answer, _with_names(_answer_rows, choose, {"answer": answer}, nogil=True)
+    counts = choose.targetoptions.get("_nrt", True)  # type: ignore[attr-defined]
+    answer = _with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle}, _nrt=counts)
+    return answer, _with_names(_answer_rows, choose, {"answer": answer}, _nrt=counts, nogil=True)
 
 
 def _with_names(

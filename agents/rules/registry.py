@@ -1,7 +1,7 @@
 """All rules by name: those of this folder, and those that installed packages add.
 
-A module of this folder is imported, and registers its rules as it is. A package of a user's own names such a
-module as an entry point of the group `spotweave.rules` (docs/extending.md).
+The modules of this folder are imported and register their rules. A package of a user's own names a `Rule`
+as an entry point of the group `spotweave.rules` (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from agents.rules.compiled import Kernel
 from agents.rules.parameters import RuleParameters
 from agents.rules.policy import RulePolicy
+from spotweave.plugins import plugins
 
 GROUP = "spotweave.rules"
 
@@ -69,19 +69,16 @@ def register(rule: Rule) -> Rule:
 
 
 def load_rules() -> None:
-    """Import the modules of this folder, then those that the entry points name: each registers its rules.
+    """Import the modules of this folder, which register their rules, and add those of installed packages.
 
     Raises:
-        ImportError: for an entry point that cannot be loaded.
+        PluginError: for an entry point that cannot be used.
     """
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
         import_module(module.name)
-    for point in entry_points(group=GROUP):
-        try:
-            point.load()
-        except Exception as error:
-            raise ImportError(f"entry point {point.name} = {point.value} of {GROUP}: {error}") from error
+    for rule in plugins(GROUP, Rule, RULES).values():
+        register(rule)
     for name in sorted(_rules):
         _rules[name] = _rules.pop(name)
 

@@ -5,34 +5,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy, VectorWeights
 from agents.rules.choice import NO_ACTION
 from agents.rules.tuned import TunedParameters
-from agents.scorer.columns import N_PLACE_COLUMNS
+from agents.scorer.columns import N_JOB_COLUMNS, N_PLACE_COLUMNS
 from agents.scorer.inputs import count_jobs, describe_clusters
 from agents.scorer.kernel import choose_rows, score_job
-from agents.scorer.layout import ScorerLayout
+from agents.vector_policy import Layout, Scorer, VectorPolicy
 from envs.simulation.snapshot import Observation, arrays_of
 
 
-class Scorer(VectorWeights):
-    """The weights: one float32 vector, laid out as `ScorerLayout` says.
-
-    Attributes:
-        layout: sizes.
-    """
-
-    def __init__(self, hidden: int, vector: NDArray[np.float32] | None = None) -> None:
-        self.layout = ScorerLayout(hidden)
-        super().__init__(self.layout, hidden)
-        if vector is not None:
-            self.set_vector(vector)
+def cluster_scorer(hidden: int) -> Scorer:
+    """Weights of zero for the columns of a job and a cluster; the outputs are score and priority."""
+    return Scorer(Layout(hidden, N_JOB_COLUMNS + N_PLACE_COLUMNS, outputs=2, direct=N_PLACE_COLUMNS))
 
 
-class ScorerPolicy(EvolvedPolicy):
+class ScorerPolicy(VectorPolicy):
     """Acts on the highest score of a small network that corrects the tuned rule (see `agents.scorer.kernel`).
 
-    It takes no draw and remembers nothing. It never chooses to wait where a cluster is valid.
+    It never chooses to wait where a cluster is valid.
 
     Args:
         network: the weights.
@@ -40,32 +30,8 @@ class ScorerPolicy(EvolvedPolicy):
     """
 
     def __init__(self, network: Scorer, name: str) -> None:
-        self._network = network
-        self.name = name
+        super().__init__(network, name)
         self._rule = TunedParameters().vector()
-
-    @property
-    def network(self) -> Scorer:
-        """The weights."""
-        return self._network
-
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) flat actions for observations with a leading axis of n.
-
-        Raises:
-            ValueError: if an observation has no valid action.
-        """
-        n = len(observations["jobs"])
-        return self.act_with(self.network.vector[None], observations, np.arange(n), np.zeros(n, np.int64))
-
-    def act_lanes(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) flat actions for the rows `lanes` of the observations, which are not copied."""
-        return self.act_with(
-            self.network.vector[None],
-            observations,
-            np.ascontiguousarray(lanes),
-            np.zeros(len(lanes), np.int64),
-        )
 
     def act_with(
         self,
@@ -108,8 +74,7 @@ class ScorerPolicy(EvolvedPolicy):
         scores = np.empty((n_jobs, n_clusters), np.float32)
         priorities = np.empty(n_clusters, np.float32)
         describe_clusters(obs, places)
-        hidden = self.network.layout.hidden
+        vector, hidden = self.network.vector, self.network.layout.hidden
         for job in range(n_jobs):
-            vector = self.network.vector
             score_job(obs, job, n_jobs, self._rule, vector, hidden, places, scores[job], priorities)
         return scores

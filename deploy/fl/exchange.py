@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -139,26 +138,6 @@ class Status(_File):
     history: dict[Count, dict[str, float]] = {}
     error: Text = ""
     resumed_from: Text = ""
-
-    def left_s(self, name: str, expected_s: float | None, now_s: float | None = None) -> float | None:
-        """Expected seconds until all but one client have delivered.
-
-        Args:
-            name: the one.
-            expected_s: of an epoch of clients that have not been measured.
-            now_s: epoch seconds; None: now.
-        """
-        now_s = time.time() if now_s is None else now_s
-        longest = 0.0
-        for other, client in self.clients.items():
-            if other == name or not client.owes:
-                continue
-            epoch_s = client.last_epoch_s if client.last_epoch_s is not None else expected_s
-            if epoch_s is None:
-                return None
-            spent_s = now_s - client.asked_s if client.asked_s is not None else 0.0
-            longest = max(longest, epoch_s - spent_s)
-        return longest
 
 
 def one_line(error: BaseException) -> str:

@@ -18,8 +18,7 @@ from agents.named import named_rule
 from agents.policy import Policy
 from envs.simulation.snapshot import Observation
 
-MARKET_GUIDE = "expected_cost"
-ROUND_GUIDE = "round_cost"
+GUIDE = "expected_cost"
 
 Fault = Literal["error", "index", "masked", "values"]
 """It raised; no place has this number; the mask forbids it; its values are not finite."""
@@ -76,10 +75,10 @@ def valid_answer(policy: Policy, observation: Observation) -> int:
     return int(action)
 
 
-def guided(guide: str, observation: Observation) -> int:
-    """The flat action of a rule; "none for now" of the first task where it gives no valid one."""
+def guided(observation: Observation) -> int:
+    """The flat action of the guide; "none for now" of the first task where it gives no valid one."""
     try:
-        return valid_answer(named_rule(guide), observation)
+        return valid_answer(named_rule(GUIDE), observation)
     except InvalidAnswerError:
         return int(observation["clusters"].shape[0])
 

@@ -34,6 +34,7 @@ from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 from deploy.store.values import Json
+from envs.simulation.round_estimates import ask_again_s
 
 log = structlog.get_logger("scheduler")
 _TRANSACTION_S = 0.25
@@ -44,18 +45,15 @@ class Policies:
     """Who decides.
 
     Attributes:
-        market: for Spark jobs.
-        rounds: for federated tasks.
-        mode: ACT; DRY_RUN, which decides and does nothing; SHADOW, in which others are watched beside them.
-        watched_market: SHADOW: asked about the same Spark jobs, and only written down; None: nobody.
-        watched_rounds: the same for federated tasks.
+        decides: about all tasks.
+        mode: ACT; DRY_RUN, which decides and does nothing; SHADOW, in which another one is watched.
+        watched: SHADOW: asked about the same tasks, and only written down, where another policy would decide
+            there.
     """
 
-    market: Decider
-    rounds: Decider
+    decides: Decider
     mode: Mode = Mode.ACT
-    watched_market: Decider | None = None
-    watched_rounds: Decider | None = None
+    watched: Decider | None = None
 
 
 @dataclass(frozen=True)
@@ -137,12 +135,7 @@ class Chooser:
                 caught = self._catch(one, view, now_s)
             if caught:
                 roll.asked[:] = [other for other in roll.asked if other.need.key != one.need.key]
-        for decider, watched, federated in (
-            (self._policies.market, self._policies.watched_market, False),
-            (self._policies.rounds, self._policies.watched_rounds, True),
-        ):
-            asked = [one for one in roll.asked if (one.need.kind == "federated") == federated]
-            self._decide_all(decider, watched, asked, view, now_s)
+        self._decide_all(roll.asked, view, now_s)
         self._occupancy.hold(used)
 
     def _as_it_is(self, offer: Offer, announced: Collection[str], now_s: float) -> Offer:
@@ -176,9 +169,7 @@ class Chooser:
         view.take(offer.offer_id, one.need.resources.instances)
         return True
 
-    def _decide_all(
-        self, decider: Decider, watched: Decider | None, asked: list[Asked], view: View, now_s: float
-    ) -> None:
+    def _decide_all(self, asked: list[Asked], view: View, now_s: float) -> None:
         asked = self._realistic_ones(asked, view, now_s)
         left = min(len(asked), self._settings.decisions_per_pass) if view.offers else 0
         while asked and left > 0:
@@ -188,7 +179,7 @@ class Chooser:
             with self._store.transaction():
                 while asked and left > 0 and time.monotonic() < end_s:
                     left -= 1
-                    self._decide_one(decider, watched, asked, view, now_s)
+                    self._decide_one(asked, view, now_s)
 
     def _realistic_ones(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
         """Those who are decided about, each as far as there is hope for it."""
@@ -199,10 +190,9 @@ class Chooser:
                     found.append(self._realistic(one, view, now_s))
         return found
 
-    def _decide_one(
-        self, decider: Decider, watched: Decider | None, asked: list[Asked], view: View, now_s: float
-    ) -> None:
+    def _decide_one(self, asked: list[Asked], view: View, now_s: float) -> None:
         """The policy's choice for one of those that are asked about, who is taken off the list."""
+        decider = self._policies.decides
         started = time.perf_counter()
         shown = [one.need for one in asked[: decider.window]]
         try:
@@ -213,7 +203,7 @@ class Chooser:
             if len(shown) > 1:
                 # One of them spoils the picture for all: each is looked at on its own.
                 log.exception("tasks could not be decided about together")
-                asked[:] = [one for one in asked if self._can_be_shown(decider, one, view)]
+                asked[:] = [one for one in asked if self._can_be_shown(one, view)]
                 return
             job_id = asked.pop(0).need.key.job_id
             with self._quarantine.guard(job_id, "deciding about a task"):
@@ -231,13 +221,13 @@ class Chooser:
         ):
             outcome = self._outcome(one, decision.offer_id, view, now_s)
             latency_s = time.perf_counter() - started
-            beside = None if watched is None else self._watch(watched, one, outcome, view, now_s)
-            self._follow(decider, decision, one, outcome, beside, latency_s, view, now_s)
+            beside = self._watch(one, outcome, view, now_s)
+            self._follow(decision, one, outcome, beside, latency_s, view, now_s)
 
-    def _can_be_shown(self, decider: Decider, one: Asked, view: View) -> bool:
+    def _can_be_shown(self, one: Asked, view: View) -> bool:
         """Whether a policy can be asked about a task alone."""
         with self._quarantine.guard(one.need.key.job_id, "deciding about a task"):
-            decider.decide(view.snapshot([one.need]), [one.need], view.offers)
+            self._policies.decides.decide(view.snapshot([one.need]), [one.need], view.offers)
             return True
         return False
 
@@ -274,21 +264,23 @@ class Chooser:
             return Outcome(chosen, "", move)
         return Outcome(None, f"it stays: {move.words}", move)
 
-    def _watch(self, watched: Decider, one: Asked, outcome: Outcome, view: View, now_s: float) -> Watched:
-        """What another policy would have made of the same task."""
+    def _watch(self, one: Asked, outcome: Outcome, view: View, now_s: float) -> Watched | None:
+        """What another policy would have made of the same task; None where there is no other."""
+        watched = self._policies.watched
+        if watched is None or watched.policy_for(one.need) is self._policies.decides.policy_for(one.need):
+            return None
         decision = watched.decide(view.snapshot([one.need]), [one.need], view.offers)
         assert decision is not None
-        self._writing.answer(watched.policy.name, decision, now_s)
+        self._writing.answer(decision, now_s)
         choice = self._outcome(one, decision.offer_id, view, now_s).offer_id
         usd = self._appraising.expected_usd(one.need, view)
         # A task that runs stays with "none", which is appraised as its own place.
         stays = one.need.here if one.need.running and one.need.here in usd else None
         difference_usd = usd[choice or stays] - usd[outcome.offer_id or stays]
-        return Watched(watched.policy.name, choice, difference_usd)
+        return Watched(decision.policy, choice, difference_usd)
 
     def _follow(
         self,
-        decider: Decider,
         decision: Decision,
         one: Asked,
         outcome: Outcome,
@@ -299,9 +291,9 @@ class Chooser:
     ) -> None:
         """Write a decision down, and do it. Needs a transaction."""
         need = one.need
-        self._roster.asking.again(need.key, now_s, self._ask_again_s(need))
+        self._roster.asking.again(need.key, now_s, self._ask_again_s(need, view.offers))
         number = self._writing.decision(
-            decider.policy.name, decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
+            decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
         )
         with bound_contextvars(decision_id=number):
             self._do(one, outcome, number, view, now_s)
@@ -343,8 +335,12 @@ class Chooser:
         kind: Kind = "general" if one.need.kind == "deadline" else one.need.kind
         return replace(one, need=replace(one.need, kind=kind, slack_s=None))
 
-    def _ask_again_s(self, need: Need) -> float:
-        if self._policies.mode is Mode.DRY_RUN or need.kind != "federated":
+    def _ask_again_s(self, need: Need, offers: Sequence[Offer]) -> float:
+        """In the time that training asks in, but no later than any other task.
+
+        In a simulation a client is also asked at once when another one is interrupted, which a pass may miss.
+        """
+        places = [offer for offer in offers if need.ban(offer) is None]
+        if self._policies.mode is Mode.DRY_RUN or need.kind != "federated" or not places:
             return self._settings.ask_again_s
-        # Half of what is left, so that a late start is found in time (see `spotweave/Federated-v0`).
-        return min(self._settings.ask_again_s, max(5.0, need.round.round_left_s / 2))
+        return min(self._settings.ask_again_s, float(ask_again_s(max(map(need.slack_on_s, places)))))

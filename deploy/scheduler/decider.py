@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy
+from agents.by_kind import ByKind
 from agents.policy import Policy
 from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.answers import (
-    MARKET_GUIDE,
-    ROUND_GUIDE,
+    GUIDE,
     Invalid,
     InvalidAnswerError,
     guided,
@@ -63,15 +63,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the policy chose.
+    """What a policy chose.
 
     Attributes:
+        policy: its name.
         need: the task that is decided.
         offer_id: where to; None for none for now.
         candidates: all, best first, those that are not valid last.
         invalid: the policy's answer, where another rule decided because it was not valid.
     """
 
+    policy: str
     need: Need
     offer_id: str | None
     candidates: tuple[Candidate, ...]
@@ -88,7 +90,7 @@ class Decider:
         weights: their weights in this deployment; None: those it was trained with.
 
     Attributes:
-        invalid: answers that were not followed, by what was wrong with them.
+        invalid: answers that were not followed, by the policy that gave them and what was wrong with them.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Decider:
         self.policy = policy
         self.window = window
         self.components = tuple(components)
-        self.invalid: Counter[str] = Counter()
+        self.invalid: Counter[tuple[str, str]] = Counter()
         self._appraiser = Appraiser("expected_cost")
         # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
         encode(snapshot_of((), (), {}, Occupancy()), window)
@@ -111,6 +113,12 @@ class Decider:
                     f"policy {policy.name} has no value components to weigh: leave the weights out"
                 )
             policy.set_weights(weights)
+
+    def policy_for(self, need: Need) -> Policy:
+        """Who decides about a task, where the policy is made of one for each kind."""
+        if not isinstance(self.policy, ByKind):
+            return self.policy
+        return self.policy.federated if need.kind == "federated" else self.policy.others
 
     def decide(self, snapshot: Snapshot, needs: Sequence[Need], offers: Sequence[Offer]) -> Decision | None:
         """The decision about one of the first `window` needs; None if there is none.
@@ -127,18 +135,19 @@ class Decider:
         try:
             action = valid_answer(self.policy, observation)
             row, place = divmod(action, n_offers + 1)
-            table = self._values(observation, row)
+            policy = self.policy_for(needs[row])
+            table = self._values(policy, observation, row)
         except InvalidAnswerError as error:
-            guide = ROUND_GUIDE if needs[0].kind == "federated" else MARKET_GUIDE
-            invalid = Invalid(error.fault, str(error), guide)
-            self.invalid[error.fault] += 1
-            row, place = divmod(guided(guide, observation), n_offers + 1)
+            policy = self.policy_for(needs[0])
+            invalid = Invalid(error.fault, str(error), GUIDE)
+            self.invalid[policy.name, error.fault] += 1
+            row, place = divmod(guided(observation), n_offers + 1)
             table = self._appraised(observation, row)
         candidates = self._candidates(observation, row, needs[row], offers, table)
         chosen = None if place == n_offers else offers[place].offer_id
         # What the policy takes comes first, whatever a table of values says: shortlists and margins count.
         ranked = sorted(candidates, key=lambda item: (item.offer_id != chosen, *_rank(item)))
-        return Decision(needs[row], chosen, tuple(ranked), invalid)
+        return Decision(policy.name, needs[row], chosen, tuple(ranked), invalid)
 
     def _candidates(
         self, observation: Observation, row: int, need: Need, offers: Sequence[Offer], table: Table
@@ -165,19 +174,19 @@ class Decider:
             )
         return found
 
-    def _values(self, observation: Observation, row: int) -> Table:
+    def _values(self, policy: Policy, observation: Observation, row: int) -> Table:
         """Of each component, and the score; for other policies the expected cost alone.
 
         Raises:
             InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
         """
-        if isinstance(self.policy, EvolvedPolicy):
-            require_finite(self.policy.network.vector)
-        if not isinstance(self.policy, ValuePolicy):
+        if isinstance(policy, VectorPolicy):
+            require_finite(policy.network.vector)
+        if not isinstance(policy, ValuePolicy):
             return self._appraised(observation, row)
         try:
-            values = self.policy.component_values(self._alone(observation, row))[0, 0]
-            score = (values @ self.policy.weights).cpu().numpy().astype(np.float64)
+            values = policy.component_values(self._alone(observation, row))[0, 0]
+            score = (values @ policy.weights).cpu().numpy().astype(np.float64)
         except Exception as error:
             raise raised(error) from error
         table = values.cpu().numpy().astype(np.float64)

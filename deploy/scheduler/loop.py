@@ -71,7 +71,7 @@ class Scheduler:
         self.actions = Actions(store, providers, by_kind, self.settings, setbacks)
         self.metrics = metrics
         if metrics is not None:
-            metrics.watch(policies.market, policies.rounds, policies.watched_market, policies.watched_rounds)
+            metrics.watch(policies.decides, policies.watched)
         self.passes = 0
         self._prune_s = 0.0
 

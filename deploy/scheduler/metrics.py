@@ -95,7 +95,7 @@ class SchedulerMetrics:
         self.on_demand = gauge("on_demand_usd", "What the same instances would have cost on demand.")
         self.intents = gauge("intents_pending", "What is still to be done.", "kind")
         self.oldest_s = gauge("intent_oldest_seconds", "Age of the oldest intent that is not done.")
-        self._deciders: list[tuple[Decider, dict[str, int]]] = []
+        self._deciders: list[tuple[Decider, dict[tuple[str, str], int]]] = []
         self._after: int | None = None
         self._money_s = 0.0
         self._on: Mapping[str, Callable[[Store, Event], None]] = {
@@ -142,9 +142,9 @@ class SchedulerMetrics:
             now_s: epoch seconds.
         """
         for decider, counted in self._deciders:
-            for fault, times in decider.invalid.items():
-                self.invalid.labels(decider.policy.name, fault).inc(times - counted.get(fault, 0))
-                counted[fault] = times
+            for key, times in decider.invalid.items():
+                self.invalid.labels(*key).inc(times - counted.get(key, 0))
+                counted[key] = times
         self.waiting.set(waiting)
         for market in ("owned", "on_demand", "spot"):
             self.instances.labels(market).set(live.get(market, 0))

@@ -10,6 +10,7 @@ from typing import Literal
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.model.transfers import Move
+from envs.simulation.round_estimates import slack_s
 from envs.simulation.snapshot import Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
@@ -151,6 +152,14 @@ class Need:
         if self.kind == "streaming" or self.checkpoint_s <= 0:
             return work_s
         return work_s + self.save_s * ((work_s - 1) // self.checkpoint_s)
+
+    def slack_on_s(self, offer: Offer) -> float:
+        """Of a federated client: seconds until the latest start there with which its round is not late."""
+        start_s = offer.launch_s + self.restart_s
+        execution_s = self.left_s(offer.speed) + self.round.cold_s / offer.speed
+        return float(
+            slack_s(self.round.owes, self.round.round_left_s, self.round.round_s, start_s, execution_s)
+        )
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""

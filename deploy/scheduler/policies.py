@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.evolved import EvolvedPolicy
+from agents.by_kind import ByKind
 from agents.federated.rules import ROUND_RULES
 from agents.named import RULE_NAMES, named_rule
+from agents.networks.pairwise import PairwiseNetwork
 from agents.policy import Policy
 from agents.stored import load_policy_state, policy_file, stored_policy
+from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
@@ -60,6 +63,41 @@ def load_round_policy(name: str, n_offers: int) -> Loaded:
     return _load(name, "federated", FEDERATED_COMPONENTS, n_offers, None)
 
 
+def load_federated_policy(name: str | None, market: Loaded, n_offers: int) -> Loaded:
+    """The policy for federated tasks that a deployment names.
+
+    Args:
+        name: for `load_round_policy`; None: the market policy, where that is a rule or was trained with
+            `env.workload.federated=true`.
+        market: the policy for Spark jobs.
+        n_offers: how many offers the deployment has.
+
+    Raises:
+        ValueError: as `load_market_policy`.
+    """
+    if name is not None:
+        return load_round_policy(name, n_offers)
+    if not knows_rounds(market.policy):
+        raise ValueError(
+            f"{market.source} was not trained with federated tasks: name a policy for these, or train one "
+            "with +env=multicloud env.workload.federated=true"
+        )
+    return market
+
+
+def knows_rounds(policy: Policy) -> bool:
+    """Whether a policy for Spark jobs can decide about federated tasks: rules can, networks if trained so."""
+    network = policy.network if isinstance(policy, ValuePolicy) else None
+    return network is None or (isinstance(network, PairwiseNetwork) and network.rounds)
+
+
+def combined(market: Loaded, federated: Loaded) -> Policy:
+    """One policy for all tasks."""
+    if federated.policy is market.policy:
+        return market.policy
+    return ByKind(market.policy, federated.policy)
+
+
 def _load(
     name: str, world: str, components: tuple[str, ...], n_offers: int, weights: Sequence[float] | None
 ) -> Loaded:
@@ -69,7 +107,7 @@ def _load(
         return Loaded(named_rule(name), (), f"rule {name}")
     path = policy_file(name)
     policy = stored_policy(path, load_policy_state(path), _spec(world, components, n_offers), weights)
-    named = () if isinstance(policy, EvolvedPolicy) else components
+    named = () if isinstance(policy, VectorPolicy) else components
     return Loaded(policy, named, str(path))
 
 

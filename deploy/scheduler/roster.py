@@ -21,7 +21,7 @@ from deploy.scheduler.needs import Need
 from deploy.scheduler.placing import moves
 from deploy.scheduler.purse import Purse
 from deploy.scheduler.quarantine import Quarantine
-from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Membership, Rounds
+from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Membership, Memberships
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent
@@ -103,7 +103,7 @@ class Roster:
         self._quarantine = quarantine
         self._settings = settings
         self._learned = Learned(store)
-        self._rounds = Rounds(store)
+        self._memberships = Memberships(store)
         self._ends: dict[str, tuple[float, float] | None] = {}
         """By job: when its deadline is, and its standard time; None without a deadline."""
         self.asking = Asking(settings.reconsider_s)
@@ -155,7 +155,7 @@ class Roster:
         members: dict[TaskKey, Membership] = {}
         for job_id in sorted(federated):
             with self._quarantine.guard(job_id, "looking at the rounds of a training"):
-                members |= self._rounds.members(jobs[job_id], by_task, told, now_s)
+                members |= self._memberships.members(jobs[job_id], by_task, told, now_s)
         live = {task.key for task in placed} | {row.key for row in waiting}
         self._forget(live, now_s)
         return Roll(
@@ -281,9 +281,9 @@ class Roster:
     def _forget(self, keys: set[TaskKey], now_s: float) -> None:
         self.asking.keep_only(keys)
         self._cooldowns.keep_only(keys, now_s)
-        self._rounds.keep_only(keys)
         self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}
+        self._memberships.keep_only(ids)
         self._ends = {job_id: end for job_id, end in self._ends.items() if job_id in ids}
 
 

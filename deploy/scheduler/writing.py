@@ -58,7 +58,6 @@ class Writing:
 
     def decision(
         self,
-        policy: str,
         decision: choices.Decision,
         chosen: str | None,
         overruled: str,
@@ -73,7 +72,7 @@ class Writing:
             was written down since it does.
         """
         need, key = decision.need, decision.need.key
-        self.answer(policy, decision, now_s)
+        self.answer(decision, now_s)
         if decision.invalid is not None:
             overruled = overruled or decision.invalid.words
         beside = None if watched is None else watched.choice
@@ -89,7 +88,7 @@ class Writing:
         record = self._store.decisions.add(
             Decision(
                 time_s=now_s,
-                policy=policy,
+                policy=decision.policy,
                 mode=self._mode,
                 key=key,
                 candidates=_candidates(decision, chosen, overruled),
@@ -100,7 +99,7 @@ class Writing:
                 shadow_difference=None if watched is None else watched.difference_usd,
             )
         )
-        data: dict[str, Json] = {"offer": chosen, "policy": policy, "overruled": overruled}
+        data: dict[str, Json] = {"offer": chosen, "policy": decision.policy, "overruled": overruled}
         if decision.invalid is not None:
             data["invalid"] = decision.invalid.fault
         if watched is not None:
@@ -112,18 +111,19 @@ class Writing:
         self._store.events.add("task.decided", now_s, data, key=key, decision_id=record.decision_id)
         return record.decision_id
 
-    def answer(self, policy: str, decision: choices.Decision, now_s: float) -> None:
+    def answer(self, decision: choices.Decision, now_s: float) -> None:
         """Tell of a policy's answer that was not followed, if it was not. Needs a transaction."""
         invalid = decision.invalid
         if invalid is None:
             return
-        due_s, before = self._invalid.get((policy, invalid.fault), (-math.inf, 0))
+        key = decision.policy, invalid.fault
+        due_s, before = self._invalid.get(key, (-math.inf, 0))
         if now_s < due_s:
-            self._invalid[policy, invalid.fault] = due_s, before + 1
+            self._invalid[key] = due_s, before + 1
             return
-        self._invalid[policy, invalid.fault] = now_s + INVALID_S, 0
+        self._invalid[key] = now_s + INVALID_S, 0
         data: dict[str, Json] = {
-            "policy": policy,
+            "policy": decision.policy,
             "fault": invalid.fault,
             "answered": invalid.answered,
             "guide": invalid.guide,

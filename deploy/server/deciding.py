@@ -16,7 +16,7 @@ from deploy.scheduler.decider import Decision as PolicyDecision
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
-from deploy.scheduler.policies import Loaded, load_market_policy, load_round_policy
+from deploy.scheduler.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
 from deploy.scheduler.safety import Margin, catch
 from deploy.server.schemas import (
     DECISION_EXAMPLE,
@@ -96,13 +96,10 @@ class Deciders:
             ValueError: one line, if there is no such policy, it is for another world, or it depends on the
                 number of offers.
         """
-        made = cls(
-            load_market_policy(market, ANY_NUMBER, weights),
-            None if federated is None else load_round_policy(federated, ANY_NUMBER),
-            window,
-            margin,
-        )
-        kinds = ["deadline"] if federated is None else ["deadline", "federated"]
+        own = load_market_policy(market, ANY_NUMBER, weights)
+        both = federated is not None or knows_rounds(own.policy)
+        made = cls(own, load_federated_policy(federated, own, ANY_NUMBER) if both else None, window, margin)
+        kinds = ["deadline", "federated"] if both else ["deadline"]
         tasks = [{**TASK_EXAMPLE, "kind": kind, "task": kind} for kind in kinds]
         # Compiles what is compiled at first use, and shows now whether the policies can decide.
         made.answer(DecisionRequest.model_validate_json(json.dumps({**DECISION_EXAMPLE, "tasks": tasks})))

@@ -92,6 +92,25 @@ def ask_again_s(slack: float) -> float:
     return min(ASK_AGAIN_MOST_S, max(ASK_AGAIN_LEAST_S, 0.5 * slack))
 
 
+@inner
+def error_s(times: Times, launch_error_s: float, but: int) -> float:
+    """By how much the end of the slowest other client's epoch and a start together were off lately.
+
+    Args:
+        times: (n_clients, N_TIMES).
+        launch_error_s: of starts, or UNKNOWN.
+        but: the client that is left out; -1 for none.
+
+    Returns:
+        0 while nothing could be compared.
+    """
+    slowest, error = 0.0, 0.0
+    for k in range(len(times)):
+        if k != but and times[k, WARM_S] > slowest:
+            slowest, error = times[k, WARM_S], max(0.0, times[k, EPOCH_ERROR_S])
+    return math.hypot(error, max(0.0, launch_error_s))
+
+
 class RoundEstimates:
     """The times of one application's clients.
 
@@ -140,12 +159,5 @@ class RoundEstimates:
         return None if cold_s is None or warm_s is None else max(0.0, cold_s - warm_s)
 
     def error_s(self, but: int) -> float:
-        """By how much the end of the slowest other client's epoch and a start together were off lately.
-
-        0 while nothing could be compared.
-        """
-        slowest_s, error_s = 0.0, 0.0
-        for k, times in enumerate(self.times):
-            if k != but and times[WARM_S] > slowest_s:
-                slowest_s, error_s = times[WARM_S], max(0.0, times[EPOCH_ERROR_S])
-        return math.hypot(error_s, max(0.0, self.launch_error_s))
+        """As `error_s`, for a client (-1: for none of them)."""
+        return float(error_s(self.times, self.launch_error_s, but))

@@ -19,6 +19,7 @@ from envs.traces.jobs import FORMAT as JOB_FORMAT
 from envs.traces.jobs import job_files, load_jobs
 from envs.traces.market import MARKETS, MarketTrace, load_traces, trace_files
 from envs.traces.storage import read_json, write_directory
+from spotweave.plugins import PluginError
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _import(options)
         else:
             print(_show(options.path))
-    except TraceError as error:
+    except (TraceError, PluginError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

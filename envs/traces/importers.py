@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from envs.traces.errors import TraceError
 from envs.traces.jobs import JobTrace
 from envs.traces.market import MarketMeta, MarketTrace, check_rows, flag, number, parse_polarity, parse_utc
 from envs.traces.storage import read_csv, read_json, read_text
+from spotweave.plugins import plugins
 
 GROUP = "spotweave.traces"
 """Entry points whose names are formats, and whose objects are importers (docs/extending.md)."""
@@ -301,15 +302,7 @@ def market_importers() -> Mapping[str, Importer]:
     """Importers of recorded markets by format: ours, and those that installed packages name as entry points.
 
     Raises:
-        TraceError: for an entry point that cannot be loaded, or a format that there is already.
+        PluginError: for an entry point that cannot be used.
     """
-    found = dict(_MARKET_IMPORTERS)
-    for point in entry_points(group=GROUP):
-        where = f"entry point {point.name} = {point.value} of {GROUP}"
-        if point.name in found:
-            raise TraceError(f"{where}: there is an importer of this name, rename it")
-        try:
-            found[point.name] = point.load()
-        except Exception as error:
-            raise TraceError(f"{where}: {error}") from error
-    return found
+    added = cast(dict[str, Importer], plugins(GROUP, FunctionType, _MARKET_IMPORTERS))
+    return {**_MARKET_IMPORTERS, **added}

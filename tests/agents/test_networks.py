@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.factory import make_network
 from agents.networks.base import (
     CLUSTER_COLUMNS_TABLE_5_1,
     NetworkInput,
@@ -23,6 +22,7 @@ from agents.networks.scaler import FeatureScaler
 from envs.simulation import columns as col
 from envs.simulation.snapshot import HISTORY_STEPS
 from tests.agents.inputs import random_input
+from tests.agents.small import small_network
 
 C, J = 5, 3
 SCALES = (5.0, 20.0, 0.25)
@@ -39,7 +39,7 @@ SIZES = {
 
 def network(kind: str, features: str = "table_5_1", n_clusters: int = C) -> ValueNetwork:
     torch.manual_seed(1)
-    return make_network({"kind": kind, "features": features, **SIZES}, n_clusters, SCALES, (1.0, 0.05, 5.0))
+    return small_network(kind, n_clusters, SCALES, (1.0, 0.05, 5.0), features=features, **SIZES)
 
 
 def lstm_input(model: RLLSFC, batch: NetworkInput) -> Tensor:
@@ -224,7 +224,7 @@ class TestFeatureScaler:
         assert scaler.std.item() == pytest.approx(1.0, rel=1e-6)
 
     def test_statistics_travel_with_the_weights(self) -> None:
-        first, second = network("spotweave"), network("spotweave")
+        first, second = network("pairwise"), network("pairwise")
         batch = random_input(8, J, C)
         first.fit_scalers(batch)
         assert not torch.equal(first(batch), second(batch))
@@ -232,7 +232,7 @@ class TestFeatureScaler:
         assert torch.equal(first(batch), second(batch))
 
 
-KINDS = ["rl_lsfc", "rl_fc", "spotweave"]
+KINDS = ["rl_lsfc", "rl_fc", "pairwise"]
 
 
 class TestEveryNetwork:
@@ -258,7 +258,7 @@ class TestEveryNetwork:
         assert torch.allclose(model(batch)[:, 1], model(alone)[:, 0], atol=1e-6)
 
     def test_an_unknown_kind_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="unknown agent kind 'dqn': expected rl_lsfc, rl_fc"):
+        with pytest.raises(ValueError, match="unknown agent 'dqn': expected one of rl_lsfc, rl_fc"):
             network("dqn")
 
     def test_heads_are_independent(self) -> None:
@@ -278,7 +278,7 @@ class TestEveryNetwork:
 
 class TestPairwise:
     def test_permuting_the_clusters_permutes_the_values(self) -> None:
-        model = network("spotweave").double()
+        model = network("pairwise").double()
         batch = random_input(4, J, C)
         model.fit_scalers(batch)
         order = torch.tensor([3, 0, 4, 1, 2])
@@ -297,7 +297,7 @@ class TestPairwise:
         assert not torch.allclose(values[:, :, 0], values[:, :, 1])  # the test could fail
 
     def test_names_of_clusters_do_not_matter(self) -> None:
-        model = network("spotweave")
+        model = network("pairwise")
         batch = random_input(4, J, C)
         renamed = replace(batch, clusters=batch.clusters.clone())
         for field in (col.SEQUENCE, col.PROVIDER, col.REGION):
@@ -306,7 +306,7 @@ class TestPairwise:
 
     @pytest.mark.parametrize("n_clusters", [1, 2, 5, 40])
     def test_one_network_serves_any_number_of_clusters(self, n_clusters: int) -> None:
-        model = network("spotweave", n_clusters=C)
+        model = network("pairwise", n_clusters=C)
         assert model(random_input(2, J, n_clusters)).shape == (2, J, n_clusters + 1, 3)
 
     def test_every_cluster_and_its_history_matter_to_every_choice(self) -> None:

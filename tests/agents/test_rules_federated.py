@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
+from agents.federated.cost import RoundParameters, weigh
 from agents.rules import RULES, make_rule
-from agents.rules.federated_cost import later_s, task_usd
+from agents.rules.appraisal import Appraiser
 from envs.simulation import columns as col
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.snapshot import ObservationArrays, arrays_of
+from envs.simulation.snapshot import Observation
 from tests.envs.market_cases import HOUR, federated_story
 from tests.envs.test_market_federated import NONE, POOL, start
 from tests.envs.test_market_stories import decide, now, shown
@@ -24,39 +27,53 @@ def waiting_client(slow_s: int, cold_s: int = 100, restart_s: int = 0) -> Market
     return world
 
 
-def first_row(world: MarketWorld) -> ObservationArrays:
-    """The observation of lane 0."""
-    return ObservationArrays(*(array[0] for array in arrays_of(world.observation)))
+def costs(world: MarketWorld, **changes: float) -> list[float]:
+    """Expected USD of the shown task on the only offer, and of "none for now", as `expected_cost` sees it."""
+    rows = {name: np.array(array) for name, array in world.observation.items()}
+    for name, value in changes.items():
+        rows["jobs"][0, 0, getattr(col, name)] = value
+    usd = Appraiser("expected_cost")(cast(Observation, rows), 1)[0, 0]
+    return [float(value) for value in usd]
 
 
-def cost(world: MarketWorld, wait_s: float, rate: float = 0.0) -> float:
-    """Expected USD of the shown task on the only offer."""
-    return float(task_usd(first_row(world), 0, 0, wait_s, 1.0, 0.0, rate, 25.0, 0.5, 0.0))
+def test_a_market_and_the_world_of_rounds_weigh_with_one_cost() -> None:
+    """What `expected_cost` appraises is what `round_cost` decides by."""
+    world = waiting_client(1800)
+    choices = weigh(world.observation, RoundParameters())
+    assert costs(world) == pytest.approx(choices.cost[0].tolist())
 
 
 def test_keeping_costs_the_wait_and_releasing_the_start() -> None:
-    """Idle at 700 s, the round ends at 1900 s: 1200 s and a warm epoch, or a cold one as late as is safe."""
+    """Idle at 700 s, the round ends at 1900 s: 1200 s and a warm epoch, or a cold one as late as is safe.
+
+    The next round is the last: what follows is weighed no further. Each hour costs 1 USD.
+    """
     world = waiting_client(1800)
-    assert cost(world, 0.0) == pytest.approx((1200 + 600) / HOUR)
-    later = later_s(first_row(world), 0, 0, 300.0, 50.0)
-    assert later == 1200 + 1810 - 50 - 700
-    assert cost(world, later) == pytest.approx(700 / HOUR)
+    keep, release = costs(world, EXECUTIONS=1)
+    early_s = 1200 + 1810 - 1200 - 600
+    worth_keeping = 0.5 * 100 / HOUR
+    assert keep == pytest.approx((1200 + 600) / HOUR + min(early_s / HOUR, worth_keeping))
+    assert release == pytest.approx(700 / HOUR)
 
 
-def test_being_late_costs_what_the_application_holds() -> None:
-    """Needed 3010 s from now at the latest; 4000 s later it is 1690 s late, at 2 + 0.5 USD per hour."""
+def test_a_deadline_makes_a_delay_dearer_until_it_has_passed() -> None:
+    """Needed in 500 s, ready after 600: 100 s late of 1000 to spare are a tenth of a miss."""
     world = waiting_client(1800)
-    late = 4000 + 700 - 3010
-    assert cost(world, 4000.0) == pytest.approx((700 + late * 2.5) / HOUR)
+    late = {"OWES": 1.0, "ROUND_LEFT_S": 500.0, "EXECUTIONS": 1.0}
+    without = costs(world, **late)[0]
+    with_one = costs(world, **late, HAS_DEADLINE=1.0, SLACK_S=3000.0, DURATION_S=2000.0)[0]
+    passed = costs(world, **late, HAS_DEADLINE=1.0, SLACK_S=-1.0, DURATION_S=2000.0)[0]
+    assert with_one - without == pytest.approx(0.1 * RoundParameters().miss_usd, rel=1e-4)
+    assert passed == without
 
 
-def test_interruptions_cost_a_start_and_half_an_epoch() -> None:
-    """0.1 expected in 1000 s; each takes 350 s, which cost its own rent and what the others hold."""
-    world = waiting_client(1000)
-    plain, risky = cost(world, 0.0), cost(world, 0.0, rate=1e-4)
-    held = 400 + 600
-    assert plain == pytest.approx(held / HOUR)
-    assert risky - plain == pytest.approx(1e-4 * held * 350 * (1 + 2.5) / HOUR)
+def test_an_owned_executor_is_worth_something_to_other_jobs() -> None:
+    world = waiting_client(1800)
+    world.observation["clusters"][0, 0, col.PRICE_USD_HOUR] = 0.0
+    keep, _ = costs(world, EXECUTIONS=1, ROUND_LEFT_S=0.0, OWES=1.0)
+    owned = RoundParameters().owned_usd_hour / HOUR
+    delay_usd_s = RoundParameters().delay_price * (2 / HOUR + owned)
+    assert keep == pytest.approx(600 * owned + 600 * delay_usd_s, rel=1e-4)
 
 
 @pytest.mark.parametrize(("slow_s", "released"), [(750, False), (5000, True)])

@@ -13,8 +13,8 @@ from agents.scorer import columns as at
 from agents.scorer.columns import N_CLUSTER_COLUMNS, N_JOB_COLUMNS, N_PLACE_COLUMNS
 from agents.scorer.inputs import count_jobs, describe_clusters, describe_job
 from agents.scorer.kernel import WORST
-from agents.scorer.layout import ScorerLayout
-from agents.scorer.policy import Scorer, ScorerPolicy
+from agents.scorer.policy import ScorerPolicy, cluster_scorer
+from agents.vector_policy import Scorer
 from envs.simulation import columns as col
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
@@ -33,8 +33,9 @@ HIDDEN = 6
 
 def random_scorer(seed: int) -> Scorer:
     rng = np.random.default_rng(seed)
-    size = ScorerLayout(HIDDEN).size
-    return Scorer(HIDDEN, rng.normal(0.0, 2.0, size).astype(np.float32))
+    scorer = cluster_scorer(HIDDEN)
+    scorer.set_vector(rng.normal(0.0, 2.0, scorer.layout.size).astype(np.float32))
+    return scorer
 
 
 def seen_observations(config: SliceWorldConfig | None = None, decisions: int = 400) -> list[Observation]:
@@ -109,10 +110,12 @@ def test_the_choice_takes_the_pair_of_highest_priority_among_the_jobs_best_clust
 
 
 def test_an_untrained_scorer_is_the_tuned_rule() -> None:
-    layout = ScorerLayout(HIDDEN)
+    layout = cluster_scorer(HIDDEN).layout
     start = layout.start(np.random.default_rng(0))
     assert start.any()
-    policy, rule = ScorerPolicy(Scorer(HIDDEN, start), "test"), make_rule("tuned")
+    scorer = cluster_scorer(HIDDEN)
+    scorer.set_vector(start)
+    policy, rule = ScorerPolicy(scorer, "test"), make_rule("tuned")
     for observation in seen_observations():
         assert policy.act(observation) == rule.act(observation)
 
@@ -260,7 +263,7 @@ def test_without_a_valid_cluster_the_job_waits_and_without_any_action_it_is_an_e
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
-    scorer = Scorer(HIDDEN)
+    scorer = cluster_scorer(HIDDEN)
     with pytest.raises(ValueError, match="has 310 weights, got an array of shape"):
         scorer.set_vector(np.zeros(3, np.float32))
     spoiled = np.zeros(scorer.layout.size, np.float32)
@@ -268,6 +271,6 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         scorer.set_vector(spoiled)
     with pytest.raises(RuntimeError, match="has 310 weights"):
-        scorer.load_state_dict(Scorer(HIDDEN + 1).state_dict())
+        scorer.load_state_dict(cluster_scorer(HIDDEN + 1).state_dict())
     with pytest.raises(ValueError, match="at least 1 hidden unit"):
-        Scorer(0)
+        cluster_scorer(0)

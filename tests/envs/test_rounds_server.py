@@ -290,8 +290,8 @@ def test_a_copy_has_the_same_future() -> None:
     for each in (twin, world):
         while (question := each.advance()) is not None:
             each.answer(policy.decide(question, each))
-    assert twin.outcome("spot") == world.outcome("spot") == play(application, policy, 0)
-    assert world.outcome("spot").server_losses
+    assert twin.outcome(policy.name) == world.outcome(policy.name) == play(application, policy, 0)
+    assert world.outcome(policy.name).server_losses
 
 
 class Wanders(RandomPolicy):

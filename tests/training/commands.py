@@ -14,14 +14,13 @@ from training import train
 from training.config import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY_AGENT = (
-    "agent.lstm_size=4",
-    "agent.shared_size=16",
-    "agent.head_size=8",
-    "agent.hidden_sizes=[16,8]",
-    "agent.embedding_size=8",
-    "agent.pair_size=8",
-)
+TINY_AGENT = {
+    "rl_lsfc": ("agent.lstm_size=4", "agent.shared_size=16", "agent.head_size=8"),
+    "rl_fc": ("agent.hidden_sizes=[16,8]",),
+    "pairwise": ("agent.embedding_size=8", "agent.pair_size=8"),
+    "cluster_scorer": ("agent.hidden_size=3",),
+    "round_scorer": ("agent.hidden_size=3",),
+}
 TINY_TRAINER = (
     "trainer.episodes=6",
     "trainer.lanes=2",
@@ -45,7 +44,7 @@ TINY = (
     "+env=multicluster",
     "agent=rl_lsfc",
     *TINY_WORLD["multicluster"],
-    *TINY_AGENT,
+    *TINY_AGENT["rl_lsfc"],
     *TINY_TRAINER,
     "device=cpu",
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from agents.flat_policy import FlatPolicy, new_policy
+from agents.flattening import CLIP, Flattening, n_features, signed_log_features
 from agents.rules import make_rule
+from agents.settings import LibrarySettings
 from envs.simulation import columns as col
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
-from training.adapters.build import make_library_trainer
 from training.adapters.calibration import Calibration, calibrate
 from training.adapters.flat_env import FlatWorldEnv, nearest_valid
-from training.adapters.flat_policy import FlatPolicy, new_policy
-from training.adapters.flattening import CLIP, Flattening, n_features, signed_log_features
-from training.adapters.settings import (
-    ComparatorSettings,
-    MissingExtraError,
-    check_library,
-    require_library,
-)
-from training.adapters.trainer import LibraryTask
+from training.adapters.settings import MissingExtraError, require_library
 from training.checkpoint import load_policy, save_policy
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
-from training.settings import AgentSettings, TrainerSettings
 
 CONFIG = SliceWorldConfig(n_jobs=25, window=6)
 KEY = EpisodeKey(7, "train", 0)
@@ -212,7 +204,7 @@ def test_the_policy_takes_the_best_valid_action() -> None:
 
 def save(path: Path, policy: FlatPolicy) -> None:
     spec = build().spec
-    agent = dataclasses.asdict(AgentSettings(name="sb3_dqn", kind="sb3_dqn"))
+    agent = dataclasses.asdict(LibrarySettings("sb3_dqn", "sb3_dqn"))
     save_policy(path, policy, agent, spec, spec.scales, spec.weights, {})
 
 
@@ -270,30 +262,3 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
 
 def test_our_own_agents_need_no_extra() -> None:
     require_library("rl_lsfc")
-
-
-def test_only_library_agents_have_a_library_trainer() -> None:
-    task = LibraryTask(
-        partial(SliceWorld, CONFIG, 1),
-        AgentSettings(),
-        TrainerSettings(),
-        make_rule("maf"),
-        0,
-        torch.device("cpu"),
-    )
-    with pytest.raises(ValueError, match="no library trains it"):
-        make_library_trainer(task)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"jobs": 0}, "agent.comparator.jobs is 0"),
-        ({"learning_starts": -1}, "agent.comparator.learning_starts is -1"),
-        ({"discount": 1.5}, "agent.comparator.discount is 1.5"),
-        ({"hidden_sizes": []}, "agent.comparator.hidden_sizes is"),
-    ],
-)
-def test_settings_that_cannot_train_are_refused(changed: dict[str, int], message: str) -> None:
-    with pytest.raises(WorldError, match=message):
-        check_library(dataclasses.replace(ComparatorSettings(), **changed))  # type: ignore[arg-type]

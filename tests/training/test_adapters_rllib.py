@@ -13,17 +13,16 @@ import pytest
 import torch
 
 from agents.rules import make_rule
-from agents.stored import load_state
+from agents.settings import LibrarySettings
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
 from training.adapters.build import make_library_trainer
-from training.adapters.settings import ComparatorSettings
 from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.checkpoint import load_policy, save_state
+from training.checkpoint import load_policy, load_state, save_state
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
-from training.settings import AgentSettings, TrainerSettings
+from training.settings import TrainerSettings
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = [NEEDS_EXTRA, pytest.mark.slow]
@@ -40,10 +39,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def trainer() -> LibraryTrainer:
-    library = ComparatorSettings(
-        jobs=2, hidden_sizes=[16, 12], rollout=64, learning_starts=40, target_every=64
+    agent = LibrarySettings(
+        "rllib_dqn",
+        "rllib_dqn",
+        jobs=2,
+        hidden_sizes=[16, 12],
+        rollout=64,
+        learning_starts=40,
+        target_every=64,
     )
-    agent = AgentSettings(name="rllib_dqn", kind="rllib_dqn", comparator=library)
     settings = TrainerSettings(episodes=40, batch_size=32, replay_capacity=500)
     build = partial(SliceWorld, CONFIG, 1)
     return make_library_trainer(LibraryTask(build, agent, settings, make_rule("maf"), 0, torch.device("cpu")))
@@ -109,7 +113,7 @@ def test_the_command_writes_a_run_whose_checkpoint_plays(tmp_path: Path) -> None
         "trainer.batch_size=32",
         "trainer.validation_episodes=2",
         "trainer.test_episodes=2",
-        "agent.comparator.learning_starts=50",
+        "agent.learning_starts=50",
         f"out={out}",
     )
     assert result.returncode == 0, result.stderr[-2000:]

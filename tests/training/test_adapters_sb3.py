@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from agents.rules import make_rule
-from agents.stored import load_state
+from agents.settings import LibrarySettings
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation
@@ -19,26 +20,25 @@ from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld
 from training.adapters.build import make_library_trainer
 from training.adapters.sb3 import DQNTrainer, MaskablePPOTrainer
-from training.adapters.settings import ComparatorSettings, LibraryKind
 from training.adapters.trainer import LibraryTask, LibraryTrainer
-from training.checkpoint import load_policy, save_policy, save_state
+from training.checkpoint import load_policy, load_state, save_policy, save_state
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
-from training.settings import AgentSettings, ScheduleSettings, TrainerSettings
+from training.settings import ScheduleSettings, TrainerSettings
 
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = NEEDS_EXTRA
 
-KINDS: tuple[LibraryKind, ...] = ("sb3_dqn", "maskable_ppo")
+KINDS: tuple[str, ...] = ("sb3_dqn", "maskable_ppo")
 CONFIG = SliceWorldConfig(n_jobs=20, window=4)
 SUITE = Suite("few", "validation", seed=1, episodes=3)
-SMALL = ComparatorSettings(
+SMALL = LibrarySettings(
     jobs=2, hidden_sizes=[16], environments=2, rollout=32, epochs=2, learning_starts=40, target_every=64
 )
 
 
-def trainer(kind: LibraryKind, seed: int = 0) -> LibraryTrainer:
-    agent = AgentSettings(name=kind, kind=kind, comparator=SMALL)
+def trainer(kind: str, seed: int = 0) -> LibraryTrainer:
+    agent = replace(SMALL, name=kind, kind=kind)
     settings = TrainerSettings(episodes=20, batch_size=32, replay_capacity=500)
     build = partial(SliceWorld, CONFIG, 1)
     return make_library_trainer(
@@ -46,7 +46,7 @@ def trainer(kind: LibraryKind, seed: int = 0) -> LibraryTrainer:
     )
 
 
-def rounds(kind: LibraryKind, n: int, seed: int = 0) -> LibraryTrainer:
+def rounds(kind: str, n: int, seed: int = 0) -> LibraryTrainer:
     trained = trainer(kind, seed)
     for _ in range(n):
         trained.round()
@@ -70,7 +70,7 @@ def weights(trained: LibraryTrainer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_round_reports_what_was_played_and_learned(kind: LibraryKind) -> None:
+def test_a_round_reports_what_was_played_and_learned(kind: str) -> None:
     trained = trainer(kind)
     before = weights(trained)
     reports = [trained.round() for _ in range(4)]
@@ -84,7 +84,7 @@ def test_a_round_reports_what_was_played_and_learned(kind: LibraryKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_checkpoint_plays_valid_actions(kind: LibraryKind, tmp_path: Path) -> None:
+def test_the_checkpoint_plays_valid_actions(kind: str, tmp_path: Path) -> None:
     trained = rounds(kind, 3)
     world = SliceWorld(CONFIG, 2)
     agent = dataclasses.asdict(trained.task.agent)
@@ -119,14 +119,14 @@ def test_the_exported_network_acts_as_the_librarys_masked_ppo() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_seed_trains_the_same_policy(kind: LibraryKind) -> None:
+def test_the_same_seed_trains_the_same_policy(kind: str) -> None:
     first = weights(rounds(kind, 3))
     assert torch.equal(first, weights(rounds(kind, 3)))
     assert not torch.equal(first, weights(rounds(kind, 3, seed=1)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_run_goes_on_with_its_weights_and_episodes(kind: LibraryKind, tmp_path: Path) -> None:
+def test_a_saved_run_goes_on_with_its_weights_and_episodes(kind: str, tmp_path: Path) -> None:
     stopped = rounds(kind, 3)
     save_state(tmp_path / "state.pt", {"format": 1, **stopped.state_dict()})
     resumed = trainer(kind)
@@ -141,8 +141,8 @@ def test_a_saved_run_goes_on_with_its_weights_and_episodes(kind: LibraryKind, tm
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns_a_choice_that_the_observation_shows(kind: LibraryKind) -> None:
-    library = ComparatorSettings(
+def test_it_learns_a_choice_that_the_observation_shows(kind: str) -> None:
+    library = LibrarySettings(
         jobs=1,
         hidden_sizes=[32],
         discount=0.0,
@@ -160,8 +160,8 @@ def test_it_learns_a_choice_that_the_observation_shows(kind: LibraryKind) -> Non
         learning_rate=ScheduleSettings(3e-3, 3e-3),
         epsilon_1=ScheduleSettings(0.3, 0.3),
     )
-    agent = AgentSettings(name=kind, kind=kind, comparator=library)
-    task = LibraryTask(partial(FakeWorld, 1), agent, settings, make_rule("random"), 0, torch.device("cpu"))
+    library = replace(library, name=kind, kind=kind)
+    task = LibraryTask(partial(FakeWorld, 1), library, settings, make_rule("random"), 0, torch.device("cpu"))
     trained = make_library_trainer(task)
     decisions = 0
     while decisions < 3000:

@@ -50,11 +50,11 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
         ((CLUSTER, "trainer.guide=mfa"), "unknown rule 'mfa' (did you mean 'maf'?)"),
         (
             (CLUSTER, "agent=rl_lsfc", "agent.weights=[1,nan,1]"),
-            "agent.weights is [1.0, nan, 1.0]: expected finite numbers",
+            "agent.weights.1 is nan: input should be a finite number",
         ),
-        ((CLUSTER, "agent=rl_fc", "agent.weights=[nan,1,1]"), "agent.weights is [nan, 1.0, 1.0]"),
+        ((CLUSTER, "agent=rl_fc", "agent.weights=[nan,1,1]"), "agent.weights.0 is nan"),
         (
-            (CLUSTER, "agent=rl_lsfc", "agent.weights=[1,1]", *TINY_AGENT),
+            (CLUSTER, "agent=rl_lsfc", "agent.weights=[1,1]", *TINY_AGENT["rl_lsfc"]),
             "agent.weights has 2 numbers, expected one for each",
         ),
         (
@@ -62,9 +62,9 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
             "trainer.variety.share is 0.5: expected 0, other worlds are drawn for +env=multicloud",
         ),
         ((CLUSTER, "trainer.variety.share=2"), "trainer.variety.share is 2.0: expected a share in 0..1"),
-        ((CLUSTER, "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: expected two sizes"),
+        ((CLUSTER, "agent=rl_fc", "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: list should have"),
         ((CLUSTER, "env.n_jobs=0"), "the workload is empty: n_jobs must be >= 1, got 0"),
-        ((CLUSTER, "trainer.lanes=0"), "trainer.lanes is 0: expected at least 1"),
+        ((CLUSTER, "trainer.lanes=0"), "trainer.lanes is 0: input should be greater than or equal to 1"),
         ((CLUSTER, "device=tpu"), "device is 'tpu'"),
         ((CLUSTER, "quick"), "cannot read 'quick': expected KEY=VALUE"),
         ((CLUSTER, "env.n_jobs=[1"), "'[1'"),
@@ -162,6 +162,12 @@ class TestResuming:
 
 
 def test_messages_of_the_pairwise_agent(command: Command) -> None:
-    arguments = (CLUSTER, *TINY_WORLD["multicluster"], "agent=spotweave", *TINY_AGENT, *TINY_TRAINER)
+    arguments = (
+        CLUSTER,
+        *TINY_WORLD["multicluster"],
+        "agent=pairwise",
+        *TINY_AGENT["pairwise"],
+        *TINY_TRAINER,
+    )
     mistake = command(*arguments, "trainer.counterfactual.copies=5").mistake
-    assert "trainer.counterfactual.copies is 5: expected at least as many as candidates (24)" in mistake
+    assert "trainer.counterfactual: copies is 5: expected at least as many as candidates (24)" in mistake

@@ -10,12 +10,15 @@ import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from agents.registry import OURS
+from agents.settings import RLFCSettings
 from envs.environments import ENVIRONMENTS
 from envs.simulation.slices.config import Chapter4Config
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
 from training.config import (
     CONFIG_DIRECTORY,
     UsageError,
+    agent_settings,
     plain,
     provenance,
     register_schemas,
@@ -24,7 +27,7 @@ from training.config import (
     typed,
     world_config,
 )
-from training.settings import AgentSettings, RunSettings, TrainerSettings, check_agent, check_trainer
+from training.settings import RunSettings, TrainerSettings
 
 CONFIGS = Path(CONFIG_DIRECTORY)
 AGENTS = sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml"))
@@ -56,17 +59,20 @@ def test_training_composes(env: str, agent: str, trainer: str) -> None:
     values = resolved(compose("train", f"+env={env}", f"agent={agent}", f"trainer={trainer}"))
     again = round_trip(values)
     assert again == values
-    settings = typed(AgentSettings, again["agent"], "agent")
-    assert settings.name == agent
-    check_agent(settings)
-    check_trainer(typed(TrainerSettings, again["trainer"], "trainer"))
+    settings = agent_settings(again["agent"])
+    assert settings.name == settings.kind == agent
+    assert isinstance(settings, OURS[agent].settings)
+    typed(TrainerSettings, again["trainer"], "trainer")
     assert isinstance(world_config(again["env"]), ENVIRONMENTS[env].config_class)
 
 
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_small_settings_reach_the_typed_configuration(env: str) -> None:
-    values = resolved(compose("train", f"+env={env}", *TINY_WORLD[env], *TINY_AGENT, *TINY_TRAINER))
-    agent = typed(AgentSettings, values["agent"], "agent")
+    values = resolved(
+        compose("train", f"+env={env}", *TINY_WORLD[env], "agent=rl_fc", *TINY_AGENT["rl_fc"], *TINY_TRAINER)
+    )
+    agent = agent_settings(values["agent"])
+    assert isinstance(agent, RLFCSettings)
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
     assert agent.hidden_sizes == [16, 8]
     assert (trainer.lanes, trainer.counterfactual.copies) == (2, 24)
@@ -122,7 +128,8 @@ def test_the_papers_schedule() -> None:
 
 def test_the_papers_schedule_of_chapter_4() -> None:
     values = resolved(compose("train", "+env=chapter4", "agent=rl_fc", "trainer=paper_chapter4"))
-    agent = typed(AgentSettings, values["agent"], "agent")
+    agent = agent_settings(values["agent"])
+    assert isinstance(agent, RLFCSettings)
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
     assert (agent.features, agent.hidden_sizes) == ("table_4_1", [2000, 500])
     assert (trainer.episodes, trainer.gradient_steps, trainer.batch_size) == (2000, 1, 1000)

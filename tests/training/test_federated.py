@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from agents.factory import make_evolved
 from agents.federated.rules import ROUND_RULES
 from agents.federated.scorer import RoundScorerPolicy
 from agents.named import RULE_NAMES, named_rule, rules_of
-from agents.stored import CheckpointError, load_state, policy_file, released_names
+from agents.stored import CheckpointError, policy_file, released_names
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.world import EpisodeKey
+from tests.agents.small import small_scorer
 from tests.envs.federated_cases import play_policy
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from tests.training.trainers.test_resume import assert_same
-from training.checkpoint import load_policy, save_state
+from training.checkpoint import load_policy, load_state, save_state
 from training.evaluation.comparison import compare
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
 from training.trainers.evolution import EvolutionTrainer
@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"clients_most": 3, "rounds_least": 2, "rounds_most": 4}
 TINY = (
     "+env=federated",
     *TINY_WORLD["federated"],
-    *TINY_AGENT,
+    *TINY_AGENT["round_scorer"],
     *TINY_TRAINER,
     "trainer.episodes=8",
     "trainer.lanes=4",
@@ -46,7 +46,7 @@ def trainer(seed: int = 0) -> EvolutionTrainer:
         evolution=EvolutionSettings(sigma=0.1, unit="median", threads=2),
     )
     worlds = [build_federated(FederatedConfig(**SMALL), 4) for _ in range(2)]
-    return EvolutionTrainer(worlds, make_evolved("round_scorer", 3, "evolved"), settings, seed)
+    return EvolutionTrainer(worlds, small_scorer("round_scorer", 3, "evolved"), settings, seed)
 
 
 def test_resuming_is_exact(tmp_path: Path) -> None:
@@ -121,10 +121,8 @@ def test_rules_have_one_name_each() -> None:
         (("env.budget_share=2",), "env.budget_share is 2.0: expected a share between 0 and 1"),
         (("env.clients=9",), "unknown key env.clients: did you mean"),
         (("trainer.guide=round_cots",), "unknown rule 'round_cots' (did you mean 'round_cost'?)"),
-        (("agent=spotweave", "agent.kind=scorer"), "agent.kind=scorer"),
-        (("agent.learning=monte_carlo",), "agent.kind=round_scorer does not go with agent.learning"),
         (("trainer.lanes=3",), "trainer.lanes is 3: expected a multiple of 2"),
-        (("agent.pair_size=0",), "agent.pair_size is 0: expected at least 1"),
+        (("agent.hidden_size=0",), "agent.hidden_size is 0: input should be greater than"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -151,12 +149,10 @@ def test_a_round_scorer_is_refused_where_tasks_have_no_rounds(command: Command, 
         "+env=multicluster",
         *TINY_WORLD["multicluster"],
         *TINY_TRAINER,
-        "agent=spotweave",
-        "agent.kind=round_scorer",
-        "agent.learning=evolution",
+        "agent=round_scorer",
         out,
     )
-    assert "agent.kind=round_scorer does not know the tasks of this environment" in elsewhere.mistake
+    assert "agent=round_scorer does not know the tasks of this environment" in elsewhere.mistake
 
 
 def test_a_checkpoint_of_another_world_is_refused() -> None:

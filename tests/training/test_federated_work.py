@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from agents.networks.pairwise import PairwiseNetwork
+from agents.settings import PairwiseSettings, RLLSFCSettings
 from agents.value_policy import ValuePolicy
 from envs.environments import ENVIRONMENTS
 from envs.multicloud import MarketWorldConfig
@@ -18,8 +19,9 @@ from envs.simulation.market.config import WorkloadConfig
 from envs.simulation.snapshot import N_JOB_FIELDS
 from envs.simulation.world import EpisodeKey
 from training.checkpoint import load_policy, save_policy
-from training.settings import AgentSettings, CounterfactualSettings, TrainerSettings
-from training.trainers.build import make_trainer, with_appraiser, with_rounds
+from training.settings import CounterfactualSettings, TrainerSettings
+from training.trainers.build import build_trainer, suited
+from training.trainers.trainer import Task
 
 ENTRY = ENVIRONMENTS["multicloud"]
 TINY = TrainerSettings(
@@ -37,10 +39,11 @@ def test_the_world_decides_what_the_network_sees(federated: bool, tmp_path: Path
     config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=federated))
     world = ENTRY.build(config, 42)
     assert world.spec.federated == federated
-    agent = AgentSettings("spotweave", "spotweave", "counterfactual", embedding_size=8, pair_size=8)
-    agent = with_rounds(with_appraiser(agent, ENTRY), world.spec)
+    agent = suited(PairwiseSettings("pairwise", "pairwise", embedding_size=8, pair_size=8), ENTRY, world.spec)
+    assert isinstance(agent, PairwiseSettings)
     assert agent.rounds == federated
-    trainer, scales, weights = make_trainer(world, agent, TINY, 1, torch.device("cpu"))
+    task = Task(ENTRY, config, agent, TINY, 1, torch.device("cpu"))
+    trainer, scales, weights = build_trainer(task)
     assert trainer.round().episodes == 2
     policy = trainer.policy
     assert isinstance(policy, ValuePolicy)
@@ -62,4 +65,5 @@ def test_the_world_decides_what_the_network_sees(federated: bool, tmp_path: Path
 
 def test_other_networks_keep_their_input() -> None:
     spec = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=True)), 1).spec
-    assert not with_rounds(AgentSettings(), spec).rounds
+    settings = RLLSFCSettings("rl_lsfc", "rl_lsfc")
+    assert suited(settings, ENTRY, spec) == settings

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agents.stored import load_state
+from agents.stored import load_policy_state
 from tests.training.commands import TINY, start_process
 from tests.training.trainers.test_resume import assert_same
+from training.checkpoint import load_state
 
 # Rounds long enough that the signal arrives before the last one.
 LONG = (*TINY, "trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.long), "spotweave"])
+@pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.long), "cluster_scorer"])
 def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path) -> None:
     straight = start_process(tmp_path, *LONG, f"agent={agent}", "out=straight")
     stopped = start_process(tmp_path, *LONG, f"agent={agent}", "out=stopped")
@@ -37,7 +38,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path
     out, err = straight.communicate(timeout=120)
     assert straight.returncode == 0, out + err
     for name in ("state.pt", "policy.pt"):
-        one, other = (load_state(tmp_path / run / name) for run in ("straight", "stopped"))
+        load = load_state if name == "state.pt" else load_policy_state
+        one, other = (load(tmp_path / run / name) for run in ("straight", "stopped"))
         for state in (one, other):
             state.pop("seconds", None)  # time passes differently
             state.pop("training", None)  # and stands on the card, beside the command

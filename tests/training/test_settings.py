@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
-from envs.simulation.world import WorldError
-from training.settings import (
-    AgentSettings,
-    CounterfactualSettings,
-    ScheduleSettings,
-    TrainerSettings,
-    check_agent,
-    check_trainer,
-)
+from agents.registry import OURS
+from training.config import UsageError, agent_settings, plain, typed
+from training.settings import ScheduleSettings, TrainerSettings
 
 NAN = math.nan
 
@@ -36,61 +30,75 @@ def test_schedules(schedule: ScheduleSettings, expected: dict[float, float]) -> 
         assert schedule.at(progress) == pytest.approx(value), progress
 
 
+def trainer(**changes: Any) -> TrainerSettings:
+    return typed(TrainerSettings, {**plain(TrainerSettings()), **changes}, "trainer")
+
+
 def test_the_defaults_can_train() -> None:
-    check_trainer(TrainerSettings())
-    check_agent(AgentSettings())
+    assert trainer() == TrainerSettings()
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_the_defaults_of_every_agent_are_allowed(kind: str) -> None:
+    defaults = OURS[kind].defaults(kind)
+    assert agent_settings(plain(defaults)) == defaults
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"episodes": 0}, r"trainer\.episodes is 0: expected at least 1"),
+        ({"episodes": 0}, r"trainer\.episodes is 0: input should be greater than or equal to 1"),
         ({"lanes": -2}, r"trainer\.lanes is -2"),
         ({"gradient_steps": 0}, r"trainer\.gradient_steps is 0"),
         ({"batch_size": 0}, r"trainer\.batch_size is 0"),
         ({"validation_every": 0}, r"trainer\.validation_every is 0"),
         ({"validation_episodes": 0}, r"trainer\.validation_episodes is 0"),
         ({"batch_size": 100, "replay_capacity": 50}, r"replay_capacity \(50\) is smaller than .*\(100\)"),
-        ({"test_episodes": 1}, r"trainer\.test_episodes is 1: expected at least 2, or 0"),
+        ({"test_episodes": 1}, r"trainer: test_episodes is 1: expected at least 2, or 0"),
         ({"test_episodes": -1}, r"trainer\.test_episodes is -1"),
-        ({"epsilon_1": ScheduleSettings(1.2, 0.0)}, r"trainer\.epsilon_1 must stay within 0\.\.1"),
-        ({"epsilon_1": ScheduleSettings(NAN, 0.0)}, r"trainer\.epsilon_1"),
-        ({"epsilon_2": ScheduleSettings(0.5, -0.1)}, r"trainer\.epsilon_2 .* 0\.5 to -0\.1"),
-        ({"learning_rate": ScheduleSettings(0.0, 0.0)}, r"trainer\.learning_rate must be positive"),
-        ({"learning_rate": ScheduleSettings(1e-3, NAN)}, r"trainer\.learning_rate"),
+        ({"epsilon_1": {"start": 1.2}}, r"trainer\.epsilon_1: expected numbers in 0\.\.1, got 1\.2 to 0\.0"),
+        ({"epsilon_1": {"start": NAN}}, r"trainer\.epsilon_1"),
+        ({"epsilon_2": {"start": 0.5, "end": -0.1}}, r"trainer\.epsilon_2.* 0\.5 to -0\.1"),
+        ({"learning_rate": {"start": 0.0}}, r"trainer\.learning_rate: expected positive numbers"),
+        ({"learning_rate": {"start": 1e-3, "end": NAN}}, r"trainer\.learning_rate"),
         ({"target_clip": NAN}, r"trainer\.target_clip is nan"),
-        (
-            {"counterfactual": CounterfactualSettings(copies=8)},
-            r"counterfactual\.copies is 8: .*candidates \(24\)",
-        ),
-        ({"counterfactual": CounterfactualSettings(candidates=1)}, r"counterfactual\.candidates is 1"),
-        (
-            {"counterfactual": CounterfactualSettings(states_per_episode=0)},
-            r"counterfactual\.states_per_episode is 0: expected at least 1",
-        ),
-        ({"counterfactual": CounterfactualSettings(further_arrivals=-1)}, r"further_arrivals is -1"),
+        ({"counterfactual": {"copies": 8}}, r"trainer\.counterfactual: copies is 8: .*candidates \(24\)"),
+        ({"counterfactual": {"candidates": 1}}, r"counterfactual\.candidates is 1"),
+        ({"counterfactual": {"states_per_episode": 0}}, r"counterfactual\.states_per_episode is 0"),
+        ({"counterfactual": {"further_arrivals": -1}}, r"further_arrivals is -1"),
+        ({"evolution": {"sigma": 0.0}}, r"trainer\.evolution\.sigma is 0\.0"),
+        ({"evolution": {"threads": 0}}, r"trainer\.evolution\.threads is 0"),
     ],
 )
 def test_trainers_that_cannot_train_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorldError, match=message) as caught:
-        check_trainer(TrainerSettings(**changes))
+    with pytest.raises(UsageError, match=message) as caught:
+        trainer(**changes)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("kind", "changes", "message"),
     [
-        ({"lstm_size": 0}, r"agent\.lstm_size is 0: expected at least 1"),
-        ({"pair_size": -3}, r"agent\.pair_size is -3"),
-        ({"hidden_sizes": [10]}, r"agent\.hidden_sizes is \[10\]: expected two sizes"),
-        ({"hidden_sizes": [10, 0]}, r"agent\.hidden_sizes"),
-        ({"weights": [1.0, NAN, 1.0]}, r"agent\.weights is \[1\.0, nan, 1\.0\]: expected finite numbers"),
-        ({"weights": [math.inf]}, r"agent\.weights"),
-        ({"scales": [1.0, 0.0]}, r"agent\.scales is \[1\.0, 0\.0\]: expected positive numbers"),
-        ({"scales": [NAN]}, r"agent\.scales"),
+        ("rl_lsfc", {"lstm_size": 0}, r"agent\.lstm_size is 0: input should be greater than or equal to 1"),
+        ("pairwise", {"pair_size": -3}, r"agent\.pair_size is -3"),
+        ("round_scorer", {"hidden_size": 0}, r"agent\.hidden_size is 0"),
+        (
+            "rl_fc",
+            {"hidden_sizes": [10]},
+            r"agent\.hidden_sizes is \[10\]: list should",
+        ),
+        ("rl_fc", {"hidden_sizes": [10, 0]}, r"agent\.hidden_sizes\.1 is 0"),
+        ("rl_fc", {"weights": [1.0, NAN, 1.0]}, r"agent\.weights\.1 is nan: input should be a finite number"),
+        ("rl_lsfc", {"scales": [1.0, 0.0]}, r"agent\.scales\.1 is 0\.0: input should be greater than 0"),
+        ("cluster_scorer", {"weights": [1.0]}, r"unknown key agent\.weights"),
+        ("pairwise", {"lstm_size": 64}, r"unknown key agent\.lstm_size"),
+        ("sb3_dqn", {"jobs": 0}, r"agent\.jobs is 0"),
+        ("sb3_dqn", {"learning_starts": -1}, r"agent\.learning_starts is -1"),
+        ("sb3_dqn", {"discount": 1.5}, r"agent\.discount is 1\.5"),
+        ("sb3_dqn", {"hidden_sizes": []}, r"agent\.hidden_sizes is \[\]"),
     ],
 )
-def test_agents_that_cannot_be_built_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorldError, match=message) as caught:
-        check_agent(AgentSettings(**changes))
+def test_agents_that_cannot_be_built_are_refused(kind: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        agent_settings({"name": kind, "kind": kind, **changes})
     assert "\n" not in str(caught.value)

@@ -11,15 +11,17 @@ import torch
 from omegaconf import OmegaConf
 
 from agents.named import rules_of
-from agents.stored import load_state
+from agents.stored import load_policy_state
 from envs.environments import ENVIRONMENTS
 from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
-from training.checkpoint import load_policy
+from training.checkpoint import load_policy, load_state
 from training.config import CONFIG_DIRECTORY, world_config
 
 
 def tiny(env: str, *more: str) -> tuple[str, ...]:
-    return (f"+env={env}", *TINY_WORLD[env], *TINY_AGENT, *TINY_TRAINER, "device=cpu", *more)
+    named = [word.removeprefix("agent=") for word in more if word.startswith("agent=")]
+    agent = TINY_AGENT[named[0] if named else ENVIRONMENTS[env].default_agent]
+    return (f"+env={env}", *TINY_WORLD[env], *agent, *TINY_TRAINER, "device=cpu", *more)
 
 
 def saved_config(run: Path) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def saved_config(run: Path) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
-@pytest.mark.parametrize("agent", ["rl_lsfc", "rl_fc", "spotweave"])
+@pytest.mark.parametrize("agent", ["rl_lsfc", "rl_fc", "pairwise"])
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_every_agent_trains_on_every_environment(
     env: str, agent: str, command: Command, tmp_path: Path
@@ -44,7 +46,7 @@ def test_every_agent_trains_on_every_environment(
     assert (config["seed"], config["agent"]["name"], config["env"]["name"]) == (4, agent, env)
     world = ENVIRONMENTS[env].build(world_config(config["env"]), 1)
     assert load_policy(run, world.spec).name == agent
-    card = load_state(run / "policy.pt")["training"]
+    card = load_policy_state(run / "policy.pt")["training"]
     assert card["seed"] == 4
     assert f"+env={env}" in card["command"]
     assert set(card["validation"]) == set(world.spec.metrics)
@@ -63,7 +65,7 @@ def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_
 def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:
     assert command(*tiny("multicluster", "trainer.episodes=2", "seed=9")).code == 0
     (run,) = (tmp_path / "runs" / "multicluster").iterdir()
-    assert run.name.startswith("spotweave-seed9-")
+    assert run.name.startswith("cluster_scorer-seed9-")
 
 
 def test_the_same_command_gives_the_same_policy(command: Command, tmp_path: Path) -> None:

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.factory import make_network
-from agents.networks.base import ValueNetwork
 from agents.policy import Policy
 from agents.rules import make_rule
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld, WorldSpec
+from tests.agents.small import small_network
 from tests.training.toy import Myopic, ToyWorld
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
 from training.settings import CounterfactualSettings, ScheduleSettings, TrainerSettings
 from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
+from training.trainers.trainer import Learner
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {
@@ -53,25 +53,24 @@ def small_settings(**changes: Any) -> TrainerSettings:
     return settings
 
 
-def small_network(kind: str, spec: WorldSpec, weights: tuple[float, ...], seed: int = 0) -> ValueNetwork:
+def small_learner(kind: str, spec: WorldSpec, weights: tuple[float, ...], seed: int = 0) -> Learner:
     torch.manual_seed(seed)
-    return make_network({"kind": kind, **SIZES}, spec.n_clusters, spec.scales, weights)
+    network = small_network(kind, spec.n_clusters, spec.scales, weights, **SIZES)
+    return Learner(network, weights, kind, CPU)
 
 
 def monte_carlo(
     world: BatchWorld, settings: TrainerSettings, guide: Policy, kind: str = "rl_lsfc", seed: int = 0
 ) -> MonteCarloTrainer:
-    weights = world.spec.weights
-    network = small_network(kind, world.spec, weights, seed)
-    return MonteCarloTrainer(world, network, weights, settings, guide, seed, kind, CPU)
+    learner = small_learner(kind, world.spec, world.spec.weights, seed)
+    return MonteCarloTrainer(world, learner, settings, guide, seed)
 
 
 def counterfactual(
     world: BatchWorld, settings: TrainerSettings, guide: Policy, seed: int = 0
 ) -> CounterfactualTrainer:
-    weights = world.spec.objective_weights
-    network = small_network("spotweave", world.spec, weights, seed)
-    return CounterfactualTrainer(world, network, weights, settings, guide, seed, "spotweave", CPU)
+    learner = small_learner("pairwise", world.spec, world.spec.objective_weights, seed)
+    return CounterfactualTrainer(world, learner, settings, guide, seed)
 
 
 def toy_monte_carlo(kind: str = "rl_lsfc", seed: int = 0, **changes: Any) -> MonteCarloTrainer:
@@ -94,7 +93,7 @@ def slice_trainer(
     )
     settings.counterfactual.copies = 30
     config = SliceWorldConfig(n_jobs=25, window=4)
-    if kind == "spotweave":
+    if kind == "pairwise":
         world = SliceWorld(config, CounterfactualTrainer.lanes_needed(settings))
         return counterfactual(world, settings, make_rule(guide), seed)
     return monte_carlo(SliceWorld(config, settings.lanes), settings, make_rule(guide), kind, seed)

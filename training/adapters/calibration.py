@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agents.flattening import Flattening, Floats, signed_log_features
 from agents.policy import Policy
 from envs.simulation.world import BatchWorld, EpisodeKey
-from training.adapters.flattening import Flattening, Floats, signed_log_features
 from training.evaluation.episodes import choose, policy_seed
 
 

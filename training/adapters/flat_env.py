@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.flattening import CLIP, Flattening, n_features
 from envs.simulation.world import BatchWorld, EpisodeKey
-from training.adapters.flattening import CLIP, Flattening, n_features
 
 Info = dict[str, Any]
 

@@ -24,9 +24,9 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
 
+from agents.flat_policy import Layers
 from envs.simulation.streams import Streams
 from training.adapters.flat_env import FlatWorldEnv
-from training.adapters.flat_policy import Layers
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.settings import ScheduleSettings
 
@@ -73,7 +73,7 @@ class RLlibDQNTrainer(LibraryTrainer):
     @cached_property
     def algorithm(self) -> Any:
         """The library's algorithm, made when first needed: a resumed run knows its decisions by then."""
-        task, library, settings = self.task, self.task.comparator, self.task.settings
+        task, library, settings = self.task, self.task.agent, self.task.settings
         config = (
             DQN.get_default_config()
             .environment(

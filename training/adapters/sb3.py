@@ -10,8 +10,8 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
+from agents.flat_policy import Layers
 from training.adapters.flat_env import FlatWorldEnv
-from training.adapters.flat_policy import Layers
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 
 _NEVER = 10**9
@@ -60,7 +60,7 @@ class _SB3Trainer(LibraryTrainer):
     def play_and_learn(self) -> tuple[int, dict[str, float]]:
         """One rollout of every copy."""
         before = self.model.num_timesteps
-        steps = self.task.comparator.rollout * len(self._environments)
+        steps = self.task.agent.rollout * len(self._environments)
         self.model.learn(steps, log_interval=_NEVER, reset_num_timesteps=False)
         logged = self.model.logger.name_to_value
         losses = {name: float(logged[key]) for key, name in _LOSSES.items() if key in logged}
@@ -83,7 +83,7 @@ class DQNTrainer(_SB3Trainer):
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task, 1)
-        library, settings = task.comparator, task.settings
+        library, settings = task.agent, task.settings
         self.model = DQN(
             "MlpPolicy",
             self.vectorised,
@@ -118,7 +118,7 @@ class DQNTrainer(_SB3Trainer):
     def load_library_state(self, state: dict[str, Any]) -> None:
         """Restore what `library_state` gave; the replay fills up again before learning goes on."""
         super().load_library_state(state)
-        self.model.learning_starts = self.model.num_timesteps + self.task.comparator.learning_starts
+        self.model.learning_starts = self.model.num_timesteps + self.task.agent.learning_starts
 
 
 class MaskablePPOTrainer(_SB3Trainer):
@@ -127,7 +127,7 @@ class MaskablePPOTrainer(_SB3Trainer):
     model: MaskablePPO
 
     def __init__(self, task: LibraryTask) -> None:
-        library = task.comparator
+        library = task.agent
         super().__init__(task, library.environments)
         rollout = library.rollout * library.environments
         sizes = list(library.hidden_sizes)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from agents.flat_policy import FlatPolicy, Layers, new_policy
 from agents.policy import Policy
 from agents.rules import make_rule
+from agents.settings import LibrarySettings
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.adapters.calibration import Calibration, calibrate
 from training.adapters.flat_env import FlatWorldEnv
-from training.adapters.flat_policy import FlatPolicy, Layers, new_policy
-from training.adapters.settings import ComparatorSettings, check_library
-from training.settings import AgentSettings, TrainerSettings
+from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport
 
 
@@ -36,16 +36,11 @@ class LibraryTask:
     """
 
     build: Callable[[], BatchWorld]
-    agent: AgentSettings
+    agent: LibrarySettings
     settings: TrainerSettings
     guide: Policy
     seed: int
     device: torch.device
-
-    @property
-    def comparator(self) -> ComparatorSettings:
-        """The library's settings."""
-        return self.agent.comparator
 
     @property
     def library_seed(self) -> int:
@@ -64,18 +59,17 @@ class LibraryTrainer(ABC):
     """
 
     def __init__(self, task: LibraryTask) -> None:
-        check_library(task.comparator)
         self.task = task
         self.settings = task.settings
         self.calibration: Calibration = calibrate(
             task.build(),
             [task.guide, make_rule("random")],
             EpisodeKey(task.seed, "train", 0),
-            task.comparator.jobs,
+            task.agent.jobs,
         )
         torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
         self.policy: FlatPolicy = new_policy(
-            self.calibration.flattening, task.comparator.hidden_sizes, task.agent.name, task.device
+            self.calibration.flattening, task.agent.hidden_sizes, task.agent.name, task.device
         )
         self.episodes_done = 0
 

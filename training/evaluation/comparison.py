@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.progress import TimeRemainingColumn as TimeLeftColumn
 
 from agents.policy import Policy
 from envs.environments import ENVIRONMENTS
@@ -24,7 +20,6 @@ from training.evaluation.contestants import checkpoint_facts, contestants, defau
 from training.evaluation.report import verdict_sentence, write_report
 from training.evaluation.runs import (
     Comparison,
-    PolicyProgress,
     compare_policies,
     write_episodes,
     write_summary,
@@ -33,6 +28,7 @@ from training.evaluation.suite import find_suite
 from training.evaluation.tables import console, evaluation_table, metrics_tables, paired_table
 from training.evaluation.timeline import record_timelines
 from training.files import prepare_directory, write_text
+from training.progress import play_progress
 
 DRAWN = 6
 """Policies whose first episode is drawn: the reference and the best of the others."""
@@ -143,7 +139,7 @@ def _run(
     loaded: Mapping[str, tuple[Policy, str]],
 ) -> Measured:
     suite = find_suite(settings.suite, settings.episodes)
-    with _progress_bar() as progress:
+    with play_progress() as progress:
         comparison = compare_policies(world, policies, suite, progress)
     timelines = _first_episode(env, policies, comparison) if len(policies) > 1 else {}
     final = dataclasses.replace(
@@ -162,29 +158,6 @@ def _first_episode(
     drawn = [policy for policy in policies if policy.name in (comparison.reference.name, *best)]
     world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))
     return record_timelines(world, drawn, comparison.suite.episode_keys()[0])
-
-
-@contextmanager
-def _progress_bar() -> Iterator[PolicyProgress]:
-    terminal = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeLeftColumn(),
-        console=terminal,
-        disable=not terminal.is_terminal,
-    )
-    with bar:
-        tasks: dict[str, Any] = {}
-
-        def advance(policy: str, done: int, total: int) -> None:
-            if policy not in tasks:
-                tasks[policy] = bar.add_task(policy, total=total)
-            bar.update(tasks[policy], completed=done)
-
-        yield advance
 
 
 def write_comparison(measured: Measured, out: Path, summary: str = "summary.json") -> None:

@@ -17,9 +17,7 @@ from training.evaluation.liu_scores import dominance, liu_scores
 from training.evaluation.statistics import FloatVector, Interval, Paired, Summary, compare_paired, summarise
 from training.evaluation.suite import Suite, suite_hash
 from training.files import write_csv, write_json
-
-PolicyProgress = Callable[[str, int, int], None]
-"""Called with (policy, episodes done, episodes in all)."""
+from training.progress import PlayProgress
 
 RANDOMNESS = (
     "value networks act greedily; every other random choice of a policy comes from the episode's own "
@@ -102,7 +100,7 @@ def compare_policies(
     world: BatchWorld,
     policies: Sequence[Policy],
     suite: Suite,
-    progress: PolicyProgress | None = None,
+    progress: PlayProgress | None = None,
 ) -> Comparison:
     """Run every policy on every episode of the suite; the first policy is the reference.
 
@@ -125,7 +123,7 @@ def compare_policies(
     return Comparison(world.spec, suite, suite_hash(world, suite), tuple(runs))
 
 
-def _named(progress: PolicyProgress | None, name: str) -> Callable[[int, int], None] | None:
+def _named(progress: PlayProgress | None, name: str) -> Callable[[int, int], None] | None:
     if progress is None:
         return None
     return lambda done, total: progress(name, done, total)

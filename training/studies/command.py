@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from training.config import UsageError, to_yaml
 from training.evaluation.suite import find_suite
 from training.files import prepare_directory, write_json, write_text
+from training.progress import play_progress
 from training.studies.evaluations import EvaluationCache
 from training.studies.experiment import read_experiment
 from training.studies.figures.canvas import save
 from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
-from training.studies.measuring import Player, PlayProgress
+from training.studies.measuring import Player
 from training.studies.summary import experiment_summary, write_experiment_episodes
 
 RESULTS = Path("results")
@@ -51,7 +48,7 @@ def run_experiment(values: Mapping[str, Any], command: str) -> int:
     out = prepare_directory(Path(values["out"]) if values["out"] else study / settings.name)
     # Everything that may be missing is looked for before anything is played.
     agents = {scenario: settings.agents_of(scenario) for scenario in settings.scenarios}
-    with _bar() as progress:
+    with play_progress(lines=True) as progress:
         cache = EvaluationCache(study / "cache")
         player = Player(settings, suite, cache, int(values["lanes"]), str(values["device"]), progress)
         results = {scenario: player.measure(scenario, agents[scenario]) for scenario in settings.scenarios}
@@ -67,27 +64,3 @@ def run_experiment(values: Mapping[str, Any], command: str) -> int:
     print(text)
     print(f"\nwritten: {out}")
     return 0
-
-
-@contextmanager
-def _bar() -> Iterator[PlayProgress]:
-    terminal = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=terminal,
-        disable=not terminal.is_terminal,
-    )
-    with bar:
-        tasks: dict[str, Any] = {}
-
-        def advance(label: str, done: int, total: int) -> None:
-            if label not in tasks:
-                tasks[label] = bar.add_task(label, total=total)
-            bar.update(tasks[label], completed=done)
-            if done == total and not terminal.is_terminal:
-                print(f"played {label}: {total} episodes", flush=True)
-
-        yield advance

@@ -15,14 +15,12 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 from training.config import UsageError, world_config
 from training.evaluation.suite import Suite, suite_hash
 from training.evaluation.timeline import record_timelines
+from training.progress import PlayProgress
 from training.studies.bounds import Base, Bounds, measure_bounds
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ExperimentSettings, scenario_env
 from training.studies.scenario import Measured, ScenarioResult
 from training.studies.trained import Trained
-
-PlayProgress = Callable[[str, int, int], None]
-"""Called with (what is played, episodes done, episodes in all)."""
 
 
 @dataclass(frozen=True)

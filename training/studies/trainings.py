@@ -12,9 +12,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field
 from yaml import YAMLError
 
-from training.config import UsageError, compose_values, plain, typed, world_config
+from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
 from training.run_directory import RunDirectory
-from training.settings import AgentSettings, TrainerSettings
+from training.settings import TrainerSettings
 
 OWN_WORDS = ("seed=", "out=", "resume=", "trainer.test_episodes=")
 
@@ -121,7 +121,7 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
         "seed": values["seed"],
         "device": values["device"],
         "env": {"name": values["env"]["name"], **plain(world_config(values["env"]))},
-        "agent": plain(typed(AgentSettings, values["agent"], "agent")),
+        "agent": plain(agent_settings(values["agent"])),
         "trainer": plain(typed(TrainerSettings, values["trainer"], "trainer")),
     }
     return dict(_leaves(tree, ""))

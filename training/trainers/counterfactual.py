@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from agents.learning.advantage_regression import AdvantageRegression
 from agents.learning.exploration import GuidedExploration
 from agents.learning.labelled_replay import LabelledReplay
-from agents.networks.base import ValueNetwork
 from agents.policy import Policy
-from agents.rules.appraisal import Appraiser
-from agents.value_policy import ValuePolicy
 from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation.episodes import policy_seed
 from training.settings import TrainerSettings
-from training.trainers.trainer import RoundReport, mean_metrics
+from training.trainers.trainer import Learner, RoundReport, mean_metrics
 
 SCALER_ROWS = 1024
 FIRST_LABEL_CHANCE = 0.05
@@ -49,16 +46,10 @@ class CounterfactualTrainer:
 
     Args:
         world: `lanes_needed(settings)` lanes of the training world: first those that play, then the copies.
-        network: the value network.
-        weights: (K,) weights of the objective.
+        learner: what learns, with the weights of the objective.
         settings: the trainer's settings.
         guide: the guiding rule.
         seed: root of all random streams of the run.
-        name: the policy's name.
-        device: where the network computes.
-        appraiser: rule whose expected costs the network takes as input.
-        shortlist: how many of its cheapest clusters are chosen among; 0: all.
-        margin: by how much another choice than its cheapest must be better.
 
     Attributes:
         draw_world: from the number of a round to the world that it is played in, with as many lanes and at
@@ -68,16 +59,10 @@ class CounterfactualTrainer:
     def __init__(
         self,
         world: BatchWorld,
-        network: ValueNetwork,
-        weights: tuple[float, ...],
+        learner: Learner,
         settings: TrainerSettings,
         guide: Policy,
         seed: int,
-        name: str,
-        device: torch.device,
-        appraiser: Appraiser | None = None,
-        shortlist: int = 0,
-        margin: float = 0.0,
     ) -> None:
         streams = Streams(seed)
         self.world = self.configured_world = world
@@ -85,13 +70,11 @@ class CounterfactualTrainer:
         self.settings = settings
         self.guide = guide
         self.seed = seed
-        self.device = device
+        self.device = learner.device
         self.regression = AdvantageRegression(
-            network, weights, settings.learning_rate.start, settings.target_clip
+            learner.network, learner.weights, settings.learning_rate.start, settings.target_clip
         )
-        self.policy = ValuePolicy(
-            self.regression.averaged_network, weights, name, device, appraiser, shortlist, margin
-        )
+        self.policy = learner.policy(self.regression.averaged_network)
         self.replay = LabelledReplay(
             settings.replay_capacity,
             world.spec.n_clusters,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy
-from agents.learning.evolution import EvolutionStrategy
+from agents.learning.evolution_strategy import EvolutionStrategy
+from agents.vector_policy import VectorPolicy
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.settings import TrainerSettings
@@ -33,7 +33,7 @@ class EvolutionTrainer:
     """
 
     def __init__(
-        self, worlds: Sequence[BatchWorld], policy: EvolvedPolicy, settings: TrainerSettings, seed: int
+        self, worlds: Sequence[BatchWorld], policy: VectorPolicy, settings: TrainerSettings, seed: int
     ) -> None:
         odd = [world.n_lanes for world in worlds if world.n_lanes % 2]
         if odd:

@@ -10,16 +10,13 @@ import torch
 from agents.learning.decision_replay import DecisionReplay
 from agents.learning.exploration import GuidedExploration
 from agents.learning.value_regression import ValueRegression
-from agents.networks.base import ValueNetwork
 from agents.policy import Policy
-from agents.rules.appraisal import Appraiser
-from agents.value_policy import ValuePolicy
 from envs.simulation.snapshot import take_rows
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation.episodes import policy_seed
 from training.settings import TrainerSettings
-from training.trainers.trainer import RoundReport, mean_metrics
+from training.trainers.trainer import Learner, RoundReport, mean_metrics
 
 SCALER_ROWS = 4096
 """Decisions on which the input normalisation is fitted."""
@@ -32,42 +29,30 @@ class MonteCarloTrainer:
 
     Args:
         world: `settings.lanes` lanes of the training world.
-        network: the value network.
-        weights: (K,) scalarisation weights.
+        learner: what learns.
         settings: the trainer's settings.
         guide: the guiding rule.
         seed: root of all random streams of the run.
-        name: the policy's name.
-        device: where the network computes.
-        appraiser: rule whose expected costs the network takes as input.
-        shortlist: how many of its cheapest clusters are chosen among; 0: all.
-        margin: by how much another choice than its cheapest must be better.
     """
 
     def __init__(
         self,
         world: BatchWorld,
-        network: ValueNetwork,
-        weights: tuple[float, ...],
+        learner: Learner,
         settings: TrainerSettings,
         guide: Policy,
         seed: int,
-        name: str,
-        device: torch.device,
-        appraiser: Appraiser | None = None,
-        shortlist: int = 0,
-        margin: float = 0.0,
     ) -> None:
         streams = Streams(seed)
         self.world = world
         self.settings = settings
         self.seed = seed
-        self.device = device
-        acting_weights = weights if network.n_outputs > 1 else (1.0,)
-        self.policy = ValuePolicy(network, acting_weights, name, device, appraiser, shortlist, margin)
+        self.device = learner.device
+        network = learner.network
+        self.policy = learner.policy(network)
         self.regression = ValueRegression(
             network,
-            weights,
+            learner.weights,
             settings.optimizer,
             settings.learning_rate.start,
             settings.loss,

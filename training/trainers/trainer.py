@@ -7,9 +7,67 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
+from agents.networks.base import ValueNetwork
+from agents.rules.appraisal import Appraiser
+from agents.settings import AgentSettings
+from agents.value_policy import ValuePolicy
+from envs.environments import Environment
 from envs.simulation.world import BatchWorld
 from training.checkpoint import TrainedPolicy
+from training.settings import TrainerSettings
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a trainer is made from.
+
+    Attributes:
+        entry: the environment.
+        config: its settings, of type `entry.config_class`.
+        agent: what learns.
+        settings: how it learns.
+        seed: root of all random streams of the run.
+        device: where networks compute.
+    """
+
+    entry: Environment
+    config: Any
+    agent: AgentSettings
+    settings: TrainerSettings
+    seed: int
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A value network that learns, and what is around it when it acts (see `ValuePolicy`).
+
+    Attributes:
+        network: the value network.
+        weights: (K,) scalarisation weights.
+        name: the policy's name.
+        device: where the network computes.
+        appraiser: rule whose expected costs the network takes as input.
+        shortlist: how many of its cheapest clusters are chosen among; 0: all.
+        margin: by how much another choice than its cheapest must be better.
+    """
+
+    network: ValueNetwork
+    weights: tuple[float, ...]
+    name: str
+    device: torch.device
+    appraiser: Appraiser | None = None
+    shortlist: int = 0
+    margin: float = 0.0
+
+    def policy(self, network: ValueNetwork) -> ValuePolicy:
+        """The greedy policy of `network`, which is `self.network` or an average of it."""
+        weights = self.weights if network.n_outputs > 1 else (1.0,)
+        return ValuePolicy(
+            network, weights, self.name, self.device, self.appraiser, self.shortlist, self.margin
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import EPOCH, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import close_job, return_to_buffer, vacate
-from envs.simulation.market.forecast import LATEST_S, ask_again_s, note_epoch, note_launch, start_up_s
+from envs.simulation.market.forecast import asked_after_s, note_launch, start_up_s
 from envs.simulation.market.members import (
     begin_idle,
     notify,
@@ -32,6 +32,7 @@ from envs.simulation.market.state import (
     Offers,
     Rules,
 )
+from envs.simulation.round_estimates import ASK_AGAIN_MOST_S, N_TIMES, WEIGHT, note_epoch
 
 
 @inner
@@ -46,7 +47,7 @@ def member_ready(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
         round_opens(lanes, episodes, offers, rules, lane, server)
         return
     begin_idle(lanes, episodes, lane, job)
-    lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + LATEST_S
+    lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + int(ASK_AGAIN_MOST_S)
     go_on(lanes, episodes, offers, rules, lane, job)
 
 
@@ -126,7 +127,7 @@ def epoch_ends(
         took = float(t - state[at.WORK_START_S])
         if state[at.WARM] == 0:
             took = max(1.0, took - episodes.job[slot, client, at.COLD_S])
-        note_epoch(lanes, lane, client, took)
+        note_epoch(lanes.job_real[lane, client, at.TIMES : at.TIMES + N_TIMES], took, False, WEIGHT)
     state[at.WARM] = 1
     state[at.CHECKPOINT_REGION] = offers.fixed[state[at.OFFER], at.REGION]
     state[at.PHASE] = at.IDLE
@@ -224,7 +225,7 @@ def release(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
     lead = start_up_s(lanes, episodes, offers, rules, lane, client)
     lanes.job[lane, client, at.LEAD_S] = int(lead)
     give_back(lanes, episodes, offers, lane, client)
-    again = ask_again_s(lanes, episodes, offers, rules, lane, client)
+    again = asked_after_s(lanes, episodes, offers, rules, lane, client)
     lanes.when[lane, client, at.DUE_S] = lanes.lane[lane, at.NOW_S] + again
 
 

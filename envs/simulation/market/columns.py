@@ -79,10 +79,9 @@ SAVED = 0  # share of the current execution that a checkpoint holds
 BASE = 1  # share of the current execution done when work began here
 MUTUAL = 2  # misses of others, in units of one time-critical miss
 DELAY = 3  # hours; streaming: of finished batches; else set at the end
-EPOCH_S = 4  # of a client: exponential mean of its epochs so far, 0 before the first
-EPOCH_ERROR_S = 5  # of a client: mean size of the error of what was expected of an epoch
-LAUNCH_ERROR_S = 6  # of a server: the same of its application's launches
-JOB_REAL_COLUMNS = 7
+TIMES = 4  # of a client: from here on its times, see `round_estimates`
+LAUNCH_ERROR_S = 8  # of a server: by how much its application's launches were off what was expected
+JOB_REAL_COLUMNS = 9
 
 # `Episodes.job`: see `episodes.Jobs`.
 ARRIVAL_S = 0

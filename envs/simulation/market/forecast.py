@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import owes, server_is_up
 from envs.simulation.market.progress import set_up_s
 from envs.simulation.market.quotes import sync_price
-from envs.simulation.market.state import (
-    Lanes,
-    Offers,
-    Rules,
+from envs.simulation.market.state import Lanes, Offers, Rules
+from envs.simulation.round_estimates import (
+    ERROR_WEIGHT,
+    N_TIMES,
+    UNKNOWN,
+    WARM_S,
+    ask_again_s,
+    average,
+    epoch_left_s,
+    error_s,
+    slack_s,
 )
-
-SOONEST_S = 15
-LATEST_S = 600
-MEMORY = 0.5
-"""Weight of the latest epoch in a client's exponential mean."""
-ERROR_MEMORY = 0.2
-"""Weight of the latest one in the means of errors, which are few and far apart."""
-OVERDUE_SHARE = 0.05
-"""An epoch that has outlasted what was expected is expected to last this share of it more."""
-
-
-@inner
-def mean_error(before: float, latest: float) -> float:
-    """The exponential mean of errors, of which the first is the beginning."""
-    return latest if before == 0.0 else (1.0 - ERROR_MEMORY) * before + ERROR_MEMORY * latest
-
-
-@inner
-def note_epoch(lanes: Lanes, lane: int, client: int, took_s: float) -> None:
-    """A whole epoch took so long, apart from the cold start."""
-    real = lanes.job_real[lane, client]
-    before = real[at.EPOCH_S]
-    if before > 0.0:
-        real[at.EPOCH_ERROR_S] = mean_error(real[at.EPOCH_ERROR_S], abs(took_s - before))
-    real[at.EPOCH_S] = took_s if before == 0.0 else (1.0 - MEMORY) * before + MEMORY * took_s
 
 
 @inner
@@ -51,7 +31,7 @@ def note_launch(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job
     took = state[at.BILLED_FROM_S] - state[at.LAUNCHED_S]
     error = float(abs(took - offers.fixed[state[at.OFFER], at.LAUNCH_S]))
     real = lanes.job_real[lane, episodes.job[lanes.episode_of_lane[lane], job, at.SERVER]]
-    real[at.LAUNCH_ERROR_S] = mean_error(real[at.LAUNCH_ERROR_S], error)
+    real[at.LAUNCH_ERROR_S] = average(real[at.LAUNCH_ERROR_S], error, ERROR_WEIGHT)
 
 
 @inner
@@ -59,20 +39,16 @@ def time_error_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float
     """How far off the expected end of the slowest other client's epoch and the launches were lately."""
     slot = lanes.episode_of_lane[lane]
     server = episodes.job[slot, job, at.SERVER]
-    slowest, error = 0.0, 0.0
-    for client in range(server + 1, server + 1 + episodes.job[slot, server, at.CLIENTS]):
-        expected = epoch_s(lanes, episodes, lane, client)
-        if client != job and lanes.job[lane, client, at.PHASE] != at.DONE and expected > slowest:
-            slowest, error = expected, lanes.job_real[lane, client, at.EPOCH_ERROR_S]
-    launch = lanes.job_real[lane, server, at.LAUNCH_ERROR_S]
-    return float(np.sqrt(error * error + launch * launch))
+    first, n = server + 1, episodes.job[slot, server, at.CLIENTS]
+    times = lanes.job_real[lane, first : first + n, at.TIMES : at.TIMES + N_TIMES]
+    return float(error_s(times, lanes.job_real[lane, server, at.LAUNCH_ERROR_S], job - first))
 
 
 @inner
 def epoch_s(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> float:
-    """Expected seconds of a client's warm epoch."""
-    measured = lanes.job_real[lane, client, at.EPOCH_S]
-    if measured > 0.0:
+    """Expected seconds of a client's warm epoch; the standard time until one was measured."""
+    measured = lanes.job_real[lane, client, at.TIMES + WARM_S]
+    if measured != UNKNOWN:
         return float(measured)
     return float(episodes.job[lanes.episode_of_lane[lane], client, at.STANDARD_S])
 
@@ -115,8 +91,8 @@ def result_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lan
     if state[at.PHASE] == at.WORKING:
         needed = epoch * (1.0 - lanes.job_real[lane, client, at.BASE])
         needed += cold if state[at.WARM] == 0 else 0.0
-        left = needed - (lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])
-        return max(1.0, float(left if left > 0.0 else OVERDUE_SHARE * needed))
+        lasted = float(lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])
+        return max(1.0, float(epoch_left_s(needed, lasted, True)))
     saved = lanes.job_real[lane, client, at.SAVED]
     needed = epoch * (1.0 - saved)
     if state[at.PHASE] != at.IDLE or (state[at.WARM] == 0 and saved < 1.0):
@@ -182,21 +158,15 @@ def others_usd_hour(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> fl
 
 
 @inner
-def ask_again_s(
+def asked_after_s(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int
 ) -> int:
-    """When a client without an instance is asked again, in seconds from now.
-
-    After half of the slack until the latest start with which it would deliver with the others, within 15 and
-    600 s. Once it is too late for that in a round that has begun, it waits like any other job.
-    """
-    slot = lanes.episode_of_lane[lane]
-    in_debt = owes(lanes, episodes, lane, client)
-    needed = round_left_s(lanes, episodes, offers, rules, lane, client)
-    if not in_debt:
-        needed += round_s(lanes, episodes, lane, client)
-    slack = needed - start_up_s(lanes, episodes, offers, rules, lane, client)
-    slack -= epoch_s(lanes, episodes, lane, client) + episodes.job[slot, client, at.COLD_S]
-    if in_debt and slack <= 0.0:
-        return int(rules.decision_interval_s)
-    return int(min(float(LATEST_S), max(float(SOONEST_S), 0.5 * slack)))
+    """When a client without an instance is asked again, in seconds from now."""
+    slack = slack_s(
+        owes(lanes, episodes, lane, client),
+        round_left_s(lanes, episodes, offers, rules, lane, client),
+        round_s(lanes, episodes, lane, client),
+        start_up_s(lanes, episodes, offers, rules, lane, client),
+        epoch_s(lanes, episodes, lane, client) + episodes.job[lanes.episode_of_lane[lane], client, at.COLD_S],
+    )
+    return int(ask_again_s(slack))

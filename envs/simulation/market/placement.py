@@ -11,7 +11,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import begin_set_up, return_to_buffer, vacate
-from envs.simulation.market.forecast import LATEST_S, ask_again_s
+from envs.simulation.market.forecast import asked_after_s
 from envs.simulation.market.members import is_client, is_member, notify
 from envs.simulation.market.progress import share_done, worked_s
 from envs.simulation.market.quotes import sync_availability
@@ -21,6 +21,7 @@ from envs.simulation.market.state import (
     Offers,
     Rules,
 )
+from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 
 @inner
@@ -64,14 +65,14 @@ def decide_client(
     phase, none = lanes.job[lane, client, at.PHASE], offers.fixed.shape[0]
     if phase == at.IDLE:
         if c == lanes.job[lane, client, at.OFFER]:
-            lanes.when[lane, client, at.DUE_S] = t + LATEST_S
+            lanes.when[lane, client, at.DUE_S] = t + int(ASK_AGAIN_MOST_S)
             return True
         release(lanes, episodes, offers, rules, lane, client)
         if lanes.lane[lane, at.QUEUE_N] > 0:
             serve_queues(lanes, episodes, offers, rules, lane)
         return bool(c == none)
     if phase == at.BUFFERED and c == none:
-        again = ask_again_s(lanes, episodes, offers, rules, lane, client)
+        again = asked_after_s(lanes, episodes, offers, rules, lane, client)
         lanes.when[lane, client, at.DUE_S] = t + again
         return True
     return False

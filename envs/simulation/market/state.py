@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
+from envs.simulation.round_estimates import UNKNOWN
 from envs.simulation.snapshot import HISTORY_STEPS
 
 Ints = NDArray[np.int64]
@@ -112,6 +113,7 @@ def clear_lane(lanes: Lanes, lane: int, slot: int, n_jobs: int) -> None:
     lanes.when[lane] = NEVER
     for column in (at.OFFER, at.TARGET, at.CHECKPOINT_REGION):
         lanes.job[lane, :, column] = -1
+    lanes.job_real[lane, :, at.TIMES : at.LAUNCH_ERROR_S + 1] = UNKNOWN
 
 
 @inner

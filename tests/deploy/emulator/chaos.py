@@ -31,7 +31,7 @@ from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store
@@ -165,11 +165,7 @@ class AwsWorld(World):
             self.store,
             {"aws": self.aws},
             [runner],
-            Policies(
-                market=Decider(market.policy, components=market.components),
-                rounds=Decider(load_round_policy("round_cost", n_offers).policy, window=1),
-                mode=self.mode,
-            ),
+            Policies(Decider(market.policy, components=market.components), self.mode),
             self.clock,
             SimulatedNodes(self.cloud),
             self.settings,

@@ -17,7 +17,7 @@ from deploy.fl import checkpoints
 from deploy.fl import server as fl_server
 from deploy.fl.checkpoints import Checkpoint
 from deploy.fl.client import checkpointing_client_app
-from deploy.fl.exchange import SETUP_VARIABLE, Expected, Participation, Setup, Status
+from deploy.fl.exchange import SETUP_VARIABLE, Expected, Setup, Status
 from deploy.fl.grid import SuperLinkLost
 from deploy.fl.records import to_record
 from deploy.fl.round import Round, describe
@@ -398,19 +398,3 @@ def test_an_app_that_spotweave_did_not_start_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv(SETUP_VARIABLE, raising=False)
     with pytest.raises(RuntimeError, match="spotweave submit"):
         fl_server.train(grid, context(), ArrayRecord())
-
-
-def test_expected_time_until_all_others_have_delivered() -> None:
-    status = Status(
-        run=1,
-        clients={
-            "a": Participation(owes=False, last_epoch_s=5.0),
-            "b": Participation(owes=True, asked_s=100.0, last_epoch_s=30.0),
-            "c": Participation(owes=True),
-        },
-    )
-    # c was never measured: it takes what the user expects, from when it is asked.
-    assert status.left_s("a", 20.0, now_s=104.0) == pytest.approx(26.0)
-    assert status.left_s("b", 20.0, now_s=104.0) == pytest.approx(20.0)
-    assert status.left_s("a", None, now_s=104.0) is None
-    assert status.left_s("c", None, now_s=140.0) == 0.0

@@ -25,7 +25,7 @@ from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.needs import Need
-from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.safety import Margin
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
@@ -153,7 +153,7 @@ class Live:
             self.store,
             dict(providers),
             [CoreRunner(self.core)],
-            Policies(market=self.recorder, rounds=Decider(load_round_policy("round_cost", 1).policy)),
+            Policies(self.recorder),
             self.clock,
             CoreNodes(providers),
             SchedulerSettings(

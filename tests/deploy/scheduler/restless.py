@@ -35,4 +35,4 @@ class Restless(Policy):
 
 class RestlessWorld(World):
     def decides(self) -> Policies:
-        return replace(super().decides(), market=Decider(Restless()))
+        return replace(super().decides(), decides=Decider(Restless()))

@@ -13,10 +13,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from agents.evolved import EvolvedPolicy
+from agents.by_kind import ByKind
 from agents.named import named_rule
 from agents.policy import Policy
 from agents.value_policy import ValuePolicy
+from agents.vector_policy import VectorPolicy
 from deploy.model.jobs import FlowerClient, JobState, Places
 from deploy.scheduler.answers import guided
 from deploy.scheduler.choosing import Policies
@@ -108,12 +109,11 @@ def test_what_is_valid_stands(answer: int) -> None:
     assert decision.offer_id == (OFFERS[answer].offer_id if answer < 3 else None)
 
 
-def test_the_guide_of_federated_tasks_is_another_one() -> None:
+def test_the_guide_decides_about_federated_tasks_as_the_rule_of_rounds_does() -> None:
     snapshot = snapshot_of(OFFERS, [WAITS], {}, Occupancy())
     expected = named_rule("round_cost").act(encode(snapshot, 1))
     decision = decide(Stubborn(77), WAITS, window=1)
     assert decision.invalid is not None
-    assert decision.invalid.guide == "round_cost"
     assert decision.offer_id == (OFFERS[expected].offer_id if expected < 3 else None)
 
 
@@ -121,7 +121,7 @@ def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPat
     observation = encode(snapshot_of(OFFERS, [need()], {}, Occupancy()), 2)
     for answer in (999, 7, RuntimeError("broken")):
         monkeypatch.setattr("deploy.scheduler.answers.named_rule", lambda _, answer=answer: Stubborn(answer))
-        assert guided("expected_cost", observation) == 3
+        assert guided(observation) == 3
         assert decide(Stubborn(-1), need()).offer_id is None
 
 
@@ -146,7 +146,7 @@ def test_values_that_are_no_numbers_decide_nothing(value: float, part: str) -> N
 
 def test_weights_of_a_scorer_that_are_no_numbers_decide_nothing() -> None:
     policy = load_round_policy("federated", len(OFFERS)).policy
-    assert isinstance(policy, EvolvedPolicy)
+    assert isinstance(policy, VectorPolicy)
     assert decide(policy, WAITS, window=1).invalid is None
     policy.network.vector[3] = np.nan
     decision = decide(policy, WAITS, window=1)
@@ -179,8 +179,8 @@ class StubbornWorld(World):
     def decides(self) -> Policies:
         stubborn = Decider(Stubborn(self.answer))
         if self.mode is Mode.SHADOW:
-            return replace(super().decides(), watched_market=stubborn)
-        return replace(super().decides(), market=stubborn)
+            return replace(super().decides(), watched=stubborn)
+        return replace(super().decides(), decides=stubborn)
 
 
 @pytest.mark.parametrize("answer", [0, 999, OverflowError("no")])
@@ -240,13 +240,13 @@ def test_a_policy_that_is_only_watched_is_told_of_and_changes_nothing(tmp_path: 
 def test_federated_rounds_go_on_without_their_policy(tmp_path: Path) -> None:
     class Rounds(TrainingWorld):
         def decides(self) -> Policies:
-            return replace(super().decides(), rounds=Decider(Stubborn(999), window=1))
+            return replace(super().decides(), decides=Decider(ByKind(named_rule("cheapest"), Stubborn(999))))
 
     world = Rounds(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
     job = world.submit(federated(3, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=60.0))
     world.until_all_end()
     assert world.state(job) is JobState.SUCCEEDED
-    assert world.events("policy.invalid")[0].data["guide"] == "round_cost"
+    assert world.events("policy.invalid")[0].data["guide"] == "expected_cost"
 
 
 # On request.

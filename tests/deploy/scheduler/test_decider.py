@@ -9,7 +9,12 @@ from deploy.scheduler.decider import APPRAISED, Decider, Decision
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
-from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.policies import (
+    combined,
+    load_federated_policy,
+    load_market_policy,
+    load_round_policy,
+)
 from tests.deploy.scheduler.cases import need, offer
 
 OFFERS = [
@@ -75,8 +80,35 @@ def test_federated_tasks_have_their_own_policy() -> None:
     decider = Decider(loaded.policy)
     decision = decider.decide(snapshot_of(OFFERS, [waits], {"cheap-spot": 1}, Occupancy()), [waits], OFFERS)
     assert decision is not None
+    assert decision.policy == "round_cost"
     # Waiting 1,000 s costs more than half of a start (90 s): it is released.
     assert decision.offer_id is None
+
+
+def test_one_policy_serves_both_kinds_and_each_task_names_who_decided() -> None:
+    """The first to arrive is decided first; each half of the policy sees its own kind only."""
+    market = load_market_policy("cheapest", 3)
+    policy = combined(market, load_federated_policy("round_cost", market, 3))
+    client = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
+    job = need()
+    decider = Decider(policy)
+    for shown, name in (([client, job], "round_cost"), ([job, client], "cheapest")):
+        decision = decider.decide(snapshot_of(OFFERS, shown, {}, Occupancy()), shown, OFFERS)
+        assert decision is not None
+        assert (decision.policy, decision.need) == (name, shown[0])
+        alone = Decider(decider.policy_for(shown[0])).decide(
+            snapshot_of(OFFERS, shown[:1], {}, Occupancy()), shown[:1], OFFERS
+        )
+        assert alone is not None
+        assert decision.offer_id == alone.offer_id
+
+
+def test_a_policy_trained_without_federated_tasks_does_not_decide_about_them() -> None:
+    market = load_market_policy("multicloud", 3)
+    with pytest.raises(ValueError, match="was not trained with federated tasks"):
+        load_federated_policy(None, market, 3)
+    rule = load_market_policy("expected_cost", 3)
+    assert combined(rule, load_federated_policy(None, rule, 3)) is rule.policy
 
 
 @pytest.mark.parametrize(

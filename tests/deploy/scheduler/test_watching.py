@@ -26,7 +26,7 @@ class WatchingWorld(World):
     def decides(self) -> Policies:
         acts = Decider(load_market_policy("on_demand", 2).policy)
         watched = Decider(load_market_policy("cheapest", 2).policy)
-        return replace(super().decides(), market=acts, watched_market=watched)
+        return replace(super().decides(), decides=acts, watched=watched)
 
 
 def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> None:

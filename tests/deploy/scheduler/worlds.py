@@ -20,7 +20,7 @@ from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import load_market_policy, load_round_policy
+from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.events import Event
@@ -91,11 +91,8 @@ class World:
         """The policies of a new scheduler."""
         n_offers = len(self.cloud.offers)
         market = load_market_policy(self.policy, n_offers)
-        return Policies(
-            market=Decider(market.policy, components=market.components),
-            rounds=Decider(load_round_policy("round_cost", n_offers).policy, window=1),
-            mode=self.mode,
-        )
+        federated = load_federated_policy("round_cost", market, n_offers)
+        return Policies(Decider(combined(market, federated), components=market.components), self.mode)
 
     def runs(self) -> SimulatedRunner:
         """The runner of a new scheduler."""

@@ -10,7 +10,7 @@ from agents.policy import Policy
 from tests.training.fake_world import Clairvoyant, FakeWorld, Fixed
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
-from training.studies.evaluations import SOURCES, EvaluationCache, Played, code_hash
+from training.studies.evaluations import EvaluationCache, Played
 
 SUITE = Suite("small", "validation", seed=5, episodes=6)
 FACTS = {"name": "fake"}
@@ -61,15 +61,3 @@ def test_a_failed_evaluation_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="action mask"):
         play(EvaluationCache(tmp_path, "v1"), lambda: Fixed(3))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_version_follows_the_sources(tmp_path: Path) -> None:
-    (tmp_path / "envs" / "simulation").mkdir(parents=True)
-    for name in (*(source for source in SOURCES if source.endswith(".py")), "agents/a.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("a = 1\n")
-    before = code_hash(tmp_path)
-    assert code_hash(tmp_path) == before
-    (tmp_path / "agents" / "a.py").write_text("a = 2\n")
-    assert code_hash(tmp_path) != before
-    assert len(code_hash()) == 64

@@ -166,7 +166,7 @@ def test_it_learns_the_toy_world_far_better_than_its_guide() -> None:
 
 
 def test_it_runs_on_the_slice_world() -> None:
-    trainer = slice_trainer("spotweave")
+    trainer = slice_trainer("pairwise")
     assert isinstance(trainer, CounterfactualTrainer)
     for _ in range(3):
         report = trainer.round()
@@ -178,7 +178,7 @@ def test_it_runs_on_the_slice_world() -> None:
 def test_two_runs_with_one_seed_are_equal() -> None:
     states = []
     for _ in range(2):
-        trainer = slice_trainer("spotweave", seed=3)
+        trainer = slice_trainer("pairwise", seed=3)
         trainer.round()
         trainer.round()
         states.append(trainer.policy.network.state_dict())

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.factory import make_evolved
-from agents.learning.evolution import EvolutionStrategy
+from agents.learning.evolution_strategy import EvolutionStrategy
 from agents.stored import CheckpointError
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld, EpisodeKey
+from tests.agents.small import small_scorer
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy
 from training.evaluation.episodes import run_suite
@@ -24,10 +24,10 @@ from training.trainers.evolution import EvolutionTrainer
 CONFIG = SliceWorldConfig(n_jobs=25, window=4)
 EVOLVED = (
     "+env=multicluster",
-    "agent=spotweave",
+    "agent=cluster_scorer",
     *TINY_WORLD["multicluster"],
     *TINY_TRAINER,
-    "agent.pair_size=3",
+    "agent.hidden_size=3",
     "trainer.episodes=8",
     "trainer.lanes=4",
     "device=cpu",
@@ -43,7 +43,7 @@ def make(
         learning_rate=ScheduleSettings(0.2, 0.2),
         evolution=EvolutionSettings(sigma=0.1, threads=2),
     )
-    policy = make_evolved("scorer", 4, "evolved")
+    policy = small_scorer("cluster_scorer", 4, "evolved")
     return EvolutionTrainer([SliceWorld(config, lanes) for _ in range(worlds)], policy, settings, seed)
 
 
@@ -134,7 +134,7 @@ def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_pat
     assert outcome.code == 0, outcome.err
     spec = SliceWorld(SliceWorldConfig(n_jobs=20, window=4), 1).spec
     policy = load_policy(out, spec)
-    assert policy.name == "spotweave"
+    assert policy.name == "cluster_scorer"
     wider = SliceWorldConfig(capacities=[1500] * 7, hetero_factors=[80.0] * 7, elastic=[False] * 7)
     load_policy(out, SliceWorld(wider, 1).spec)
     with pytest.raises(CheckpointError, match="its weights cannot be changed without retraining"):
@@ -144,10 +144,9 @@ def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("agent.learning=monte_carlo", "agent.kind=scorer does not go with agent.learning=monte_carlo"),
-        ("agent.kind=rl_fc", "agent.kind=rl_fc does not go with agent.learning=evolution"),
+        ("agent.learning=monte_carlo", "unknown key agent.learning"),
         ("trainer.lanes=3", "trainer.lanes is 3: expected a multiple of 2, mirrored pairs"),
-        ("agent.weights=[1,1,1]", "agent.weights and agent.scales do not go with agent.kind=scorer"),
+        ("agent.weights=[1,1,1]", "unknown key agent.weights"),
         (
             "+trainer.evolution.penalties.tmld=1",
             "trainer.evolution.penalties names 'tmld': metrics are s, tmdl",
@@ -165,11 +164,9 @@ def test_mistakes_are_told_in_one_line(command: Command, change: str, message: s
 def test_it_is_refused_where_offers_have_prices(command: Command, tmp_path: Path) -> None:
     outcome = command(
         "+env=multicloud",
-        "agent=spotweave",
+        "agent=cluster_scorer",
         *TINY_WORLD["multicloud"],
         *TINY_TRAINER,
-        "agent.kind=scorer",
-        "agent.learning=evolution",
         f"out={tmp_path / 'run'}",
     )
-    assert "agent.kind=scorer does not know the tasks of this environment" in outcome.mistake
+    assert "agent=cluster_scorer does not know the tasks of this environment" in outcome.mistake

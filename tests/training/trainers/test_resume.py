@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.stored import load_state
 from tests.training.tiny_trainers import slice_trainer, toy_counterfactual, toy_monte_carlo
-from training.checkpoint import save_state
+from training.checkpoint import load_state, save_state
 from training.trainers.trainer import RoundReport, Trainer
 
 ROUNDS = 2
@@ -49,7 +48,7 @@ def resumed(make: Any, path: Path) -> tuple[Trainer, list[RoundReport]]:
 
 @pytest.mark.parametrize(
     ("kind", "guide"),
-    [("rl_lsfc", "maf"), ("rl_fc", "random"), ("spotweave", "rr")],
+    [("rl_lsfc", "maf"), ("rl_fc", "random"), ("pairwise", "rr")],
 )
 def test_on_the_slice_world(kind: str, guide: str, tmp_path: Path) -> None:
     def make(seed: int) -> Any:

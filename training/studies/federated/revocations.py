@@ -12,8 +12,8 @@ from typing import Any
 
 from training.config import UsageError
 from training.federated.multi_fedls_tables import RUNS, multi_fedls_tables
-from training.studies.federated.keeping import ROOT
 from training.studies.federated.study import Study
+from training.studies.keeping import ROOT
 
 REVOCATIONS = "table_7_14_to_7_18"
 SETS = 100
@@ -29,7 +29,7 @@ def make_revocations(study: Study) -> dict[str, Any]:
     for number in TABLES:
         identity = {"section": REVOCATIONS, "table": number, "sets": sets}
         held = study.keeper.keep(identity, partial(_table, number, sets))
-        study.told.of(f"{REVOCATIONS}, Table {number}: sets of {RUNS} runs")(sets, sets)
+        study.progress(f"{REVOCATIONS}, Table {number}: sets of {RUNS} runs", sets, sets)
         rows += held["rows"]
     return {"seeds": sets, "runs": RUNS, "rows": rows}
 
@@ -56,7 +56,7 @@ def make_scaling(study: Study) -> dict[str, Any]:
         return measured
 
     measured = study.keeper.keep({"section": SCALING}, measure)
-    study.told.of(f"{SCALING}: benchmarks")(len(BENCHMARKS), len(BENCHMARKS))
+    study.progress(f"{SCALING}: benchmarks", len(BENCHMARKS), len(BENCHMARKS))
     return {
         "benchmark": f"python -m benchmarks {' '.join(_words())}",
         "measured_at": measured["measured_at"],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from training.evaluation.suite import Suite, find_suite
+from training.progress import PlayProgress
 from training.studies.federated.contestants import Contestant, Learned
-from training.studies.federated.keeping import Keeper, Told
 from training.studies.federated.playing import Episodes
+from training.studies.keeping import Keeper
 
 
 @dataclass(frozen=True)
@@ -17,13 +19,13 @@ class Study:
 
     Attributes:
         keeper: keeps what was played.
-        told: says what is played.
+        progress: told of what is played.
         learned: the learned policy; None where there is none.
         episodes: plays so many of each instead of the published numbers, to try things out.
     """
 
     keeper: Keeper
-    told: Told
+    progress: PlayProgress
     learned: Learned | None = None
     episodes: int | None = None
 
@@ -42,7 +44,7 @@ class Study:
         return {one.name: self._play(section, case, one, suite) for one in contestants}
 
     def _play(self, section: str, case: str, one: Contestant, suite: Suite) -> Episodes:
-        told = self.told.of(f"{section}, {case}: {one.title}")
+        told = partial(self.progress, f"{section}, {case}: {one.title}")
         identity = {
             "section": section,
             "case": case,

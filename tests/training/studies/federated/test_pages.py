@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agents.factory import make_evolved
 from envs.federated_episodes import FederatedConfig, build_federated
+from tests.agents.small import small_scorer
 from training import results_fl
 from training.checkpoint import save_policy
 from training.config import UsageError
@@ -83,8 +83,8 @@ def test_the_mapping_is_exact_and_stored_once(tmp_path: Path, capsys: pytest.Cap
 def test_a_few_episodes_of_table_one_with_a_policy_and_without(tmp_path: Path) -> None:
     """An untrained scorer is its rule, so both have the same row."""
     spec = build_federated(FederatedConfig(market="one_zone")).spec
-    policy = make_evolved("round_scorer", 4, "spotweave")
-    agent = {"kind": "round_scorer", "pair_size": 4, "name": "spotweave"}
+    policy = small_scorer("round_scorer", 4, "round_scorer")
+    agent = {"kind": "round_scorer", "hidden_size": 4, "name": "round_scorer"}
     save_policy(tmp_path / "policy.pt", policy, agent, spec, spec.scales, spec.weights, {})
     out = tmp_path / "out"
     words = ["--only", "table_1", "--episodes", "2", "--out", str(out), "--checkpoint"]

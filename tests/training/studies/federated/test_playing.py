@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from envs.simulation.federations.rounds.world import play
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
 from training.studies.federated.comparing import estimate, paired, savings
-from training.studies.federated.keeping import SOURCES, Keeper, Told, code_hash
 from training.studies.federated.playing import METRICS, columns, play_all
+from training.studies.keeping import SOURCES, Keeper, code_hash
 
 SUITE = Suite("two", "test", 3003, 2)
 ON_DEMAND = Offer("on demand", "a", Market.ON_DEMAND, Tariff.constant(3600.0))
@@ -111,14 +110,6 @@ def test_the_code_hash_sees_every_source(tmp_path: Path) -> None:
         hashes.add(code_hash(tmp_path))
     assert len(hashes) == len(SOURCES) + 1
     assert code_hash() == code_hash()
-
-
-def test_progress_is_one_line_where_there_is_no_terminal() -> None:
-    stream = io.StringIO()
-    told = Told(stream).of("what")
-    for done in range(1, 4):
-        told(done, 3)
-    assert stream.getvalue() == "what: 3\n"
 
 
 def test_on_zones_the_cheapest_that_was_not_revoked_and_all_again_after_the_last() -> None:

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from agents.flattening import Flattening, n_features
 from agents.policy import Policy
 from envs.simulation.snapshot import Observation
 from envs.simulation.world import WorldError, WorldSpec
-from training.adapters.flattening import Flattening, n_features
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight (out, in) and bias (out,) of each linear layer, first to last."""

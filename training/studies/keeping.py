@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from training.files import prepare_directory, write_json
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
-    "envs/simulation/federations",
-    "envs/simulation/market",
-    "envs/simulation/round_estimates.py",
-    "envs/simulation/series.py",
-    "envs/simulation/snapshot.py",
-    "envs/simulation/streams.py",
-    "envs/federated_data",
-    "envs/federated_episodes.py",
-    "envs/market_data.py",
-    "envs/traces",
-    "agents/federated",
-    "agents/policy.py",
-    "agents/evolved.py",
-    "agents/stored.py",
+    "envs",
+    "agents",
     "training/checkpoint.py",
+    "training/evaluation/clairvoyant.py",
+    "training/evaluation/episodes.py",
     "training/federated/multi_fedls_tables.py",
     "training/studies/federated/cheapest.py",
     "training/studies/federated/playing.py",
 )
-"""What a played episode depends on besides its scenario's name, its policy and its number."""
+"""What a played episode depends on besides its scenario, its policy and its number."""
 SUFFIXES = (".py", ".json", ".parquet")
 
 
@@ -72,28 +61,3 @@ class Keeper:
         result = make()
         write_json(file, {"identity": dict(identity), "result": result})
         return result
-
-
-class Told:
-    """A line that says what is played: over and over on a terminal, once where there is none.
-
-    Args:
-        stream: where it is written.
-    """
-
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._stream = stream
-        self._overwrites = stream.isatty()
-
-    def of(self, label: str) -> Callable[[int, int], None]:
-        """Told of (episodes done, episodes in all)."""
-
-        def tell(done: int, total: int) -> None:
-            if self._overwrites:
-                end = "\n" if done == total else ""
-                self._stream.write(f"\r{label}: {done}/{total}\x1b[K{end}")
-            elif done == total:
-                self._stream.write(f"{label}: {total}\n")
-            self._stream.flush()
-
-        return tell

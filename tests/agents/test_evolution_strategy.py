@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agents.learning.evolution import EvolutionStrategy
+from agents.learning.evolution_strategy import EvolutionStrategy
 
 TARGET = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
 

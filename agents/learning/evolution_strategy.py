@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-BETA_1 = 0.9
-BETA_2 = 0.99
-EPSILON = 1e-8
+BETAS = 0.9, 0.99
 AVERAGE_DECAY = 0.97
 AVERAGE_AFTER = 20
 DIFFERENCE_CLIP = 2.5
@@ -50,8 +48,9 @@ class EvolutionStrategy:
         self.theta = start.copy()
         self.average = start.copy()
         self.steps = 0
-        self._first = np.zeros(len(start))
-        self._second = np.zeros(len(start))
+        # Adam's step alone, in units of `scales`: the weights themselves are float32.
+        self._step = torch.zeros(len(start), dtype=torch.float64)
+        self._adam = torch.optim.Adam([self._step], lr=1.0, betas=BETAS, maximize=True)
         self._directions = np.zeros((0, len(start)), np.float32)
 
     def ask(self, pairs: int) -> NDArray[np.float32]:
@@ -80,12 +79,9 @@ class EvolutionStrategy:
         self.steps += 1
         if typical > 0.0:
             steps = np.clip(differences / typical, -DIFFERENCE_CLIP, DIFFERENCE_CLIP)
-            gradient = (steps @ self._directions) / len(steps)
-            self._first = BETA_1 * self._first + (1 - BETA_1) * gradient
-            self._second = BETA_2 * self._second + (1 - BETA_2) * gradient**2
-            mean = self._first / (1 - BETA_1**self.steps)
-            size = np.sqrt(self._second / (1 - BETA_2**self.steps)) + EPSILON
-            self.theta = (self.theta + learning_rate * self.scales * mean / size).astype(np.float32)
+            self._step.zero_().grad = torch.from_numpy((steps @ self._directions) / len(steps))
+            self._adam.step()
+            self.theta = (self.theta + learning_rate * self.scales * self._step.numpy()).astype(np.float32)
         decay = AVERAGE_DECAY if self.steps > AVERAGE_AFTER else 0.0
         self.average = (decay * self.average + (1 - decay) * self.theta).astype(np.float32)
         return spread
@@ -95,8 +91,7 @@ class EvolutionStrategy:
         return {
             "theta": torch.from_numpy(self.theta.copy()),
             "average": torch.from_numpy(self.average.copy()),
-            "first": torch.from_numpy(self._first.copy()),
-            "second": torch.from_numpy(self._second.copy()),
+            "adam": self._adam.state_dict(),
             "steps": self.steps,
             "rng": self.rng.bit_generator.state,
         }
@@ -111,7 +106,6 @@ class EvolutionStrategy:
             raise RuntimeError(f"expected {len(self.theta)} weights, got {len(state['theta'])}")
         self.theta = state["theta"].numpy().copy()
         self.average = state["average"].numpy().copy()
-        self._first = state["first"].numpy().copy()
-        self._second = state["second"].numpy().copy()
+        self._adam.load_state_dict(state["adam"])
         self.steps = int(state["steps"])
         self.rng.bit_generator.state = state["rng"]

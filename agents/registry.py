@@ -1,0 +1,176 @@
+"""Every agent that can be trained, by name: its settings, and how its policy is made from them.
+
+A package adds its own by an entry point of the group `spotweave.agents` (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from agents.federated.scorer import RoundScorerPolicy, round_scorer
+from agents.flat_policy import load_flat_policy
+from agents.networks.base import ValueNetwork
+from agents.networks.pairwise import PairwiseNetwork
+from agents.networks.rl_fc import RLFC
+from agents.networks.rl_lsfc import RLLSFC
+from agents.policy import Policy
+from agents.scorer.policy import ScorerPolicy, cluster_scorer
+from agents.settings import (
+    AgentSettings,
+    LibrarySettings,
+    PairwiseSettings,
+    RLFCSettings,
+    RLLSFCSettings,
+    ScorerSettings,
+)
+from agents.vector_policy import VectorPolicy
+from envs.simulation.world import WorldSpec
+from spotweave.plugins import plugins
+
+GROUP = "spotweave.agents"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a network is made for.
+
+    Attributes:
+        n_clusters: C.
+        scales: (K,) magnitudes of the value components.
+        weights: (K,) scalarisation weights; they set the scale of a network with one output.
+    """
+
+    n_clusters: int
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+Load = Callable[[Mapping[str, Any], WorldSpec, Sequence[float] | None, str], Policy]
+"""From a checkpoint's state, the world, other weights and the device to the policy."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent.
+
+    Attributes:
+        title: what it is, in a line.
+        source: where it is described.
+        settings: a dataclass derived from `AgentSettings`. Of `ValueSettings` and `ScorerSettings` come the
+            trainers that belong to them.
+        make: from the settings and the shape to what is trained: a fresh `ValueNetwork`, or a `VectorPolicy`
+            with weights of zero.
+        any_clusters: whether its checkpoints serve any number of clusters.
+        worlds: the worlds whose tasks it knows; None: all.
+        trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
+        load: reads its checkpoints; None: `make` and the weights.
+    """
+
+    title: str
+    source: str
+    settings: type[AgentSettings]
+    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy] | None = None
+    any_clusters: bool = False
+    worlds: tuple[str, ...] | None = None
+    trainer: Callable[[Any], Any] | None = None
+    load: Load | None = None
+
+    def defaults(self, kind: str) -> AgentSettings:
+        """Its settings under the name that `agent=` gives it."""
+        return self.settings(name=kind, kind=kind)
+
+
+def _rl_lsfc(settings: RLLSFCSettings, shape: Shape) -> ValueNetwork:
+    sizes = settings.lstm_size, settings.shared_size, settings.head_size
+    return RLLSFC(shape.n_clusters, shape.scales, settings.features, *sizes)
+
+
+def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
+    combined = max(abs(w) * s for w, s in zip(shape.weights, shape.scales, strict=True))
+    first, second = settings.hidden_sizes
+    return RLFC(shape.n_clusters, (combined,), settings.features, (first, second))
+
+
+def _pairwise(settings: PairwiseSettings, shape: Shape) -> ValueNetwork:
+    appraised = settings.appraiser != "none"
+    sizes = settings.embedding_size, settings.pair_size
+    return PairwiseNetwork(shape.scales, *sizes, appraised, settings.rounds, settings.relative)
+
+
+def _cluster_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
+    return ScorerPolicy(cluster_scorer(settings.hidden_size), settings.name)
+
+
+def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
+    return RoundScorerPolicy(round_scorer(settings.hidden_size), settings.name)
+
+
+def _library(title: str, source: str) -> Agent:
+    return Agent(title, source, LibrarySettings, load=load_flat_policy)
+
+
+OURS: Mapping[str, Agent] = {
+    "rl_lsfc": Agent(
+        "LSTM over occupations, shared layer, one head per value component",
+        "Liu 2022, chapter 5",
+        RLLSFCSettings,
+        _rl_lsfc,
+    ),
+    "rl_fc": Agent(
+        "two hidden layers over the flat state, one scalarised value",
+        "Liu 2022, chapter 4",
+        RLFCSettings,
+        _rl_fc,
+    ),
+    "pairwise": Agent(
+        "one network for all pairs of job and offer, learns counterfactual advantages",
+        "Spotweave, docs/training.md",
+        PairwiseSettings,
+        _pairwise,
+        any_clusters=True,
+    ),
+    "cluster_scorer": Agent(
+        "a small network that corrects the tuned rule, found by an evolution strategy",
+        "Spotweave, docs/training.md",
+        ScorerSettings,
+        _cluster_scorer,
+        any_clusters=True,
+        worlds=("multicluster", "chapter4"),
+    ),
+    "round_scorer": Agent(
+        "a small network that corrects the rule round_cost, found by an evolution strategy",
+        "Spotweave, docs/training.md",
+        ScorerSettings,
+        _round_scorer,
+        any_clusters=True,
+        worlds=("federated",),
+    ),
+    "sb3_dqn": _library("DQN", "Stable-Baselines3 (extra sb3)"),
+    "maskable_ppo": _library("PPO with action masks", "sb3-contrib (extra sb3)"),
+    "rllib_dqn": _library("DQN", "RLlib (extra rllib)"),
+}
+"""The agents of this repository."""
+
+
+@cache
+def agents() -> Mapping[str, Agent]:
+    """Every agent by name: ours, then those of installed packages.
+
+    Raises:
+        PluginError: for an entry point that cannot be loaded, is no `Agent`, or has a name that is taken.
+    """
+    return {**OURS, **plugins(GROUP, Agent, OURS)}
+
+
+def agent_named(kind: str) -> Agent:
+    """The agent that `agent=KIND` names.
+
+    Raises:
+        ValueError: if there is none; it lists those that there are.
+    """
+    if kind not in agents():
+        raise ValueError(f"unknown agent {kind!r}: expected one of {', '.join(agents())}")
+    return agents()[kind]

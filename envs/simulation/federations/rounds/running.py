@@ -1,0 +1,87 @@
+"""An application while it runs, as far as policies may look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envs.simulation.federations.rounds.application import Application, Offer
+from envs.simulation.federations.rounds.decisions import Question
+from envs.simulation.federations.rounds.draws import Draws
+from envs.simulation.federations.rounds.durations import Durations
+from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.rented import Rented
+from envs.simulation.federations.rounds.server import SERVER
+
+
+class RunningApplication:
+    """Fulfils `decisions.View`.
+
+    Args:
+        application: what runs.
+        draws: its random times.
+        rented: keeps the quotas.
+    """
+
+    def __init__(self, application: Application, draws: Draws, rented: Rented) -> None:
+        self.application = application
+        self.rounds = application.rounds
+        self.aggregation_s = application.aggregation_s
+        self.offers: Sequence[Offer] = application.offers
+        self.clients = [
+            Member(application, k, client.name, client.offers, client.budget_usd)
+            for k, client in enumerate(application.clients)
+        ]
+        server = application.server
+        self.server = None if server is None else Member(application, SERVER, "server", server.offers)
+        self.now_s = 0
+        self.round_index = 0
+        self.round_begun_s: int | None = None
+        self._durations = Durations(application, draws, self.server)
+        self._rented = rented
+        self._asked: Question | None = None
+
+    def member(self, client: int) -> Member:
+        """A client, or the server for SERVER."""
+        if client == SERVER:
+            assert self.server is not None, "this application rents no server"
+            return self.server
+        return self.clients[client]
+
+    def spent_usd(self, client: int) -> float:
+        """What the instances of a client (or of SERVER) cost until now, the running one included."""
+        member = self.member(client)
+        return member.spent_usd + (member.instance_usd(self.now_s) if member.running else 0.0)
+
+    def usd_hour(self, offer: int) -> float:
+        """The price of an offer now."""
+        return self.offers[offer].tariff.usd_hour(self.now_s)
+
+    def available(self, offer: int) -> bool:
+        """Whether an instance could start on an offer now, within the quotas.
+
+        While a question is open, what its client has rented does not count: a move gives it back.
+        """
+        if not self.offers[offer].available(self.now_s):
+            return False
+        return self._rented.allow(None if self._asked is None else self._asked.client, offer)
+
+    def expected_epoch_s(self, client: int, offer: int, cold: bool) -> float:
+        """Mean seconds of a client's epoch on an offer, messages with the server's present place included.
+
+        For SERVER, of an aggregation there. Degradations are not known beforehand, so they are not in it.
+        """
+        if client == SERVER:
+            return self.application.server_aggregation_s(offer)
+        return self._durations.expected_epoch_s(client, offer, cold)
+
+    def expected_spin_up_s(self, client: int, offer: int) -> float:
+        """Mean seconds from the request of an instance there until it can work; `client` may be SERVER."""
+        task = self.application.server if client == SERVER else self.application.clients[client]
+        assert task is not None, "this application rents no server"
+        return self.application.spin_up_s(task, offer)
+
+    def message_usd(self, client: int, offer: int) -> float:
+        """USD per round of a client's messages there, with the server's present place; 0 before that."""
+        if client == SERVER or self.server is None or self.server.offer is None:
+            return 0.0
+        return self.application.message_usd(offer, self.server.offer)

@@ -1,0 +1,41 @@
+"""Small agents of every kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from agents.networks.base import ValueNetwork
+from agents.registry import Shape, agent_named
+from agents.settings import AgentSettings
+from agents.vector_policy import VectorPolicy
+
+
+def small_settings(kind: str, **values: Any) -> AgentSettings:
+    """The agent's settings with those of `values` that it has."""
+    defaults = agent_named(kind).defaults(kind)
+    known = {field.name for field in dataclasses.fields(defaults)}
+    return dataclasses.replace(defaults, **{name: value for name, value in values.items() if name in known})
+
+
+def small_network(
+    kind: str, n_clusters: int, scales: Sequence[float], weights: Sequence[float], **values: Any
+) -> ValueNetwork:
+    """A fresh network of a value-learning agent."""
+    made = _made(kind, Shape(n_clusters, tuple(scales), tuple(weights)), values)
+    assert isinstance(made, ValueNetwork)
+    return made
+
+
+def small_scorer(kind: str, hidden_size: int, name: str) -> VectorPolicy:
+    """A scorer with weights of zero: it acts as its rule."""
+    made = _made(kind, Shape(1, (1.0,), (1.0,)), {"hidden_size": hidden_size, "name": name})
+    assert isinstance(made, VectorPolicy)
+    return made
+
+
+def _made(kind: str, shape: Shape, values: dict[str, Any]) -> ValueNetwork | VectorPolicy:
+    make = agent_named(kind).make
+    assert make is not None
+    return make(small_settings(kind, **values), shape)
