@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.federated_data.rounds import BUNDLED, PREFIX, parse_rounds, read_json
+from envs.federated_data.rounds_scenarios import BUNDLED, PREFIX, parse_rounds, read_json
 from envs.simulation.federations.rounds.tariff import SECONDS_PER_HOUR
 from envs.simulation.federations.rounds.world import play
 from training.files import write_json

@@ -1,5 +1,10 @@
 """The environments: the simulation core, recorded traces and what Gymnasium knows of them.
 
-The installed package registers itself with Gymnasium (`envs.registration`): `gymnasium.make` needs no call
-of ours.
+Importing this package registers them with Gymnasium.
 """
+
+from __future__ import annotations
+
+from envs.registration import register
+
+register()

@@ -1,4 +1,4 @@
-"""Registers the environments with Gymnasium (entry point group `gymnasium.envs`)."""
+"""Registers the environments with Gymnasium, whenever `envs` is imported."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
 from deploy.scheduler.egress import loads
+from deploy.scheduler.memberships import Membership, client_of
 from deploy.scheduler.needs import Need, Round
-from deploy.scheduler.rounds import Membership, client_of
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job

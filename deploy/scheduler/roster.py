@@ -16,12 +16,12 @@ from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.estimates import DEFAULT_STANDARD_S, missed, need_of
 from deploy.scheduler.lateness import Lateness
 from deploy.scheduler.learned import Learned
+from deploy.scheduler.memberships import DEFAULT_EPOCH_S, Membership, Memberships
 from deploy.scheduler.moving import Standing, standing_of
 from deploy.scheduler.needs import Need
 from deploy.scheduler.placing import moves
 from deploy.scheduler.purse import Purse
 from deploy.scheduler.quarantine import Quarantine
-from deploy.scheduler.rounds import DEFAULT_EPOCH_S, Membership, Memberships
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, ValidationError
 
-from envs.federated_data.rounds import (
+from envs.federated_data.rounds_scenarios import (
     ScenarioError,
     StrictModel,
     Usd,

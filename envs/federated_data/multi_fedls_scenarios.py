@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
 
 from envs.federated_data.multi_fedls import load_application, load_clouds
-from envs.federated_data.rounds import ScenarioError, Seconds, StrictModel, Usd, describe_error
+from envs.federated_data.rounds_scenarios import ScenarioError, Seconds, StrictModel, Usd, describe_error
 from envs.simulation.federations.application import FlApplication
 from envs.simulation.federations.clouds import Clouds
 from envs.simulation.federations.documents import read_application, read_clouds

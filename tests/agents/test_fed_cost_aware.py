@@ -9,7 +9,7 @@ import pytest
 
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.federated_data.rounds import bundled_scenarios, parse_rounds, read_json, scenario_path
+from envs.federated_data.rounds_scenarios import bundled_scenarios, parse_rounds, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.history import Exclusion, Outcome

@@ -29,7 +29,7 @@ from envs.federated_data.multi_fedls_scenarios import (
     PublishedTable,
     parse_multi_fedls,
 )
-from envs.federated_data.rounds import bundled_scenarios, read_json, scenario_path
+from envs.federated_data.rounds_scenarios import bundled_scenarios, read_json, scenario_path
 from envs.simulation.federations.rounds.application import Application, Interruption, Market
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.server import SERVER

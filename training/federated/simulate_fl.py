@@ -11,7 +11,13 @@ from pathlib import Path
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
-from envs.federated_data.rounds import ScenarioError, parse_rounds, published_table, read_json, scenario_path
+from envs.federated_data.rounds_scenarios import (
+    ScenarioError,
+    parse_rounds,
+    published_table,
+    read_json,
+    scenario_path,
+)
 from envs.simulation.federations.rounds.application import Application, Market
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.world import play

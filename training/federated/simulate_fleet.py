@@ -14,7 +14,7 @@ from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.fleet_scenarios import FleetEntry, FleetScenario, parse_fleet
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario, parse_multi_fedls
-from envs.federated_data.rounds import ScenarioError, parse_rounds
+from envs.federated_data.rounds_scenarios import ScenarioError, parse_rounds
 from envs.simulation.federations.errors import FederationError
 from envs.simulation.federations.fleet.fleet import Entrant, Played, play_fleet
 from envs.simulation.federations.fleet.quotas import SharedQuota, quotas_of

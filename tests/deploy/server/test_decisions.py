@@ -233,14 +233,16 @@ def test_nothing_to_decide_is_no_decision(api: Api) -> None:
 
 
 def test_a_service_without_a_policy_for_rounds_refuses_federated_tasks() -> None:
-    deciders = Deciders.load("cheapest")
+    """The released policy was not trained with them; a rule for Spark jobs knows both kinds."""
     request = DecisionRequest(
         offers=tuple(OfferFacts(**one) for one in OFFERS), tasks=(TaskFacts(**federated("fl")),)
     )
     with pytest.raises(RequestError, match="no policy for federated tasks"):
-        deciders.answer(request)
-    with pytest.raises(RequestError, match="policy cheapest has no value components"):
-        deciders.answer(request.model_copy(update={"weights": {"money": 1.0}}))
+        Deciders.load("multicloud").answer(request)
+    rule = Deciders.load("expected_cost")
+    assert [one.policy for one in rule.answer(request).decisions] == ["expected_cost"]
+    with pytest.raises(RequestError, match="policy expected_cost has no value components"):
+        rule.answer(request.model_copy(update={"weights": {"money": 1.0}}))
 
 
 def test_a_policy_for_a_fixed_number_of_offers_is_refused_at_the_start() -> None:

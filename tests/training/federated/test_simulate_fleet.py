@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from envs.federated_data.rounds import bundled_scenarios
+from envs.federated_data.rounds_scenarios import bundled_scenarios
 from spotweave import cli
 
 RUNNER = CliRunner()

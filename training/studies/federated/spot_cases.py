@@ -8,7 +8,7 @@ from typing import Any
 
 from agents.federated.schedulers.multi_fedls import MultiFedLS
 from envs.federated_data.multi_fedls_scenarios import MultiFedlsScenario
-from envs.federated_data.rounds import bundled_scenarios
+from envs.federated_data.rounds_scenarios import bundled_scenarios
 from envs.simulation.federations.episodes.source import OneApplication
 from envs.simulation.federations.rounds.application import Application
 from training.federated.multi_fedls_tables import read_scenario

@@ -7,7 +7,7 @@ from typing import Any
 
 from agents.federated.rules.always_on import AlwaysOn
 from agents.federated.rules.fed_cost_aware import FedCostAware
-from envs.federated_data.rounds import (
+from envs.federated_data.rounds_scenarios import (
     bundled_scenarios,
     parse_rounds,
     published_table,
