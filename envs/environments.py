@@ -1,7 +1,7 @@
 """The environments: all that one is stands here once, and what installed packages add.
 
-Ours state names, which are imported when an environment is used, because this table is read whenever `envs` is
-imported. A package of a user's own names an `Environment` as an entry point of the group
+Ours state names, which are imported when an environment is used, because this table is read whenever `envs`
+is imported. A package of a user's own names an `Environment` as an entry point of the group
 `spotweave.environments` (docs/extending.md).
 """
 
