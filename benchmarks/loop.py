@@ -20,17 +20,17 @@ import structlog
 
 from benchmarks.alone import run_alone
 from benchmarks.measurement import Measurement
-from deploy.model.instances import Offer
-from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
-from deploy.model.tasks import Phase
-from deploy.providers.simulated import (
+from benchmarks.simulated import (
     SimulatedCloud,
     SimulatedNodes,
     SimulatedOffer,
     SimulatedProvider,
     SimulatedRunner,
-    VirtualClock,
 )
+from deploy.model.clock import VirtualClock
+from deploy.model.instances import Offer
+from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
+from deploy.model.tasks import Phase
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler

@@ -23,8 +23,9 @@ from sqlalchemy import create_engine, inspect, text
 from benchmarks.alone import run_alone
 from benchmarks.loop import offer, scheduler_of
 from benchmarks.measurement import Measurement
+from benchmarks.simulated import SimulatedCloud, SimulatedOffer
+from deploy.model.clock import VirtualClock
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming
-from deploy.providers.simulated import SimulatedCloud, SimulatedOffer, VirtualClock
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.jobs import Job
 from deploy.store.store import Store

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from deploy.config import ConfigError, DeploymentConfig
+from deploy.config import DeploymentConfig
 from deploy.model.transfers import Transfers
 from deploy.objects.base import Objects
 from deploy.objects.folder import FolderObjects
 from deploy.objects.location import Bucket, parse
-from deploy.providers.aws.config import AwsConfig, AwsConfigError
-from deploy.providers.aws.names import places
+from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.policies import Scope
-from deploy.providers.aws.transfers import transfers
 from deploy.providers.base import Provider, ProviderError
-from deploy.providers.local.config import LocalConfigError
-from deploy.providers.local.provider import LocalProvider
+from deploy.providers.config import Finding
 from deploy.security.sandbox import Sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.schema import deployment
+from deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
-    from deploy.providers.aws.check import Finding
     from deploy.providers.aws.clients import Clients
     from deploy.store.instances import Instance
 
@@ -35,43 +32,32 @@ _NAMED = 5
 """Instances that a refusal names."""
 
 
-def open_providers(
-    config: DeploymentConfig, session: Any = None, sandbox: Sandbox | None = None
-) -> dict[str, Provider]:
-    """All providers of a deployment, by name. Nothing is rented, and nobody is asked yet.
+def open_providers(config: DeploymentConfig, sandbox: Sandbox | None = None) -> dict[str, Provider]:
+    """All providers of a deployment, by name. Nothing is rented, and nothing is asked yet.
 
     Args:
         config: of the deployment.
-        session: of boto3, for AWS; None: a new one.
         sandbox: around what runs on instances that are this machine; None: none.
 
     Raises:
         ConfigError: one line, if one of them cannot be used.
     """
+    found: dict[str, Provider] = {}
     with ExitStack() as opened:
-        providers: list[Provider] = []
-        try:
-            local = config.local_provider()
-            if local is not None:
-                providers.append(LocalProvider(local, sandbox))
-                opened.callback(providers[-1].close)
-            aws = _aws(config)
-            if aws is not None:
-                from deploy.providers.aws.provider import AwsProvider
-
-                providers.append(AwsProvider(aws, session))
-        except (ProviderError, AwsConfigError) as error:
-            raise ConfigError(str(error)) from error
+        for name, one in config.rented().items():
+            try:
+                found[name] = one.open(sandbox)
+            except ProviderError as error:
+                raise ConfigError(str(error)) from error
+            opened.callback(found[name].close)
+            if found[name].name != name:
+                raise ConfigError(f"provider {name} calls itself {found[name].name}: the two must be equal")
         opened.pop_all()
-        return {one.name: one for one in providers}
+    return found
 
 
-def open_checkpoints(config: DeploymentConfig, session: Any = None) -> Objects | None:
-    """Where federated jobs keep their checkpoints besides this machine; None: nowhere. Nobody is asked yet.
-
-    Args:
-        config: of the deployment.
-        session: of boto3, for S3; None: a new one.
+def open_checkpoints(config: DeploymentConfig) -> Objects | None:
+    """Where federated jobs keep their checkpoints besides this machine; None: nowhere.
 
     Raises:
         ConfigError: one line, if it cannot be used.
@@ -82,7 +68,7 @@ def open_checkpoints(config: DeploymentConfig, session: Any = None) -> Objects |
     where = parse(place)
     if not isinstance(where, Bucket):
         return FolderObjects(where)
-    clients = _clients(config, session)
+    clients = _clients(config)
     from deploy.objects.s3 import S3Objects
 
     return S3Objects(clients, where)
@@ -90,19 +76,7 @@ def open_checkpoints(config: DeploymentConfig, session: Any = None) -> Objects |
 
 def count_offers(config: DeploymentConfig) -> dict[str, int]:
     """How many offers each provider has, by its name, from the configuration alone. Raises ConfigError."""
-    counted = {}
-    try:
-        local, aws = config.local_provider(), _aws(config)
-        if local is not None:
-            local.recordings()
-            counted["local"] = len(local.offers)
-        if aws is not None:
-            aws.prices()
-            aws.ca_pem()
-            counted["aws"] = len(places(aws))
-    except (LocalConfigError, AwsConfigError) as error:
-        raise ConfigError(str(error)) from error
-    return counted
+    return {name: len(one.places()) for name, one in config.rented().items()}
 
 
 def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) -> None:
@@ -115,18 +89,11 @@ def require_all_rented(config: DeploymentConfig, instances: Iterable[Instance]) 
     Raises:
         ConfigError: one line that names them, and where they are.
     """
-    aws = config.aws_provider()
-    kept: dict[str, Collection[str] | None] = {}
-    if config.local is not None:
-        # What it has started is in its state folder, whatever its regions are called now.
-        kept["local"] = None
-    if aws is not None:
-        kept["aws"] = aws.regions
+    rented = config.rented()
     left: dict[str, list[str]] = {}
     for one in instances:
         provider, region = one.offer.provider, one.offer.region
-        regions = kept.get(provider, ())
-        if regions is not None and region not in regions:
+        if provider not in rented or not rented[provider].looks_after(region):
             left.setdefault(f"{provider} {region}", []).append(one.provider_id or one.instance_id)
     for where, names in left.items():
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else "")
@@ -150,13 +117,12 @@ def deployment_of(config: DeploymentConfig) -> str:
         database.close()
 
 
-def policy_scope(config: DeploymentConfig, account: str | None, session: Any = None) -> Scope:
+def policy_scope(config: DeploymentConfig, account: str | None) -> Scope:
     """What a deployment's IAM policies are for. Its database must be there.
 
     Args:
         config: of the deployment.
         account: of AWS; None: that of the credentials, which AWS is asked for.
-        session: of boto3; None: a new one.
 
     Raises:
         ConfigError: one line, if it does not rent from AWS, or AWS cannot be asked.
@@ -166,13 +132,13 @@ def policy_scope(config: DeploymentConfig, account: str | None, session: Any = N
         raise ConfigError("this deployment rents nothing from AWS: there is nothing to allow")
     from boto3 import Session
 
-    partition = (session or Session()).get_partition_for_region(next(iter(aws.regions)))
+    partition = Session().get_partition_for_region(next(iter(aws.regions)))
     if account is None:
         try:
-            from deploy.providers.aws.errors import asking
+            from deploy.providers.aws.errors import aws_errors
 
-            with asking("the account's number"):
-                sts = _clients(config, session).get("sts", next(iter(aws.regions)))
+            with aws_errors("the account's number"):
+                sts = _clients(config).get("sts", next(iter(aws.regions)))
                 account = str(sts.get_caller_identity()["Account"])
         except ProviderError as error:
             raise ConfigError(f"{error} (or give it: --account)") from error
@@ -188,48 +154,44 @@ def _bucket(place: str | None) -> Bucket | None:
     return found if isinstance(found, Bucket) else None
 
 
-def findings(config: DeploymentConfig, session: Any = None) -> Iterator[Finding]:
-    """What is right and what is missing at the clouds that a deployment rents from. Nothing is changed.
+def findings(config: DeploymentConfig) -> Iterator[tuple[str, Finding]]:
+    """What is right and what is missing where a deployment rents and keeps checkpoints. Nothing is changed.
 
-    Args:
-        config: of the deployment.
-        session: of boto3; None: a new one.
+    Yields:
+        The provider's name, and a finding.
 
     Raises:
         ConfigError: one line, if a provider's configuration cannot be used.
     """
-    aws = _aws(config)
-    if aws is not None:
-        from deploy.providers.aws.check import check
-
-        try:
-            yield from check(aws, session, deployment=deployment_of(config) or "not-made-yet")
-        except AwsConfigError as error:
-            raise ConfigError(str(error)) from error
+    for name, one in config.rented().items():
+        for finding in one.check(deployment_of(config)):
+            yield name, finding
     place = config.runners.checkpoints.flower
     where = None if place is None else parse(place)
     if isinstance(where, Bucket):
-        clients = _clients(config, session)
+        clients = _clients(config)
         from deploy.objects.checking import check_bucket
 
-        yield from check_bucket(clients, where)
+        for finding in check_bucket(clients, where):
+            yield "aws", finding
 
 
-def missing(config: DeploymentConfig, session: Any = None) -> str:
+def missing(config: DeploymentConfig) -> str:
     """What would stop a launch, in one line; "" if nothing would. See `findings`."""
-    found = [one for one in findings(config, session) if one.verdict == "missing"]
+    found = [one for one in findings(config) if one[1].verdict == "missing"]
     if not found:
         return ""
     more = f" (and {len(found) - 1} more: spotweave clouds check)" if len(found) > 1 else ""
-    return f"{line(found[0])}{more}"
+    return f"{line(*found[0])}{more}"
 
 
-def line(found: Finding) -> str:
+def line(provider: str, found: Finding) -> str:
     """A finding for people: what it is about, once, and what is so."""
-    return f"aws {found.what}: {found.text.removeprefix('aws: ').removeprefix(f'{found.what}: ')}"
+    text = found.text.removeprefix(f"{provider}: ").removeprefix(f"{found.what}: ")
+    return f"{provider} {found.what}: {text}"
 
 
-def _clients(config: DeploymentConfig, session: Any) -> Clients:
+def _clients(config: DeploymentConfig) -> Clients:
     """For S3, as the AWS provider's where there is one. Raises ConfigError."""
     if importlib.util.find_spec("boto3") is None:
         raise ConfigError("checkpoints in S3 need boto3: pip install 'spotweave[deploy,aws]'")
@@ -237,22 +199,21 @@ def _clients(config: DeploymentConfig, session: Any) -> Clients:
 
     aws = _aws(config)
     try:
-        return Clients(aws.profile if aws else None, aws.endpoint_url if aws else None, session)
+        return Clients(aws.profile if aws else None, aws.endpoint_url if aws else None)
     except ProviderError as error:
         raise ConfigError(str(error)) from error
 
 
 def transfers_of(config: DeploymentConfig) -> Transfers:
-    """What moving data between the clouds' regions takes. Raises ConfigError."""
-    aws = _aws(config)
-    try:
-        return Transfers() if aws is None else transfers(aws)
-    except AwsConfigError as error:
-        raise ConfigError(str(error)) from error
+    """What moving data between the regions of each of its providers takes. Raises ConfigError."""
+    listed = [one.transfers() for one in config.rented().values()]
+    return Transfers(
+        regions=tuple(region for one in listed for region in one.regions),
+        usd_gb={move: usd for one in listed for move, usd in one.usd_gb.items()},
+        seconds_gb={move: seconds for one in listed for move, seconds in one.seconds_gb.items()},
+    )
 
 
 def _aws(config: DeploymentConfig) -> AwsConfig | None:
-    found = config.aws_provider()
-    if found is not None and importlib.util.find_spec("boto3") is None:
-        raise ConfigError("a deployment with aws needs boto3: pip install 'spotweave[deploy,aws]'")
-    return found
+    found = config.rented().get("aws")
+    return found if isinstance(found, AwsConfig) else None

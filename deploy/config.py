@@ -5,44 +5,20 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    IPvAnyAddress,
-    PositiveInt,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_validator
 
 from deploy.objects.location import Bucket, parse
-from deploy.providers.aws.config import AwsConfig, AwsConfigError
-from deploy.providers.aws.config import load_config as load_aws
-from deploy.providers.local.config import LocalConfig, LocalConfigError
-from deploy.providers.local.config import load_config as load_local
-from deploy.security.listen import is_loopback
+from deploy.providers.config import ProviderConfig, provider_class
 from deploy.security.sandbox import Mode as SandboxMode
 from deploy.store.decisions import Mode
-from deploy.yamlfile import first_mistake, read_mapping
+from deploy.yamlfile import Part, YamlFile
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
 _Positive = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 
 
-class ConfigError(ValueError):
-    """The configuration cannot be used; one line that names the file and the key."""
-
-
-class _Part(BaseModel):
-    # A mistyped key would silently leave a default in force.
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ActingConfig(_Part):
+class ActingConfig(Part):
     """Who acts in mode "shadow"; released policies and paths may as well as rules.
 
     Attributes:
@@ -54,7 +30,7 @@ class ActingConfig(_Part):
     federated: str | None = "round_cost"
 
 
-class PolicyConfig(_Part):
+class PolicyConfig(Part):
     """Who decides.
 
     Attributes:
@@ -73,7 +49,7 @@ class PolicyConfig(_Part):
     acting: ActingConfig = ActingConfig()
 
 
-class TlsConfig(_Part):
+class TlsConfig(Part):
     """TLS files, relative to the deployment's file.
 
     Attributes:
@@ -85,7 +61,7 @@ class TlsConfig(_Part):
     key: Path
 
 
-class QuotasConfig(_Part):
+class QuotasConfig(Part):
     """What a submitter may take; see `deploy.server.quotas.Quotas`."""
 
     live_jobs: PositiveInt = 1000
@@ -95,7 +71,7 @@ class QuotasConfig(_Part):
     free_disk_mib: Annotated[int, Field(ge=0)] = 1024
 
 
-class HttpConfig(_Part):
+class HttpConfig(Part):
     """Where the service listens, and for whom.
 
     Attributes:
@@ -119,7 +95,7 @@ class HttpConfig(_Part):
     quotas: QuotasConfig = QuotasConfig()
 
 
-class LoopConfig(_Part):
+class LoopConfig(Part):
     """The loop; what is left out has the default of `deploy.scheduler.settings.SchedulerSettings`."""
 
     period_s: Seconds = 2.0
@@ -133,7 +109,7 @@ class LoopConfig(_Part):
     vanished_after_s: Seconds = 900.0
 
 
-class CheckpointsConfig(_Part):
+class CheckpointsConfig(Part):
     """Where jobs keep their checkpoints. One text is for both kinds.
 
     Attributes:
@@ -163,7 +139,7 @@ class CheckpointsConfig(_Part):
         return place
 
 
-class RunnersConfig(_Part):
+class RunnersConfig(Part):
     """What runs jobs: Spark's master and drivers and Flower's SuperLinks here, their other halves on nodes.
 
     Attributes:
@@ -234,8 +210,8 @@ class RunnersConfig(_Part):
         return address
 
 
-class DeploymentConfig(_Part):
-    """A deployment. What it rents is said by at least one of `local` and `aws`.
+class DeploymentConfig(YamlFile):
+    """A deployment.
 
     Attributes:
         state: folder of everything it must remember; absolute, or relative to the current folder.
@@ -245,8 +221,7 @@ class DeploymentConfig(_Part):
         http: the service.
         runners: what runs jobs.
         budget_usd: what everything may cost together, since the deployment began; a hard limit. None: none.
-        local: file of the local provider's configuration, relative to this file.
-        aws: the same of AWS.
+        providers: where it rents: files, relative to this one, by the provider's name.
         emulator: file of an emulated AWS, relative to this file: `python -m deploy.demo` starts it; `serve`
             does not (see `spotweave emulate-aws`).
     """
@@ -258,16 +233,8 @@ class DeploymentConfig(_Part):
     http: HttpConfig = HttpConfig()
     runners: RunnersConfig = RunnersConfig()
     budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    local: Path | None = None
-    aws: Path | None = None
+    providers: Annotated[dict[str, Path], Field(min_length=1)]
     emulator: Path | None = None
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-
-    @model_validator(mode="after")
-    def _rents(self) -> DeploymentConfig:
-        if self.local is None and self.aws is None:
-            raise ValueError("a deployment needs a provider: set local, aws or both to its file")
-        return self
 
     @property
     def state_folder(self) -> Path:
@@ -293,41 +260,15 @@ class DeploymentConfig(_Part):
         """The same, deciding and doing nothing."""
         return self.model_copy(update={"policy": self.policy.model_copy(update={"mode": Mode.DRY_RUN})})
 
-    def local_provider(self) -> LocalConfig | None:
-        """The local provider's configuration, its state inside the deployment's. Raises ConfigError."""
-        if self.local is None:
-            return None
-        try:
-            loaded = load_local(self.folder / self.local)
-        except LocalConfigError as error:
-            raise ConfigError(str(error)) from error
-        return loaded.model_copy(update={"state": self.state_folder / "local"})
+    def rented(self) -> dict[str, ProviderConfig]:
+        """Its providers by name, their state inside the deployment's.
 
-    def aws_provider(self) -> AwsConfig | None:
-        """The same of AWS. Raises ConfigError, also if its nodes could not reach what runs jobs here."""
-        if self.aws is None:
-            return None
-        try:
-            loaded = load_aws(self.folder / self.aws)
-        except AwsConfigError as error:
-            raise ConfigError(str(error)) from error
-        far = not is_loopback(urlsplit(loaded.node.scheduler_url).hostname or "")
-        if far and self.runners.address.is_loopback:
-            raise ConfigError(
-                f"runners.address is {self.runners.address}, which instances of AWS cannot reach: set it to "
-                "this machine's address in their network"
-            )
-        return loaded.model_copy(update={"state": self.state_folder / "aws"})
-
-
-def load_deployment(path: Path) -> DeploymentConfig:
-    """Read a deployment's file.
-
-    Raises:
-        ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
-    """
-    content = read_mapping(path, ConfigError, "state, policy, scheduler, http, local, aws")
-    try:
-        return DeploymentConfig.model_validate({**content, "folder": path.parent.resolve()})
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {first_mistake(error)}") from error
+        Raises:
+            ConfigError: if one of them cannot be used, or its instances could not reach what runs jobs here.
+        """
+        found = {}
+        for name, file in self.providers.items():
+            one = provider_class(name).load(self.folder / file)
+            one.require_reachable(self.runners.address)
+            found[name] = one.model_copy(update={"state": self.state_folder / name})
+        return found

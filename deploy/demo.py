@@ -25,12 +25,12 @@ from rich.live import Live
 from rich.text import Text
 
 from deploy import logs
-from deploy.cli.asking import event_line
 from deploy.cli.client import Client
 from deploy.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER, say
+from deploy.cli.queries import event_line
 from deploy.cli.tables import console as terminal
 from deploy.cli.tables import share, span, table, usd
-from deploy.config import ConfigError, DeploymentConfig, load_deployment
+from deploy.config import DeploymentConfig
 from deploy.jobfile import read_files, read_job
 from deploy.model.jobs import JobState
 from deploy.runners.spark.settings import find_spark
@@ -38,6 +38,7 @@ from deploy.scheduler.giving_up import end_job
 from deploy.service import Service
 from deploy.serving import Serving
 from deploy.store.events import Event
+from deploy.yamlfile import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "deploy" / "demo.yaml"
@@ -216,12 +217,12 @@ def emulated(config: DeploymentConfig) -> Iterator[Callable[[], float] | None]:
         return
     if importlib.util.find_spec("moto") is None:
         raise ConfigError("the emulator needs moto: pip install 'spotweave[dev]'")
-    from deploy.emulator.config import load_config
+    from deploy.emulator.config import EmulatorConfig
     from deploy.emulator.emulator import Emulator
     from deploy.emulator.ledger import total_usd
     from deploy.emulator.server import Server
 
-    emulator = Emulator(load_config(config.folder / config.emulator))
+    emulator = Emulator(EmulatorConfig.load(config.folder / config.emulator))
     server = Server(emulator)
     # The SDK finds these first: no real account is ever asked.
     os.environ.update(
@@ -292,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        config = load_deployment(given.config)
+        config = DeploymentConfig.load(given.config)
         console = terminal()
         with emulated(config) as billed_usd:
             code = run(config, given.jobs, given.within, console)

@@ -8,30 +8,26 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from deploy.model.jobs import Flower, JobSpec
-from deploy.yamlfile import first_mistake, read_mapping
+from deploy.yamlfile import ConfigError, first_mistake, read_mapping
 
 MAX_BYTES = 20 << 20
 """Of all files of a job together: in base64 they must fit into the service's largest request."""
-
-
-class JobFileError(ValueError):
-    """A job file cannot be used; one line."""
 
 
 def read_job(path: Path) -> JobSpec:
     """A job file.
 
     Raises:
-        JobFileError: if it cannot be read, or a key is unknown, missing or wrong.
+        ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
     """
-    content = read_mapping(path, JobFileError, "name, work, resources")
+    content = read_mapping(path, "name, work, resources")
     try:
         # Through JSON, so that strict types are judged as in a request.
         return JobSpec.model_validate_json(json.dumps(content))
     except TypeError as error:
-        raise JobFileError(f"{path} holds a value that is not plain text or a number: {error}") from error
+        raise ConfigError(f"{path} holds a value that is not plain text or a number: {error}") from error
     except ValidationError as error:
-        raise JobFileError(f"{path}: {first_mistake(error)}") from error
+        raise ConfigError(f"{path}: {first_mistake(error)}") from error
 
 
 def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
@@ -41,7 +37,7 @@ def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
         Content by path relative to the folder.
 
     Raises:
-        JobFileError: if the script or app is missing, something lies outside, or all is too large.
+        ConfigError: if the script or app is missing, something lies outside, or all is too large.
     """
     root = folder.resolve()
     work = spec.work
@@ -51,7 +47,7 @@ def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
         place = root / name
         if not (place.resolve().is_relative_to(root) and place.resolve() != root and _exists(place)):
             if name == program:
-                raise JobFileError(f"{name}: no such file or folder beside the job file in {folder}")
+                raise ConfigError(f"{name}: no such file or folder beside the job file in {folder}")
             continue
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -69,13 +65,13 @@ def _exists(place: Path) -> bool:
 def _read(path: Path, root: Path, found: dict[str, bytes]) -> None:
     actual = path.resolve()
     if not actual.is_relative_to(root):
-        raise JobFileError(f"{path} leads to {actual}, outside of the job's folder: copy it there")
+        raise ConfigError(f"{path} leads to {actual}, outside of the job's folder: copy it there")
     try:
         size = path.stat().st_size + sum(map(len, found.values()))
         if size > MAX_BYTES:
-            raise JobFileError(
+            raise ConfigError(
                 f"the files of the job have more than {MAX_BYTES >> 20} MiB: let it read its data elsewhere"
             )
         found[path.relative_to(root).as_posix()] = path.read_bytes()
     except OSError as error:
-        raise JobFileError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error

@@ -6,10 +6,7 @@ launches were refused for want of capacity, which ones were not, and what the pr
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +14,15 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
 
+import numpy as np
+
 from deploy.model.instances import InstanceState
+from deploy.providers.config import Place
 from deploy.store.events import Event
 from deploy.store.prices import Quote
 from deploy.store.store import Store
+from envs.traces.market import MarketMeta, MarketTrace, trace_files
+from envs.traces.storage import write_directory
 
 MOMENT_S = 60.0
 """After an interruption an offer counts as down for so long, unless something says otherwise earlier."""
@@ -29,32 +31,7 @@ _PAGE = 5_000
 
 
 class RecordingError(ValueError):
-    """There is nothing to record, or it cannot be written."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """What is recorded of.
-
-    Attributes:
-        provider: "aws".
-        region: of the provider.
-        zone: of the region.
-        instance_type: the provider's name.
-        market: "spot" or "on_demand".
-    """
-
-    provider: str
-    region: str
-    zone: str
-    instance_type: str
-    market: str
-
-    @property
-    def folder(self) -> str:
-        """Of its trace."""
-        parts = (self.provider, self.zone or self.region, self.instance_type, self.market)
-        return "_".join(parts).replace("/", "-")
+    """There is nothing to record."""
 
 
 @dataclass
@@ -175,6 +152,10 @@ def _on_demand(
     return made
 
 
+def _folder(place: Place) -> str:
+    return place.offer_id.replace("/", "_")
+
+
 def _type(place: Place) -> tuple[str, str, str]:
     return place.provider, place.region, place.instance_type
 
@@ -254,57 +235,35 @@ def write(recordings: Sequence[Recording], out: Path, source: str) -> None:
 
     Args:
         recordings: at least one.
-        out: folder to make; it must not exist.
+        out: folder to make.
         source: where they are from, for trace.json.
 
     Raises:
-        RecordingError: if it exists, or cannot be written.
+        TraceError: if it exists and is not an empty folder, or cannot be written.
     """
-    if out.exists():
-        raise RecordingError(f"{out} exists already: choose another --out, or remove it")
-    staged: Path | None = None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        for one in recordings:
-            folder = staged / one.place.folder
-            folder.mkdir()
-            (folder / "trace.json").write_text(_trace_json(one, source), encoding="utf-8")
-            (folder / "series.csv").write_text(_series_csv(one.rows), encoding="utf-8")
-        staged.chmod(0o755)
-        # A folder that has come meanwhile and holds something is not replaced.
-        staged.replace(out)
-    except OSError as error:
-        raise RecordingError(f"{out} cannot be written: {error.strerror or error}") from error
-    finally:
-        if staged is not None and staged.exists():
-            shutil.rmtree(staged, ignore_errors=True)
+    files: dict[str, str] = {}
+    for one in recordings:
+        made = trace_files(_trace(one, source))
+        files |= {f"{_folder(one.place)}/{name}": text for name, text in made.items()}
+    write_directory(out, files)
 
 
-def _trace_json(one: Recording, source: str) -> str:
-    place = one.place
-    content = {
-        "format": "spotweave-market-trace",
-        "format_version": 1,
-        "provider": place.provider,
-        "region": place.region,
-        "zone": place.zone,
-        "instance_type": place.instance_type,
-        "market": place.market,
-        "start_utc": datetime.fromtimestamp(one.start_s, UTC).isoformat().replace("+00:00", "Z"),
-        "source": source,
-        "licence": "",
-        "polarity": None if one.rows[0].available is None else "available",
-        "tick_s": None,
-        "max_gap_s": None,
-        "synthetic": False,
-    }
-    return json.dumps(content, indent=2) + "\n"
-
-
-def _series_csv(rows: Sequence[Row]) -> str:
-    lines = ["time_s,price_usd_hour" if rows[0].available is None else "time_s,available,price_usd_hour"]
-    for row in rows:
-        flag = () if row.available is None else (str(int(row.available)),)
-        lines.append(",".join((str(row.time_s), *flag, f"{row.price_micro_usd_hour / _MICRO:.6f}")))
-    return "\n".join(lines) + "\n"
+def _trace(one: Recording, source: str) -> MarketTrace:
+    place, rows = one.place, one.rows
+    available = [bool(row.available) for row in rows] if rows[0].available is not None else None
+    meta = MarketMeta(
+        place.provider,
+        place.region,
+        place.zone,
+        place.instance_type,
+        place.market,
+        start_utc=datetime.fromtimestamp(one.start_s, UTC),
+        source=source,
+        licence="",
+    )
+    return MarketTrace(
+        meta,
+        np.array([row.time_s for row in rows], np.int64),
+        None if available is None else np.array(available, np.bool_),
+        np.array([row.price_micro_usd_hour for row in rows], np.float64) / _MICRO,
+    )

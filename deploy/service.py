@@ -20,8 +20,8 @@ from deploy.clouds import (
     require_all_rented,
     transfers_of,
 )
-from deploy.config import ConfigError, DeploymentConfig, RunnersConfig
-from deploy.hearing import Hearing
+from deploy.config import DeploymentConfig, RunnersConfig
+from deploy.heartbeats import Heartbeats
 from deploy.model.clock import SystemClock
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
@@ -41,10 +41,12 @@ from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.security.sandbox import Sandbox, choose
+from deploy.security.sandbox import Sandbox
+from deploy.security.trial import choose
 from deploy.store.decisions import Mode
 from deploy.store.instances import Instance
 from deploy.store.store import Store
+from deploy.yamlfile import ConfigError
 
 _HEARTBEAT_WITHIN_S = 5.0
 log = structlog.get_logger("service")
@@ -59,7 +61,7 @@ def open_store(config: DeploymentConfig, now_s: float) -> Store:
     state = config.state_folder
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Asking for permissions would not tell of a file system that is mounted read-only.
+        # Probes for permissions would not tell of a file system that is mounted read-only.
         with tempfile.TemporaryFile(dir=state):
             pass
     except OSError as error:
@@ -109,15 +111,15 @@ class Service:
                 config.runners, config.state_folder, open_checkpoints(config), self.sandbox
             )
             offers = self._first_offers()
-            self.hearing = Hearing(self.store, self.clock, node_status)
-            opened.callback(self.hearing.close)
+            self.heartbeats = Heartbeats(self.store, self.clock, node_status)
+            opened.callback(self.heartbeats.close)
             self.scheduler = Scheduler(
                 self.store,
                 self.providers,
                 self.runners,
                 load_policies(config, sum(count_offers(config).values())),
                 self.clock,
-                self.hearing,
+                self.heartbeats,
                 SchedulerSettings(
                     **config.scheduler.model_dump(),
                     transfers=transfers_of(config),
@@ -183,7 +185,7 @@ class Service:
                 log.warning("a runner did not start; it is tried again with each job", error=str(error))
         pruning = Pruning(self.store, self.config.jobs_folder, self.clock)
         pruning.start()
-        self.hearing.start()
+        self.heartbeats.start()
         try:
             while not self.stopping.is_set():
                 try:
@@ -197,7 +199,7 @@ class Service:
                     log.exception("a pass failed")
                 self.stopping.wait(self.scheduler.settings.period_s)
         finally:
-            self.hearing.close()
+            self.heartbeats.close()
             pruning.close()
 
     def leads(self) -> bool:

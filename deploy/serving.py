@@ -21,7 +21,7 @@ from deploy.server.context import Context
 from deploy.server.deciding import Deciders
 from deploy.server.quotas import Quotas
 from deploy.server.routes import join
-from deploy.server.run import Service as Listener
+from deploy.server.run import HttpListener
 from deploy.server.settings import ServerSettings
 from deploy.service import Service
 
@@ -47,7 +47,7 @@ class Serving:
             opened.callback(self.service.close)
             tls = _tls(config, self.service.clock.now())
             self.app = application(self.service)
-            self._listener = Listener(self.app, http.host, http.port, tls, http.insecure)
+            self._listener = HttpListener(self.app, http.host, http.port, tls, http.insecure)
             self._loop = threading.Thread(target=self.service.run, name="scheduler", daemon=True)
             self.url = _url(http, tls, self._listener.port)
             opened.pop_all()
@@ -120,7 +120,7 @@ def application(service: Service) -> FastAPI:
     routes: list[Callable[[Context], APIRouter]] = [
         lambda context: dashboard.router(context, service.store, service, policy.mode)
     ]
-    if config.aws is not None:
+    if any(one.joins for one in config.rented().values()):
         routes.append(lambda context: join.router(service.store, context.clock))
     return create_app(
         settings,

@@ -4,30 +4,66 @@ from __future__ import annotations
 
 import reprlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 _LONGEST_PLACE = 200
 
 
-def read_mapping(path: Path, error: type[ValueError], expected: str) -> dict[str, Any]:
+class ConfigError(ValueError):
+    """A file cannot be used; one line that names the file and the key."""
+
+
+class Part(BaseModel):
+    """A part of a file. Unknown keys are refused: a mistyped one would silently leave a default in force."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class YamlFile(Part):
+    """A whole file.
+
+    Attributes:
+        folder: of the file, which relative paths in it are relative to.
+    """
+
+    folder: Annotated[Path, Field(exclude=True)] = Path()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a YAML or JSON file.
+
+        Raises:
+            ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
+        """
+        needed = ", ".join(name for name, field in cls.model_fields.items() if field.is_required())
+        content = read_mapping(path, needed)
+        try:
+            return cls.model_validate({**content, "folder": path.parent.resolve()})
+        except ValidationError as error:
+            raise ConfigError(f"{path}: {first_mistake(error)}") from error
+
+
+def read_mapping(path: Path, expected: str) -> dict[str, Any]:
     """The mapping that a YAML (or JSON) file holds.
 
     Args:
         path: of the file.
-        error: raised if it cannot be read, with one line.
-        expected: names of its keys, for that line.
+        expected: names of its keys, for the error.
+
+    Raises:
+        ConfigError: if it cannot be read, or holds something else.
     """
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as failure:
-        raise error(f"cannot read {path}: {failure.strerror}") from failure
+        raise ConfigError(f"cannot read {path}: {failure.strerror}") from failure
     except (yaml.YAMLError, UnicodeDecodeError) as failure:
-        raise error(f"{path} is not YAML: {' '.join(str(failure).split())}") from failure
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(failure).split())}") from failure
     if not isinstance(content, dict):
-        raise error(f"{path}: expected a mapping with {expected}")
+        raise ConfigError(f"{path}: expected a mapping with {expected}")
     return content
 
 

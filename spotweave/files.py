@@ -57,6 +57,11 @@ def write_bytes(path: Path, content: bytes, *, mode: int | None = None, overwrit
         temporary.write_bytes(content)
 
 
+def write_private(path: Path, content: str | bytes) -> None:
+    """Write a file as `replacing` does, that only its owner may read. Raises OSError."""
+    write_bytes(path, content.encode() if isinstance(content, str) else content, mode=0o600)
+
+
 def _default_mode() -> int:
     """The permissions an ordinary new file gets; those of mkstemp are private to the user."""
     mask = os.umask(0)

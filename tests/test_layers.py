@@ -40,7 +40,7 @@ LAYERS = (
     Layer("agents", ours=("spotweave", "agents", "envs.simulation")),
     Layer("training", ours=("spotweave", "training", "agents", "envs")),
     Layer("benchmarks", ours=("spotweave", "benchmarks", "deploy", "training", "agents", "envs")),
-    Layer("deploy", ours=("spotweave", "deploy", "agents", "envs.simulation")),
+    Layer("deploy", ours=("spotweave", "deploy", "agents", "envs.simulation", "envs.traces")),
 )
 
 

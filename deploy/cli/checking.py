@@ -13,17 +13,19 @@ from sqlalchemy import inspect
 
 from deploy.cli.errors import EXIT_USER
 from deploy.clouds import count_offers, require_all_rented
-from deploy.config import ConfigError, DeploymentConfig, load_deployment
+from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.sandbox import Mode as SandboxMode
 from deploy.security.tls import load_tls
+from deploy.security.trial import trial
 from deploy.server.accepting import FILES_KEPT, files_allowed
 from deploy.server.deciding import Deciders
 from deploy.service import load_policies, open_sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.store import Store
+from deploy.yamlfile import ConfigError
 
 
 def run(path: Path) -> None:
@@ -33,7 +35,7 @@ def run(path: Path) -> None:
         ValueError: if the deployment's file itself cannot be used.
         typer.Exit: with `EXIT_USER` if it could not be served.
     """
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     print(f"ok       configuration: {path}")
     parts: list[tuple[str, Callable[[DeploymentConfig], str], bool]] = [
         ("state", _state, True),
@@ -153,7 +155,7 @@ def _sandbox(config: DeploymentConfig) -> str:
 def _not_kept_apart(config: DeploymentConfig) -> list[str]:
     """What a submitter could reach all the same, one line each."""
     sandbox = open_sandbox(config)
-    found = sandbox.trial(metadata=True)
+    found = trial(sandbox, metadata=True)
     if sandbox.apart and not config.http.tokens:
         found.append(
             "http.tokens is false, so a job's code can ask this service for everything: set it to true"

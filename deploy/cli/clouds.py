@@ -10,8 +10,8 @@ from pathlib import Path
 
 import typer
 
-from deploy.cli.asking import print_json
 from deploy.cli.errors import EXIT_USER, say
+from deploy.cli.queries import print_json
 from deploy.cli.tables import ago, show
 from deploy.clouds import (
     count_offers,
@@ -21,7 +21,7 @@ from deploy.clouds import (
     policy_scope,
     require_all_rented,
 )
-from deploy.config import DeploymentConfig, load_deployment
+from deploy.config import DeploymentConfig
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.scheduler.placing import kept_for_moves
@@ -41,13 +41,13 @@ def check(path: Path) -> None:
         ValueError: if the deployment's file cannot be used.
         typer.Exit: with `EXIT_USER` if something is missing.
     """
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     for name, count in count_offers(config).items():
         print(f"{_MARKS['right']}  {name}: {count} offers are configured", flush=True)
     lacking = 0
-    for one in findings(config):
+    for name, one in findings(config):
         lacking += one.verdict == "missing"
-        print(f"{_MARKS[one.verdict]}  {line(one)}", flush=True)
+        print(f"{_MARKS[one.verdict]}  {line(name, one)}", flush=True)
     if lacking:
         raise typer.Exit(EXIT_USER)
 
@@ -64,7 +64,7 @@ def policy(path: Path, role: str, account: str | None) -> None:
         raise ValueError(f"a policy for the role {role!r}: expected {', '.join(_ROLES)}")
     if account is not None and not re.fullmatch(r"\d{12}", account):
         raise ValueError(f"account {account!r}: expected 12 digits, see aws sts get-caller-identity")
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     # The id of a deployment comes with its database.
     open_store(config, time.time()).close()
     scope = policy_scope(config, account)
@@ -85,7 +85,7 @@ def sweep(path: Path, *, yes: bool, as_json: bool) -> None:
         ValueError: one line, if the deployment was never served, or is being served, or a provider cannot be
             asked.
     """
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     require_served(config, path)
     with open_store(config, time.time()) as store:
         try:

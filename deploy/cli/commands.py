@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli import operating
-from deploy.cli.errors import told
+from deploy.cli.errors import reporting_errors
 
 if TYPE_CHECKING:
     from deploy.cli.client import Client
@@ -28,7 +28,7 @@ def mount(app: typer.Typer) -> None:
     """Add the commands to `spotweave`."""
     operating.mount(app, LIVE)
     for command in (submit, jobs, clusters, offers, instances, costs, events, explain, cancel):
-        app.command(rich_help_panel=LIVE)(told(command))
+        app.command(rich_help_panel=LIVE)(reporting_errors(command))
 
 
 def _client(server: str | None, token_file: Path | None) -> Client:
@@ -47,10 +47,10 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Submit jobs with the files that they name: spotweave submit examples/wordcount.yaml."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.submit(client, files, wait=wait, as_json=as_json)
+        queries.submit(client, files, wait=wait, as_json=as_json)
 
 
 def jobs(
@@ -64,18 +64,18 @@ def jobs(
     as_json: Json = False,
 ) -> None:
     """List the latest jobs."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.jobs(client, state or [], limit, as_json=as_json)
+        queries.jobs(client, state or [], limit, as_json=as_json)
 
 
 def clusters(server: Server = None, token_file: TokenFile = None, as_json: Json = False) -> None:
     """List what can be rented: prices, quotas, and what is not available and why."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.clusters(client, as_json=as_json)
+        queries.clusters(client, as_json=as_json)
 
 
 def offers(
@@ -109,10 +109,10 @@ def instances(
     as_json: Json = False,
 ) -> None:
     """List what is rented, and for which task."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.instances(client, job, ended=ended, as_json=as_json)
+        queries.instances(client, job, ended=ended, as_json=as_json)
 
 
 def costs(
@@ -122,10 +122,10 @@ def costs(
     as_json: Json = False,
 ) -> None:
     """Show what was paid, and what the same would have cost on demand."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.costs(client, by, as_json=as_json)
+        queries.costs(client, by, as_json=as_json)
 
 
 def events(
@@ -137,10 +137,10 @@ def events(
     as_json: Json = False,
 ) -> None:
     """Show what happened, the latest last; with --json a line for each."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.events(client, job, limit, follow=follow, as_json=as_json)
+        queries.events(client, job, limit, follow=follow, as_json=as_json)
 
 
 def explain(
@@ -150,12 +150,12 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Tell why a job is where it is: every decision with its candidates, values and reasons."""
-    from deploy.cli import asking, explaining
+    from deploy.cli import explaining, queries
 
     with _client(server, token_file) as client:
         found = client.explain(job)
     if as_json:
-        asking.print_json(found)
+        queries.print_json(found)
     else:
         explaining.explain(found)
 
@@ -167,7 +167,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End jobs that wait or run."""
-    from deploy.cli import asking
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
-        asking.cancel(client, job, as_json=as_json)
+        queries.cancel(client, job, as_json=as_json)

@@ -38,7 +38,7 @@ def say(line: str) -> None:
     print(" ".join(line.split()), file=sys.stderr, flush=True)
 
 
-def told(command: Callable[_P, None]) -> Callable[_P, None]:
+def reporting_errors(command: Callable[_P, None]) -> Callable[_P, None]:
     """Wrap a command: mistakes of a person are one line, without a traceback, and exit code 2."""
 
     @functools.wraps(command)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from deploy.cli.asking import deadline, particulars, state
+from deploy.cli.queries import deadline, particulars, state
 from deploy.cli.tables import ago, clock, console, span, table, usd
 
 _WIDE = 1000

@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.cli.asking import print_json
 from deploy.cli.client import Client
 from deploy.cli.errors import say
+from deploy.cli.queries import print_json
 from deploy.cli.tables import show, usd
 from deploy.clouds import open_providers
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.providers.base import ProviderError
 
 Row = dict[str, Any]
-"""Facts of an `Offer`; from AWS itself also "mean_usd_hour" and "score" (see `candidates.Candidate`)."""
+"""Facts of an `Offer`; asked of the clouds themselves, also `ProviderConfig.details`."""
 
 
 def of_clouds(path: Path, gpu: str | None, max_price_usd_hour: float | None) -> list[Row]:
@@ -28,28 +28,24 @@ def of_clouds(path: Path, gpu: str | None, max_price_usd_hour: float | None) -> 
         ValueError: one line, if the deployment's file or one of them cannot be used.
     """
     rows: list[Row] = []
+    config = DeploymentConfig.load(path)
     try:
-        for provider in open_providers(load_deployment(path)).values():
+        for name, provider in open_providers(config).items():
             with closing(provider):
-                if provider.name != "aws":
-                    rows += [asdict(offer) for offer in provider.offers()]
-                    continue
-                from deploy.providers.aws.candidates import candidates
-                from deploy.providers.aws.provider import AwsProvider
-
-                assert isinstance(provider, AwsProvider)
-                found, trouble = candidates(
-                    provider, time.time(), gpu=gpu, max_price_usd_hour=max_price_usd_hour
-                )
-                for line in trouble:
-                    say(f"note: {line}")
-                rows += [
-                    {**asdict(one.offer), "mean_usd_hour": one.mean_usd_hour, "score": one.score}
-                    for one in found
-                ]
+                offers = [one for one in provider.offers() if _wanted(asdict(one), gpu, max_price_usd_hour)]
+                details, notes = config.rented()[name].details(provider, offers, time.time())
+            for line in notes:
+                say(f"note: {line}")
+            rows += [{**asdict(one), **details.get(one.offer_id, {})} for one in offers]
     except ProviderError as error:
         raise ValueError(str(error)) from error
     return rows
+
+
+def _wanted(row: Row, gpu: str | None, max_price_usd_hour: float | None) -> bool:
+    return (gpu is None or (row["gpu"] or "").lower() == gpu.lower()) and (
+        max_price_usd_hour is None or row["price_usd_hour"] <= max_price_usd_hour
+    )
 
 
 def of_service(client: Client) -> list[Row]:
@@ -59,12 +55,7 @@ def of_service(client: Client) -> list[Row]:
 
 def offers(rows: Sequence[Row], gpu: str | None, max_price_usd_hour: float | None, *, as_json: bool) -> None:
     """Print those that are wanted of what is offered: what can be rented first, the cheapest first."""
-    wanted = [
-        one
-        for one in rows
-        if (gpu is None or (one["gpu"] or "").lower() == gpu.lower())
-        and (max_price_usd_hour is None or one["price_usd_hour"] <= max_price_usd_hour)
-    ]
+    wanted = [one for one in rows if _wanted(one, gpu, max_price_usd_hour)]
     wanted.sort(key=lambda one: (not one["available"], one["price_usd_hour"], one["offer_id"]))
     if as_json:
         print_json(wanted)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.errors import told
+from deploy.cli.errors import reporting_errors
 
 Config = Annotated[Path, typer.Option("--config", help="the deployment's YAML file")]
 
@@ -16,20 +16,20 @@ Config = Annotated[Path, typer.Option("--config", help="the deployment's YAML fi
 def mount(app: typer.Typer, panel: str) -> None:
     """Add the commands to `spotweave`."""
     for command in (serve, check, backup, restore, record):
-        app.command(rich_help_panel=panel)(told(command))
+        app.command(rich_help_panel=panel)(reporting_errors(command))
     tokens = typer.Typer(no_args_is_help=True, help="Access tokens of a deployment: create, list, revoke.")
-    tokens.command("create")(told(create_token))
-    tokens.command("list")(told(list_tokens))
-    tokens.command("revoke")(told(revoke_token))
+    tokens.command("create")(reporting_errors(create_token))
+    tokens.command("list")(reporting_errors(list_tokens))
+    tokens.command("revoke")(reporting_errors(revoke_token))
     app.add_typer(tokens, name="token", rich_help_panel=panel)
     clouds = typer.Typer(
         no_args_is_help=True, help="The accounts a deployment rents from: check, policy, sweep."
     )
-    clouds.command("check")(told(check_clouds))
-    clouds.command("policy")(told(print_policy))
-    clouds.command("sweep")(told(sweep_clouds))
+    clouds.command("check")(reporting_errors(check_clouds))
+    clouds.command("policy")(reporting_errors(print_policy))
+    clouds.command("sweep")(reporting_errors(sweep_clouds))
     app.add_typer(clouds, name="clouds", rich_help_panel=panel)
-    app.command("emulate-aws", rich_help_panel=panel)(told(emulate_aws))
+    app.command("emulate-aws", rich_help_panel=panel)(reporting_errors(emulate_aws))
 
 
 def serve(
@@ -56,9 +56,9 @@ def backup(
     to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
 ) -> None:
     """Copy a deployment's database (SQLite), also while it is served."""
-    from deploy.cli import keeping
+    from deploy.cli import backups
 
-    keeping.backup(config, to)
+    backups.backup(config, to)
 
 
 def restore(
@@ -66,9 +66,9 @@ def restore(
     source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")],
 ) -> None:
     """Put a backup in the place of a deployment's database, which must not be served meanwhile."""
-    from deploy.cli import keeping
+    from deploy.cli import backups
 
-    keeping.restore(config, source)
+    backups.restore(config, source)
 
 
 def record(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from deploy.cli.clouds import require_served
 from deploy.cli.tables import show
-from deploy.config import DeploymentConfig, load_deployment
-from deploy.providers.aws import names
-from deploy.recording import Place, Recording, RecordingError, record, write
+from deploy.config import DeploymentConfig
+from deploy.providers.config import Place
+from deploy.recording import Recording, RecordingError, record, write
 from deploy.service import open_store
 
 _HOUR_S = 3_600.0
@@ -27,7 +27,7 @@ def run(path: Path, out: Path, since: str | None) -> None:
     Raises:
         ValueError: one line, if there is nothing to record, or it cannot be written.
     """
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     since_s = 0.0 if since is None else _moment(since)
     places = _places(config, path)
     require_served(config, path)
@@ -56,13 +56,10 @@ def run(path: Path, out: Path, since: str | None) -> None:
 
 def _places(config: DeploymentConfig, path: Path) -> dict[str, Place]:
     """The offers of the clouds: what the local provider has is made from recordings as it is."""
-    aws = config.aws_provider()
-    if aws is None:
-        raise RecordingError(f"{path} rents from no cloud: only what is seen there is recorded (set aws)")
-    return {
-        offer_id: Place(names.PROVIDER, one.region, one.zone, one.instance_type, one.market)
-        for offer_id, one in names.places(aws).items()
-    }
+    recorded = [one for one in config.rented().values() if one.recorded]
+    if not recorded:
+        raise RecordingError(f"{path} rents from no cloud: only what is seen there is recorded")
+    return {offer_id: place for one in recorded for offer_id, place in one.places().items()}
 
 
 def _moment(text: str) -> float:

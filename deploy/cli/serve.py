@@ -10,7 +10,7 @@ from types import FrameType
 
 from deploy import logs
 from deploy.cli.errors import EXIT_INTERRUPTED, say
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
 from deploy.serving import Serving
 
@@ -34,7 +34,7 @@ def run(path: Path, *, dry_run: bool, log_format: str, log_level: str) -> None:
         ValueError: one line; nothing was started then.
     """
     logs.configure(log_format, log_level)
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     serving = Serving(config.dry_run() if dry_run else config)
     ending = _until_told()
     try:

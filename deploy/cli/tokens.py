@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.cli.asking import print_json
 from deploy.cli.errors import say
+from deploy.cli.queries import print_json
 from deploy.cli.tables import ago, clock, show
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.security.roles import Role, TokenRecord
 from deploy.security.tokens import AccessTokens
 from deploy.service import open_store
@@ -21,7 +21,7 @@ _DAY_S = 86_400.0
 
 @contextmanager
 def _store(path: Path) -> Iterator[Store]:
-    with open_store(load_deployment(path), time.time()) as store:
+    with open_store(DeploymentConfig.load(path), time.time()) as store:
         yield store
 
 

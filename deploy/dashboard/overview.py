@@ -105,14 +105,10 @@ def _bars(store: Store, jobs: Sequence[Job], now_s: float, caller: Caller) -> li
 
 def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller) -> JobBar:
     within_s: float | None = getattr(job.spec.work, "deadline_s", None)
-    return JobBar(
-        job_id=job.job_id,
+    return JobBar.of_fields(
+        job,
         name=job.spec.name,
         kind=job.spec.work.kind,
-        state=job.state,
-        submitter=job.submitter,
-        submitted_s=job.submitted_s,
-        ended_s=job.ended_s,
         deadline_s=None if within_s is None else job.submitted_s + within_s,
         progress=1.0 if job.state is JobState.SUCCEEDED else sums.progress,
         misses=sums.misses,
@@ -125,13 +121,9 @@ def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller
 
 
 def _lane(task: Task, spans: list[SpanView], now_s: float, whole: bool) -> LaneView:
-    return LaneView(
+    return LaneView.of_fields(
+        task,
         task=task.key.task,
-        attempt=task.attempt,
-        phase=task.phase,
-        progress=task.progress,
-        executions_done=task.executions_done,
-        waiting_since_s=task.waiting_since_s,
         not_before_s=task.not_before_s if task.not_before_s > now_s else None,
         message=task.message[:MAX_TEXT] if whole else hidden_text(task.message),
         spans=spans,
@@ -139,11 +131,5 @@ def _lane(task: Task, spans: list[SpanView], now_s: float, whole: bool) -> LaneV
 
 
 def _offers(scheduler: SchedulerView, used: Mapping[str, int]) -> list[OfferView]:
-    offers = [
-        OfferView(
-            **{name: value for name, value in vars(one).items() if name in OfferView.model_fields},
-            used=used.get(one.offer_id, 0),
-        )
-        for one in scheduler.offers()
-    ]
+    offers = [OfferView.of(one, used.get(one.offer_id, 0)) for one in scheduler.offers()]
     return sorted(offers, key=lambda one: (not one.used, not one.available, one.price_usd_hour, one.offer_id))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from deploy.model.instances import Market
 from deploy.model.jobs import JobState
 from deploy.model.tasks import Phase
-from deploy.server.views import CostView, EventView, InstanceView, OfferView
+from deploy.server.views import CostView, EventView, InstanceView, OfferView, View
 from deploy.store.decisions import Decision, Mode
 from deploy.store.gantt import Span
 
@@ -113,7 +113,7 @@ class SpanView(BaseModel):
         return cls(**{name: getattr(span, name) for name in cls.model_fields})
 
 
-class LaneView(BaseModel):
+class LaneView(View):
     """A task of a job."""
 
     task: str
@@ -131,7 +131,7 @@ class LaneView(BaseModel):
     """The oldest first."""
 
 
-class JobBar(BaseModel):
+class JobBar(View):
     """A job and its lanes."""
 
     job_id: str
@@ -156,7 +156,7 @@ class JobBar(BaseModel):
     lanes: list[LaneView]
 
 
-class DecisionLine(BaseModel):
+class DecisionLine(View):
     """A decision with the chosen candidate and the next best: `/v1/decisions/ID` has all."""
 
     decision_id: int
@@ -187,22 +187,13 @@ class DecisionLine(BaseModel):
             item for item in one.candidates if item.available and item.offer_id not in (one.chosen, None)
         )
         follows = next(others, None)
-        return cls(
-            decision_id=one.decision_id,
-            time_s=one.time_s,
-            job_id=one.key.job_id,
-            task=one.key.task,
-            policy=one.policy,
-            mode=one.mode,
-            chosen=one.chosen,
+        return cls.of_fields(
+            one,
+            **one.key._asdict(),
             values={} if chosen is None else chosen.values,
             reason="" if chosen is None else chosen.reason[:MAX_TEXT],
             next_best=None if follows is None else follows.offer_id,
             next_values={} if follows is None else follows.values,
-            latency_s=one.latency_s,
-            shadow_policy=one.shadow_policy,
-            shadow_choice=one.shadow_choice,
-            shadow_difference=one.shadow_difference,
         )
 
 

@@ -9,9 +9,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.emulator.config import EmulatorConfigError, load_config
+from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.server import Server
+from deploy.yamlfile import ConfigError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        emulator = Emulator(load_config(given.config))
-    except EmulatorConfigError as error:
+        emulator = Emulator(EmulatorConfig.load(given.config))
+    except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     try:

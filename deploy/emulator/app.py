@@ -16,14 +16,13 @@ from werkzeug.datastructures import MultiDict
 
 from deploy.emulator import wire
 from deploy.emulator.control import PREFIX, Control
+from deploy.emulator.emulator import Emulator
 from deploy.emulator.errors import AwsError
 from deploy.emulator.identities import allowed
 from deploy.emulator.request import Call, read_call
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
-
-    from deploy.emulator.emulator import Emulator
 
 _SKEW_S = 300.0
 Answer = tuple[int, str, bytes]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 
 from deploy.emulator.faults import FaultConfig
-from deploy.yamlfile import first_mistake, read_mapping
+from deploy.yamlfile import Part, YamlFile
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
@@ -20,15 +20,7 @@ Bucket = Literal["standard", "g", "p", "inf"]
 """Which of the account's vCPU limits a type counts against."""
 
 
-class EmulatorConfigError(ValueError):
-    """The configuration cannot be used; one line."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PoolConfig(_Part):
+class PoolConfig(Part):
     """The capacity of one instance type in one zone.
 
     Attributes:
@@ -57,7 +49,7 @@ class PoolConfig(_Part):
         return self
 
 
-class ImageConfig(_Part):
+class ImageConfig(Part):
     """A machine image that exists."""
 
     image_id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")]
@@ -67,7 +59,7 @@ class ImageConfig(_Part):
     root_gib: PositiveInt = 8
 
 
-class QuotaConfig(_Part):
+class QuotaConfig(Part):
     """vCPUs that may run at once, per region."""
 
     standard: Annotated[int, Field(ge=0)] = 256
@@ -76,7 +68,7 @@ class QuotaConfig(_Part):
     inf: Annotated[int, Field(ge=0)] = 64
 
 
-class EmulatorConfig(_Part):
+class EmulatorConfig(YamlFile):
     """The emulator's configuration.
 
     Attributes:
@@ -119,18 +111,14 @@ class EmulatorConfig(_Part):
     on_demand_quota: QuotaConfig = QuotaConfig()
     launch_s: _NotNegative = 20.0
     shutdown_s: _NotNegative = 5.0
-    gp3_usd_gib_month: dict[str, _NotNegative] = {
-        "us-east-1": 0.08,
-        "us-east-2": 0.08,
-        "us-west-2": 0.08,
-    }
+    gp3_usd_gib_month: dict[str, _NotNegative] = Field(
+        default={"us-east-1": 0.08, "us-east-2": 0.08, "us-west-2": 0.08}
+    )
     notice_s: _NotNegative = 120.0
     rebalance_s: _NotNegative = 60.0
     events_queue: str | None = None
     buckets: tuple[_BucketName, ...] = ()
     faults: FaultConfig = FaultConfig()
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-    """Against which relative paths are meant; set by `load_config`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> EmulatorConfig:
@@ -174,12 +162,3 @@ def bucket_of(instance_type: str) -> Bucket:
     if family.startswith("vt") or family[0] == "g":
         return "g"
     return "p" if family[0] == "p" else "standard"
-
-
-def load_config(path: Path) -> EmulatorConfig:
-    """Read a YAML or JSON file. Raises EmulatorConfigError."""
-    content = read_mapping(path, EmulatorConfigError, "pools")
-    try:
-        return EmulatorConfig.model_validate({**content, "folder": path.parent.resolve()})
-    except ValidationError as error:
-        raise EmulatorConfigError(f"{path}: {first_mistake(error)}") from error

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
 from deploy.emulator.ledger import total_usd
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
-
-    from deploy.emulator.emulator import Emulator
 
 PREFIX = "/_emulator/"
 

@@ -1,4 +1,4 @@
-"""An emulated account, put together: world, account, actions and the application in front of them."""
+"""An emulated account, put together: world, account and actions; `app` answers HTTP in front of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 
 from deploy.emulator.account import Account
 from deploy.emulator.actions import InstanceActions
-from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.events import make_queue
 from deploy.emulator.faults import Faults
@@ -17,8 +16,7 @@ from deploy.emulator.machines import NoMachines, Processes
 from deploy.emulator.market import Market
 from deploy.emulator.spot import SpotActions
 from deploy.emulator.world import Machines, World
-from deploy.model.clock import Clock, SystemClock
-from deploy.providers.simulated import VirtualClock
+from deploy.model.clock import Clock, SystemClock, VirtualClock
 
 
 class Emulator:
@@ -29,7 +27,7 @@ class Emulator:
         clock: None: as configured.
 
     Raises:
-        EmulatorConfigError: if a recording cannot be used.
+        ConfigError: if a recording cannot be used.
     """
 
     def __init__(self, config: EmulatorConfig, clock: Clock | None = None) -> None:
@@ -52,7 +50,6 @@ class Emulator:
         if config.events_queue is not None:
             for region in config.regions:
                 make_queue(region, config.events_queue)
-        self.app = App(self)
 
     def advance(self, seconds: float) -> None:
         """Let virtual time pass, and everything happen at its time."""

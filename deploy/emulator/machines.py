@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 
 import deploy
-from deploy.emulator.config import EmulatorConfig, EmulatorConfigError
+from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.records import Instance
 from deploy.node import procfs
-from deploy.node.config import write_private
 from deploy.node.processes import NODE_VARIABLE
 from deploy.providers.local.records import STATE_VARIABLE, StateError, StateFolder
+from deploy.yamlfile import ConfigError
+from spotweave.files import write_private
 
 HARDWARE_FILE = "hardware.json"
 FATE_FILE = "fate.json"
@@ -52,7 +53,7 @@ class Processes:
     """One process group for each running instance; what a killed emulator left behind is ended first.
 
     Raises (when made):
-        EmulatorConfigError: if the state folder cannot be used.
+        ConfigError: if the state folder cannot be used.
     """
 
     def __init__(self, config: EmulatorConfig) -> None:
@@ -60,7 +61,7 @@ class Processes:
         try:
             self._state.create()
         except StateError as error:
-            raise EmulatorConfigError(str(error)) from error
+            raise ConfigError(str(error)) from error
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._sweep()
         # The instances of an emulator end with it, and so do their disks.

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from deploy.emulator.config import EmulatorConfig, EmulatorConfigError, PoolConfig, bucket_of, region_of
-from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
+from deploy.emulator.config import EmulatorConfig, PoolConfig, bucket_of, region_of
+from deploy.providers.local.traces import Recording, constant, load_recording
+from deploy.yamlfile import ConfigError
+from envs.traces.errors import TraceError
 
 
 @dataclass
@@ -30,22 +32,22 @@ class Pool:
 
     @property
     def zone(self) -> str:
-        """Of it."""
+        """The zone that it is in."""
         return self.config.zone
 
     @property
     def instance_type(self) -> str:
-        """Of it."""
+        """The only type that it has."""
         return self.config.instance_type
 
     @property
     def region(self) -> str:
-        """Of its zone."""
+        """The region of its zone."""
         return region_of(self.config.zone)
 
     @property
     def vcpus(self) -> int:
-        """Of one instance."""
+        """Virtual cores of one instance."""
         return vcpus(self.config.instance_type)
 
 
@@ -57,7 +59,7 @@ class Market:
         origin_s: epoch seconds of the emulator's first moment.
 
     Raises:
-        EmulatorConfigError: if a recording cannot be used, or AWS has no such type.
+        ConfigError: if a recording cannot be used, or AWS has no such type.
     """
 
     def __init__(self, config: EmulatorConfig, origin_s: float) -> None:
@@ -66,7 +68,7 @@ class Market:
         self.pools: dict[tuple[str, str], Pool] = {}
         for given in config.pools:
             if given.instance_type not in INSTANCE_TYPES:
-                raise EmulatorConfigError(f"pools: AWS has no instance type {given.instance_type!r}")
+                raise ConfigError(f"pools: AWS has no instance type {given.instance_type!r}")
             self.pools[given.zone, given.instance_type] = Pool(
                 given, _recording(config, given), given.spot_capacity, given.on_demand_capacity
             )
@@ -143,4 +145,4 @@ def _recording(config: EmulatorConfig, given: PoolConfig) -> Recording:
     try:
         return load_recording(config.folder / given.trace, given.spot_usd_hour)
     except TraceError as error:
-        raise EmulatorConfigError(f"{given.zone}/{given.instance_type}: {error}") from error
+        raise ConfigError(f"{given.zone}/{given.instance_type}: {error}") from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
+from deploy.emulator.app import App
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import LostAnswerError
 
@@ -34,6 +35,7 @@ class Server:
 
     def __init__(self, emulator: Emulator, host: str = "127.0.0.1", port: int = 0) -> None:
         self._emulator = emulator
+        self._app = App(emulator)
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         # werkzeug ends the whole process where it cannot listen.
         taken = socket.create_server((host, port))
@@ -77,7 +79,7 @@ class Server:
 
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            return self._emulator.app(environ, start_response)
+            return self._app(environ, start_response)
         except LostAnswerError:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionError("the answer is lost, as configured") from None

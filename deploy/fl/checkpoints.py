@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deploy.fl.exchange import write_whole
+from spotweave.files import write_private
 
 _NAME = re.compile(r"round-([0-9]{6,9})\.npz")
 _HASH_BYTES = 32
@@ -65,7 +65,7 @@ def decode(content: bytes, source: str = "server") -> Checkpoint | None:
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:
     """Keep a checkpoint, and the latest ones before it."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / file_name(checkpoint.round), encode(checkpoint))
+    write_private(folder / file_name(checkpoint.round), encode(checkpoint))
     for old in _files(folder)[keep:]:
         old.unlink(missing_ok=True)
 

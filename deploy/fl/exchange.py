@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from spotweave.files import write_private
 
 SETUP_VARIABLE = "SPOTWEAVE_FL_SETUP"
 """In the ServerApp's environment: path of the setup file."""
@@ -25,20 +25,6 @@ Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e10)]
 Text = Annotated[str, Field(max_length=1000)]
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and on the disk when this returns."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 class _File(BaseModel):
     # A diverged training has metrics that are no numbers; as null they could not be read back.
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
@@ -53,7 +39,7 @@ class _File(BaseModel):
 
     def save(self, path: Path) -> None:
         """Write it."""
-        write_whole(path, self.model_dump_json(indent=1).encode())
+        write_private(path, self.model_dump_json(indent=1).encode())
 
 
 class Expected(_File):

@@ -26,3 +26,18 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+class VirtualClock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self, now_s: float = 1_000_000.0) -> None:
+        self._now_s = now_s
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now_s += max(0.0, seconds)

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from deploy.node.agent import serve
-from deploy.node.config import ConfigError, load_config
+from deploy.node.config import load_config
 from deploy.node.join import JoinError, join, load_join
+from deploy.yamlfile import ConfigError
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -15,18 +16,12 @@ from pydantic import BaseModel, ConfigDict
 
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
-from deploy.node.config import (
-    STATE_FOLDER,
-    STATUS_FILE,
-    AgentConfig,
-    ConfigError,
-    server_context,
-    write_json,
-    write_private,
-)
+from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, server_context
 from deploy.node.imds import Metadata, Watcher
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
+from deploy.yamlfile import ConfigError
+from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 
@@ -80,9 +75,9 @@ class Agent:
         host, port = str(self._config.address), self._server.port
         own = procfs.read(os.getpid())
         assert own is not None
-        write_json(
+        write_private(
             self._folder / STATUS_FILE,
-            {"address": host, "port": port, "pid": own.pid, "start_ticks": own.start_ticks},
+            json.dumps({"address": host, "port": port, "pid": own.pid, "start_ticks": own.start_ticks}),
         )
         if self._config.imds_url is not None:
             self._watcher = Watcher(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import ssl
 import stat
-import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
+
+from deploy.yamlfile import ConfigError
+from spotweave.files import write_private
 
 STATE_FOLDER = ".agent"
 """Inside the working folder; not reachable through the files endpoint."""
 STATUS_FILE = "status.json"
-
-
-class ConfigError(ValueError):
-    """The configuration cannot be used; one line."""
 
 
 class AgentConfig(BaseModel):
@@ -88,27 +84,3 @@ def server_context(config: AgentConfig, folder: Path) -> ssl.SSLContext:
     except OSError as error:
         raise ConfigError(f"workdir {config.workdir}: {error.strerror}") from error
     return context
-
-
-def write_private(path: Path, content: str | bytes) -> None:
-    """Write a file of mode 0600 whole or not at all, and on the disk when this returns."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON as `write_private` does."""
-    write_private(path, json.dumps(content))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from io import BufferedIOBase
 from pathlib import Path
 
 from deploy.node.config import STATE_FOLDER
+from spotweave.files import replacing
 
 _PIECE = 1 << 20
 
@@ -42,19 +41,11 @@ def receive(place: Path, body: BufferedIOBase, length: int) -> None:
         OSError: if it cannot be written.
     """
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            left = length
-            while left:
-                piece = body.read(min(left, _PIECE))
-                if not piece:
-                    raise EOFError
-                file.write(piece)
-                left -= len(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, place)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(place, mode=0o600) as temporary, temporary.open("wb") as file:
+        left = length
+        while left:
+            piece = body.read(min(left, _PIECE))
+            if not piece:
+                raise EOFError
+            file.write(piece)
+            left -= len(piece)

@@ -15,15 +15,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from deploy.node.config import (
-    STATE_FOLDER,
-    AgentConfig,
-    ConfigError,
-    load_config,
-    read_private,
-    write_private,
-)
+from deploy.node.config import STATE_FOLDER, AgentConfig, load_config, read_private
 from deploy.node.imds import Metadata, MetadataError
+from deploy.yamlfile import ConfigError
+from spotweave.files import write_private
 
 IMDS_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 """As the SDKs know it: where an emulator's instances have their metadata service."""

@@ -1,4 +1,7 @@
-"""An HTTP server for a handful of clients: bounded, and quick to start."""
+"""An HTTP server for a handful of clients: bounded, and quick to start.
+
+The standard library's, because each node would need the packages of any other, and its image with them.
+"""
 
 from __future__ import annotations
 

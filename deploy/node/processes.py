@@ -18,9 +18,9 @@ from pathlib import Path
 
 from deploy.node import procfs
 from deploy.node.api import MOST_PROCESSES, ProcessSpec, ProcessStatus, Signal
-from deploy.node.config import write_private
 from deploy.node.logs import Logs
 from deploy.node.record import Record, State
+from spotweave.files import write_private
 
 NODE_VARIABLE = "SPOTWEAVE_NODE_ID"
 """In the environment of everything that runs on a node: the instance's id."""
@@ -182,10 +182,6 @@ class Processes:
             self._try_to_save()
             for record in asked:
                 self._send(record, record.stop_signal)
-
-    def freeze(self) -> None:
-        """Start and note nothing more, ever: the machine is about to be switched off."""
-        self._lock.acquire()
 
     def close(self) -> None:
         """Stop watching; processes go on and are found again by the next agent."""

@@ -9,11 +9,11 @@ from botocore.exceptions import ClientError
 from deploy.objects.base import ObjectsError
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import REGION, S3Objects
-from deploy.providers.aws.check import Finding
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import REMEDY, asking, code_of
+from deploy.providers.aws.errors import REMEDY, aws_errors, code_of
 from deploy.providers.aws.rights import simulated
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Finding
 
 ACTIONS = ("s3:PutObject", "s3:GetObject", "s3:DeleteObject")
 """On objects; whether they may be listed is seen by doing it."""
@@ -37,7 +37,7 @@ def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
         yield Finding(_WHAT, "missing", text)
         return
     try:
-        with asking(_WHAT):
+        with aws_errors(_WHAT):
             identity = str(clients.get("sts", REGION).get_caller_identity()["Arn"])
         partition = identity.split(":")[1]
         objects = f"arn:{partition}:s3:::{place.name}/{place.key('*')}"

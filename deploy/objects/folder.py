@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from deploy.objects.base import ConflictError, ObjectsError
+from spotweave.files import write_bytes
 
 
 class FolderObjects:
@@ -30,18 +30,8 @@ class FolderObjects:
         path = self._folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(prefix=".", dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                # Unlike a rename, a link does not replace what is there.
-                os.link(part, path)
-            except FileExistsError:
-                pass
-            finally:
-                Path(part).unlink()
+            with suppress(FileExistsError):
+                write_bytes(path, content, mode=0o600, overwrite=False)
         except OSError as error:
             raise ObjectsError(f"{path} cannot be written: {error.strerror}") from error
         if self.get(name) != content:

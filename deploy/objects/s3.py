@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from deploy.objects.base import ConflictError, ObjectsError
 from deploy.objects.location import Bucket
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import asking, code_of
+from deploy.providers.aws.errors import aws_errors, code_of
 from deploy.providers.base import ProviderError
 
 REGION = "us-east-1"
@@ -110,7 +110,7 @@ class S3Objects:
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
         try:
-            with asking(what):
+            with aws_errors(what):
                 yield
         except ProviderError as error:
             raise ObjectsError(str(error)) from error.__cause__

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from deploy.node import procfs
-from deploy.node.config import write_json
 from deploy.runners import launcher
 from deploy.runners.base import RunnerError
-from deploy.security import beneath
+from deploy.security import untrusted
 from deploy.security.identities import IdentitiesError
 from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
+from spotweave.files import write_private
 
 TAG = "SPOTWEAVE_DETACHED"
 """In the environment of everything that the command starts: the folder."""
@@ -159,7 +159,7 @@ class Detached:
                 made = boxed[0].wrap(argv, tagged, cwd, boxed[1])
         except SandboxError as error:
             ended = Result(127, str(error), time.time(), of_job=True)
-            write_json(self.folder / "result.json", asdict(ended))
+            write_private(self.folder / "result.json", json.dumps(asdict(ended)))
             return
         except (IdentitiesError, OSError) as error:
             raise RunnerError(f"cannot start {argv[0]}: {error}") from error
@@ -174,7 +174,7 @@ class Detached:
             "limits": None if limits is None else asdict(limits),
             "folders": [] if boxed is None else [str(path) for path in (*boxed[1].writable, boxed[1].tmp)],
         }
-        write_json(self.folder / "command.json", command)
+        write_private(self.folder / "command.json", json.dumps(command))
         # Isolated: the launcher must not read modules from wherever the service was started.
         call = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder)]
         try:
@@ -280,4 +280,4 @@ class Detached:
 
 def tail(path: Path, size: int = 1 << 18) -> str:
     """The end of a text file in a folder that is the scheduler's; "" if there is none."""
-    return beneath.tail(path.parent, path.name, size)
+    return untrusted.tail(path.parent, path.name, size)

@@ -34,7 +34,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from deploy.node import procfs
-from deploy.security.beneath import open_beneath, size_bytes
+from deploy.security.untrusted import open_beneath, size_bytes
 
 ALREADY_RUNNING = 75
 _PR_SET_PDEATHSIG = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.node import procfs
-from deploy.node.config import write_json
+from spotweave.files import write_private
 
 
 class IdentitiesError(Exception):
@@ -45,7 +45,7 @@ class Identities:
                 number = self._numbers[(start + step) % len(self._numbers)]
                 if number not in taken:
                     lent[name] = number
-                    write_json(self._file, {"lent": lent, "latest": number})
+                    write_private(self._file, json.dumps({"lent": lent, "latest": number}))
                     return number
         raise IdentitiesError(
             f"all {len(self._numbers)} ids of runners.sandbox_ids are taken: give a wider range"
@@ -55,7 +55,7 @@ class Identities:
         """Nothing runs, and no file is left, under its number. Raises OSError."""
         with self._held() as (lent, latest):
             if lent.pop(name, None) is not None:
-                write_json(self._file, {"lent": lent, "latest": latest})
+                write_private(self._file, json.dumps({"lent": lent, "latest": latest}))
 
     @contextmanager
     def _held(self) -> Iterator[tuple[dict[str, int], int]]:

@@ -8,16 +8,16 @@ server see the database, and none of them sees the key. The same key peppers the
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
 import stat
-import tempfile
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from spotweave.files import write_bytes
 
 _BYTES = 32
 _NONCE = 12
@@ -46,38 +46,6 @@ def require_private(path: Path, what: str) -> None:
         )
 
 
-def write_private(path: Path, content: bytes, *, replace: bool = False) -> bool:
-    """Write a file with permissions 0600, whole or not at all.
-
-    Returns:
-        False if there was one already and `replace` is not set: then that one stays.
-
-    Raises:
-        SecurityError: if it cannot be written.
-    """
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            os.replace(temporary, path)
-            temporary = None
-            return True
-        # A link fails where the name is taken, so of two who create it at once both use the first one's.
-        os.link(temporary, path)
-        return True
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise SecurityError(f"cannot write {path}: {error.strerror}. Choose another directory") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-
-
 class DeploymentKey:
     """256 random bits; encrypts, and derives what else needs a secret."""
 
@@ -87,11 +55,6 @@ class DeploymentKey:
         self._cipher = AESGCM(_derive(secret, b"spotweave node tokens"))
         self._pepper = _derive(secret, b"spotweave access tokens")
         self._mark = _derive(secret, b"spotweave key mark").hex()
-
-    @classmethod
-    def generate(cls) -> DeploymentKey:
-        """A new one, in memory only: for tests and simulations."""
-        return cls(secrets.token_bytes(_BYTES))
 
     @classmethod
     def load(cls, path: Path, *, create: bool = False) -> DeploymentKey:
@@ -105,7 +68,15 @@ class DeploymentKey:
             SecurityError: if it is missing, readable for others, or holds something else.
         """
         if create and not path.exists():
-            write_private(path, secrets.token_hex(_BYTES).encode() + b"\n")
+            try:
+                # Of two who make one at once, both use the first one's.
+                write_bytes(path, f"{secrets.token_hex(_BYTES)}\n".encode(), mode=0o600, overwrite=False)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise SecurityError(
+                    f"cannot write {path}: {error.strerror}. Choose another directory"
+                ) from error
         require_private(path, "the key file")
         try:
             return cls(bytes.fromhex(path.read_text(encoding="ascii").strip()))

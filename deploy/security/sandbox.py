@@ -1,32 +1,26 @@
 """What a job's code may reach on this machine: the one place that decides it, for drivers, servers and nodes.
 
 Every mode is a prefix of a command's argument list, made of programs that distributions ship. What that takes
-away, and what it cannot, `Sandbox.trial` finds out by trying.
+away, and what it cannot, `deploy.security.trial` finds out by trying.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import deploy
-from deploy.node import procfs
-from deploy.security.beneath import give, remove_tree
-from deploy.security.identities import Identities, IdentitiesError
+from deploy.security.identities import Identities
+from deploy.security.untrusted import give, remove_tree
 
 METADATA_ADDRESS = "169.254.169.254"
 _PROCESSES_MOST = 4096
 """Threads and processes of one user id; a Spark driver has some hundred."""
-_TRIAL_S = 30.0
-_INSTALL = "install bubblewrap (Debian: apt install bubblewrap)"
 
 
 class Mode(StrEnum):
@@ -156,55 +150,6 @@ class Sandbox:
             ids.give_back(f"job {job_id}")
             (self.state / "sandbox" / f"passwd-{job_id}").unlink(missing_ok=True)
 
-    def trial(self, python: str = sys.executable, metadata: bool = False) -> list[str]:
-        """Start something in it, and let it try what it must not be able to do.
-
-        Args:
-            python: what the jobs are run with.
-            metadata: whether to ask for the cloud's metadata service too (takes a second or two).
-
-        Returns:
-            What does not hold, one line each.
-
-        Raises:
-            SandboxError: if nothing can be started in it.
-        """
-        with tempfile.TemporaryDirectory(prefix="spotweave-", dir="/var/tmp") as name:
-            folder = Path(name).resolve()
-            folder.chmod(0o711)
-            like = Sandbox(self.mode, folder, self.hidden, self.readable, self.numbers)
-            own, secret = folder / "own", folder / "secret"
-            secret.write_text("secret")
-            secret.chmod(0o600)
-            box = Box("trial", "trial", (own,), folder / "tmp")
-            me = procfs.read(os.getpid())
-            assert me is not None
-            words = [
-                python,
-                "-I",
-                "-S",
-                "-c",
-                _TRIAL,
-                str(secret),
-                str(me.pid),
-                str(me.start_ticks),
-                str(own),
-            ]
-            words += [METADATA_ADDRESS if metadata else ""]
-            env = {"PATH": os.environ.get("PATH", os.defpath)}
-            try:
-                boxed = like.wrap(words, env, own, box)
-                done = subprocess.run(
-                    boxed.argv, env=boxed.env, capture_output=True, text=True, timeout=_TRIAL_S, cwd="/"
-                )
-            except (OSError, IdentitiesError, subprocess.TimeoutExpired) as error:
-                raise SandboxError(f"sandbox {self.mode}: {error}") from error
-            if done.returncode != 0:
-                said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-                raise SandboxError(f"sandbox {self.mode}: {said}")
-        able = json.loads(done.stdout)
-        return [line for what, line in _BROKEN.items() if able[what]]
-
     # --- the prefixes -------------------------------------------------------------------------------------
 
     def _hand_over(self, box: Box, uid: int) -> None:
@@ -309,91 +254,6 @@ class Sandbox:
         return file
 
 
-def choose(
-    wanted: Mode,
-    *,
-    trust: bool,
-    state: Path,
-    hidden: Sequence[Path] = (),
-    readable: Sequence[Path] = (),
-    numbers: tuple[int, int],
-    python: str = sys.executable,
-) -> Sandbox:
-    """The sandbox of a deployment, tried out.
-
-    Args:
-        wanted: as configured.
-        trust: whether submitters have all rights of the operator anyway.
-        state: as of `Sandbox`.
-        hidden: folders of the deployment beyond its state; homes and what runs on this machine are added.
-        readable: as of `Sandbox`.
-        numbers: as of `Sandbox`.
-        python: as of `Sandbox.trial`.
-
-    Raises:
-        SandboxError: one line, if jobs could not be kept apart.
-    """
-    root = os.geteuid() == 0
-    homes = (Path.home(), Path("/root"), Path("/home"), Path("/run"))
-    # A file of the operator's directly in /etc must not hide all of it.
-    deep = (path.resolve() for path in hidden if len(path.resolve().parts) > 2)
-    folders = tuple(dict.fromkeys((*deep, *(path.resolve() for path in homes))))
-
-    def made(mode: Mode) -> Sandbox:
-        return Sandbox(mode, state.resolve(), folders, tuple(readable), numbers if root else None)
-
-    if wanted is Mode.NONE:
-        if not trust:
-            raise SandboxError(
-                "runners.sandbox is none: a submitter of this deployment would be its operator; choose "
-                "another, or set runners.trust_submitters: true"
-            )
-        return made(Mode.NONE)
-    problems = []
-    for mode in (Mode.BUBBLEWRAP, Mode.UID) if wanted is Mode.AUTO else (wanted,):
-        try:
-            _require(mode, root)
-            found = made(mode)
-            found.trial(python)
-            if mode is Mode.UID:
-                _require_way(found.state)
-            return found
-        except SandboxError as error:
-            problems.append(str(error))
-    if wanted is Mode.AUTO and trust:
-        return made(Mode.NONE)
-    raise SandboxError(
-        "a submitter of this deployment would be its operator: jobs cannot be kept apart "
-        f"({'; '.join(problems)}); {_INSTALL}, or set runners.trust_submitters: true"
-    )
-
-
-def _require(mode: Mode, root: bool) -> None:
-    """Refuse what cannot work here. Raises SandboxError."""
-    programs = {
-        Mode.UID: ("setpriv", "prlimit"),
-        Mode.BUBBLEWRAP: ("bwrap", "setpriv", "prlimit"),
-        Mode.SYSTEMD: ("systemd-run",),
-    }
-    for program in programs[mode]:
-        if shutil.which(program) is None:
-            raise SandboxError(f"sandbox {mode}: there is no {program}")
-    if mode is not Mode.BUBBLEWRAP and not root:
-        raise SandboxError(f"sandbox {mode}: serve does not run as root")
-    if mode is Mode.SYSTEMD and not Path("/run/systemd/system").is_dir():
-        raise SandboxError("sandbox systemd: systemd does not run on this machine")
-
-
-def _require_way(state: Path) -> None:
-    """Refuse a state folder that no other user can reach. Raises SandboxError."""
-    for parent in state.parents:
-        if parent.exists() and not parent.stat().st_mode & 0o001:
-            raise SandboxError(
-                f"sandbox uid: jobs cannot reach {state}, because {parent} is closed to other users: "
-                "set another folder as state"
-            )
-
-
 def _as(uid: int | None, group: int | None) -> list[str]:
     """As a user without any rights of its own."""
     if uid is None:
@@ -430,35 +290,3 @@ def _show(path: Path, gid: int) -> None:
                     os.chown(name, -1, gid, dir_fd=at, follow_symlinks=False)
                     if not os.path.islink(f"/proc/self/fd/{at}/{name}"):
                         os.chmod(name, mode, dir_fd=at)
-
-
-_BROKEN = {
-    "secret": "a job's code can read the deployment's files",
-    "environ": "a job's code can read the scheduler's environment",
-    "signal": "a job's code can end the scheduler",
-    "metadata": f"a job's code reaches the cloud's metadata service ({METADATA_ADDRESS}), and with it the "
-    "rights of this machine's role: give the machine none, or let a firewall reject it for jobs",
-}
-_TRIAL = """
-import json, os, signal, socket, sys
-secret, pid, ticks, own, metadata = sys.argv[1:]
-def can(act):
-    try:
-        act()
-    except OSError:
-        return False
-    return True
-def seen():
-    # In a namespace of its own, another process may have that number.
-    with open(f"/proc/{pid}/stat") as stat:
-        if stat.read().rpartition(")")[2].split()[19] != ticks:
-            raise OSError
-open(own + "/written", "w").close()
-scheduler = can(seen)
-print(json.dumps({
-    "secret": can(lambda: open(secret).read()),
-    "environ": scheduler and can(lambda: open(f"/proc/{pid}/environ", "rb").read()),
-    "signal": scheduler and can(lambda: os.kill(int(pid), 0)),
-    "metadata": bool(metadata) and can(lambda: socket.create_connection((metadata, 80), 1.5).close()),
-}))
-"""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
 import ssl
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,11 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from deploy.security.keys import SecurityError, require_private, write_private
+from deploy.security.keys import SecurityError, require_private
 
 _CURVE = ec.SECP256R1()
 _PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-_BACKDATED = dt.timedelta(minutes=5)
 _ALWAYS = (dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC))
 """A node's clock may be wrong, and who pins a certificate does not ask for dates."""
 
@@ -112,28 +109,26 @@ def load_tls(certificate: Path, key: Path, now_s: float) -> TlsFiles:
     return files
 
 
-def self_signed(
-    folder: Path, now_s: float, hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1"), days: float = 30
-) -> TlsFiles:
-    """Make a pair that is its own authority: for loopback and for tests.
-
-    Args:
-        folder: where tls.crt and tls.key (0600) are written, over earlier ones.
-        now_s: epoch seconds.
-        hosts: names and addresses that it is for.
-        days: how long it is valid.
-    """
-    now = dt.datetime.fromtimestamp(now_s, dt.UTC)
-    pair = _make("spotweave (self-signed)", now - _BACKDATED, now + dt.timedelta(days=days), hosts)
-    key, certificate = folder / "tls.key", folder / "tls.crt"
-    write_private(key, pair.key.encode(), replace=True)
-    write_private(certificate, pair.certificate.encode(), replace=True)
-    return load_tls(certificate, key, now_s)
-
-
 def node_pair() -> Pair:
     """Make what a node agent shows to its scheduler, which trusts this certificate and no other."""
-    return _make("spotweave node", *_ALWAYS)
+    private = ec.generate_private_key(_CURVE)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spotweave node")])
+    begins, ends = _ALWAYS
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    )
+    pem = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Pair(_pem(builder.sign(private, hashes.SHA256())), pem.decode("ascii"))
 
 
 def node_certificate(pem: str) -> str:
@@ -152,43 +147,9 @@ def node_certificate(pem: str) -> str:
     return _pem(one)
 
 
-def _make(
-    name: str, begins: dt.datetime, ends: dt.datetime, authority_for: Sequence[str] | None = None
-) -> Pair:
-    private = ec.generate_private_key(_CURVE)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    )
-    if authority_for is None:
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    else:
-        names = x509.SubjectAlternativeName([_alternative(host) for host in authority_for])
-        builder = builder.add_extension(names, critical=False)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    pem = private.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return Pair(_pem(builder.sign(private, hashes.SHA256())), pem.decode("ascii"))
-
-
 def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
 def _utc(moment: dt.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
-def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)

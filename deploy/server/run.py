@@ -75,7 +75,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-class Service:
+class HttpListener:
     """An application and the socket it listens on.
 
     Args:
@@ -217,7 +217,7 @@ def _serve(options: argparse.Namespace) -> None:
             options.policy, options.federated_policy, window=settings.window, margin=settings.margin
         )
         app = create_app(settings, deciders, store, clock=clock)
-        service = Service(app, options.host, options.port, tls, options.insecure)
+        service = HttpListener(app, options.host, options.port, tls, options.insecure)
         scheme = "http" if tls is None else "https"
         print(f"listening on {scheme}://{options.host}:{service.port}", flush=True)
         service.run()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import Query
 from pydantic import BaseModel, Field
 
 from deploy.billing import Bill, usd
-from deploy.model.instances import InstanceState, Market
+from deploy.model.instances import InstanceState, Market, Offer
 from deploy.model.jobs import JobSpec, JobState
 from deploy.model.tasks import Phase
 from deploy.server.access import Caller
 from deploy.server.hiding import hidden_data, hidden_text
 from deploy.server.schemas import ErrorBody
-from deploy.store.decisions import Decision, Mode
+from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.events import Event
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -43,6 +43,16 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
 JobFilter = Annotated[str | None, Query(pattern=JOB_ID, description="Only of this job")]
+
+
+class View(BaseModel):
+    """What is shown of something, under the same names."""
+
+    @classmethod
+    def of_fields(cls, *things: object, **others: object) -> Self:
+        """Its fields from the attributes of these; those of later ones, and the others, come first."""
+        found = {name: value for thing in things for name, value in vars(thing).items()} | others
+        return cls(**{name: value for name, value in found.items() if name in cls.model_fields})
 
 
 class CostView(BaseModel):
@@ -80,7 +90,7 @@ class CostsView(BaseModel):
     total: CostView
 
 
-class TaskView(BaseModel):
+class TaskView(View):
     """A unit of decision."""
 
     task: str
@@ -101,22 +111,16 @@ class TaskView(BaseModel):
     @classmethod
     def of(cls, task: Task, whole: bool) -> TaskView:
         """From the store's; `whole`: with what its program says."""
-        return cls(
+        return cls.of_fields(
+            task,
             task=task.key.task,
-            attempt=task.attempt,
-            phase=task.phase,
-            progress=task.progress,
-            saved=task.saved,
             instances=list(task.instances),
-            misses=task.misses,
-            executions_done=task.executions_done,
             message=task.message if whole else hidden_text(task.message),
-            waiting_since_s=task.waiting_since_s,
             details=dict(task.details) if whole else {},
         )
 
 
-class JobSummary(BaseModel):
+class JobSummary(View):
     """A job in a list."""
 
     job_id: str
@@ -131,16 +135,7 @@ class JobSummary(BaseModel):
     @classmethod
     def of(cls, job: Job, caller: Caller) -> JobSummary:
         """From the store's, as far as the caller may see it."""
-        return cls(
-            job_id=job.job_id,
-            name=job.spec.name,
-            kind=job.spec.work.kind,
-            state=job.state,
-            submitter=job.submitter,
-            submitted_s=job.submitted_s,
-            ended_s=job.ended_s,
-            reason=reason_for(job, caller),
-        )
+        return cls.of_fields(job, name=job.spec.name, kind=job.spec.work.kind, reason=reason_for(job, caller))
 
 
 def reason_for(job: Job, caller: Caller) -> str:
@@ -158,7 +153,7 @@ class JobView(JobSummary):
     cost: CostView
 
 
-class InstanceView(BaseModel):
+class InstanceView(View):
     """An instance, without its secrets."""
 
     instance_id: str
@@ -186,29 +181,10 @@ class InstanceView(BaseModel):
     @classmethod
     def of(cls, one: Instance) -> InstanceView:
         """From the store's."""
-        return cls(
-            instance_id=one.instance_id,
-            offer_id=one.offer.offer_id,
-            provider=one.offer.provider,
-            market=one.offer.market,
-            job_id=one.key.job_id,
-            task=one.key.task,
-            state=one.state,
-            price_usd_hour=one.offer.price_usd_hour,
-            on_demand_usd_hour=one.offer.on_demand_usd_hour,
-            requested_s=one.requested_s,
-            launched_s=one.launched_s,
-            ready_s=one.ready_s,
-            ended_s=one.ended_s,
-            by_provider=one.by_provider,
-            notice_s=one.notice_s,
-            rebalance=one.rebalance,
-            provider_id=one.provider_id,
-            address=one.address,
-        )
+        return cls.of_fields(one.offer, one, **one.key._asdict())
 
 
-class OfferView(BaseModel):
+class OfferView(View):
     """An offer and how much of it is used."""
 
     offer_id: str
@@ -231,18 +207,13 @@ class OfferView(BaseModel):
     launch_s: float
     notice_s: float
 
-
-class CandidateView(BaseModel):
-    """A place that was considered; `offer_id` null: none for now."""
-
-    offer_id: str | None
-    values: Mapping[str, float]
-    price_usd_hour: float | None
-    available: bool
-    reason: str
+    @classmethod
+    def of(cls, one: Offer, used: int) -> OfferView:
+        """From the scheduler's."""
+        return cls.of_fields(one, used=used)
 
 
-class DecisionView(BaseModel):
+class DecisionView(View):
     """A decision that the scheduler took."""
 
     decision_id: int
@@ -256,28 +227,16 @@ class DecisionView(BaseModel):
     shadow_policy: str | None
     shadow_choice: str | None
     shadow_difference: float | None
-    candidates: list[CandidateView]
+    candidates: tuple[Candidate, ...]
+    """Places that were considered; `offer_id` null: none for now."""
 
     @classmethod
     def of(cls, one: Decision) -> DecisionView:
         """From the store's."""
-        return cls(
-            decision_id=one.decision_id,
-            time_s=one.time_s,
-            policy=one.policy,
-            mode=one.mode,
-            job_id=one.key.job_id,
-            task=one.key.task,
-            chosen=one.chosen,
-            latency_s=one.latency_s,
-            shadow_policy=one.shadow_policy,
-            shadow_choice=one.shadow_choice,
-            shadow_difference=one.shadow_difference,
-            candidates=[CandidateView(**vars(candidate)) for candidate in one.candidates],
-        )
+        return cls.of_fields(one, **one.key._asdict())
 
 
-class EventView(BaseModel):
+class EventView(View):
     """Something that happened."""
 
     sequence: int
@@ -292,10 +251,8 @@ class EventView(BaseModel):
     @classmethod
     def of(cls, one: Event, caller: Caller) -> EventView:
         """From the store's, as far as the caller may see it."""
-        shown = {name: value for name, value in vars(one).items() if name in cls.model_fields}
-        if one.job_id is not None and not caller.may_see(one.submitter):
-            shown["data"] = hidden_data(one.kind, one.data)
-        return cls(**shown)
+        hidden = one.job_id is not None and not caller.may_see(one.submitter)
+        return cls.of_fields(one, data=hidden_data(one.kind, one.data) if hidden else one.data)
 
 
 class Explanation(BaseModel):

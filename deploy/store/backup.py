@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
 from deploy.store.database import Database
 from deploy.store.errors import StoreError
+from spotweave.files import replacing
 
 _PAGES = 1_000
 
@@ -34,23 +33,17 @@ def backup(database: Database, destination: Path) -> None:
         )
     if destination.exists():
         raise StoreError(f"{destination} exists already: give a new file for the backup")
-    temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
-        os.close(handle)
-        with closing(sqlite3.connect(database.path)) as source, closing(sqlite3.connect(temporary)) as target:
-            source.backup(target, pages=_PAGES)
-            # One file that can be moved about: no -wal beside it.
-            target.execute("PRAGMA journal_mode=DELETE")
-            found = target.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StoreError(f"the copy of {database.path} is damaged ({found}): look for disk errors")
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        # A link fails where someone has put a file meanwhile.
-        os.link(temporary, destination)
+        with replacing(destination, mode=0o600, overwrite=False) as temporary:
+            with (
+                closing(sqlite3.connect(database.path)) as source,
+                closing(sqlite3.connect(temporary)) as target,
+            ):
+                source.backup(target, pages=_PAGES)
+                # One file that can be moved about, without a -wal.
+                target.execute("PRAGMA journal_mode=DELETE")
+                found = target.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise StoreError(f"the copy of {database.path} is damaged ({found}): look for disk errors")
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot write the backup {destination}: {error}") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)

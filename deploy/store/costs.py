@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from sqlalchemy import func, literal, select, union_all
@@ -132,34 +132,3 @@ class Costs:
             query = select(jobs.c.job_id).where(rented.exists()).order_by(*order).limit(limit)
             bills = self.of_jobs(connection.scalars(query).all(), now_s)
         return dict(sorted(bills.items()))
-
-    def of_instance(self, instance_id: str, now_s: float) -> Bill:
-        """One instance, computed from its prices; nothing if it was never launched."""
-        query = select(instances).where(instances.c.instance_id == instance_id)
-        with self._database.snapshot() as connection:
-            return sum((bill(one.usage, now_s) for one in charging.rented(connection, query)), Bill())
-
-    def audit(self) -> Sequence[str]:
-        """Compute every ended instance's charges anew from its prices.
-
-        Returns:
-            One line for each instance whose charges differ from what is written down; normally none.
-        """
-        written: defaultdict[str, dict[str, Bill]] = defaultdict(dict)
-        with self._database.snapshot() as connection:
-            for row in connection.execute(select(charges)):
-                written[row.instance_id][row.day] = Bill(row.seconds, row.cost, row.on_demand, row.disk)
-            ended = select(instances).where(instances.c.state == _GONE)
-            computed = {
-                one.instance_id: {
-                    day.isoformat(): part
-                    for day, part in bill_by_day(one.usage, one.usage.launched_s).items()
-                }
-                for one in charging.rented(connection, ended)
-            }
-        return [
-            f"instance {one}: {sum(written[one].values(), Bill()).usd} USD are written down, its prices make "
-            f"{sum(computed.get(one, {}).values(), Bill()).usd} USD"
-            for one in sorted(written.keys() | computed.keys())
-            if written[one] != computed.get(one, {})
-        ]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, case, func, insert, select
+from sqlalchemy import Row, insert, select
 
 from deploy.model.jobs import TaskKey
 from deploy.store.database import Database
@@ -76,25 +76,6 @@ class Decision:
     decision_id: int = 0
 
 
-@dataclass(frozen=True)
-class Shadowing:
-    """How a policy that was watched compares with the one that acted.
-
-    Attributes:
-        policy: that acted.
-        shadow_policy: that was watched.
-        decisions: about which both were asked.
-        agreed: of them, those in which they chose the same.
-        difference_usd: sum of `Decision.shadow_difference`: below 0 the shadow would have been cheaper.
-    """
-
-    policy: str
-    shadow_policy: str
-    decisions: int
-    agreed: int
-    difference_usd: float
-
-
 _PLAIN = tuple(
     one.name for one in fields(Decision) if one.name not in ("key", "mode", "candidates", "decision_id")
 )
@@ -151,21 +132,3 @@ class Decisions:
             query = query.where(decisions.c.job_id == job_id)
         with self._database.read() as connection:
             return [_decision(row) for row in connection.execute(query)]
-
-    def shadowing(self, since_s: float = 0.0) -> Sequence[Shadowing]:
-        """Each pair of policies that decided side by side since an epoch second, by their names."""
-        pair = (decisions.c.policy, decisions.c.shadow_policy)
-        same = decisions.c.chosen.is_not_distinct_from(decisions.c.shadow_choice)
-        query = (
-            select(
-                *pair,
-                func.count(),
-                func.sum(case((same, 1), else_=0)),
-                func.coalesce(func.sum(decisions.c.shadow_difference), 0.0),
-            )
-            .where(decisions.c.shadow_policy.is_not(None), decisions.c.time_s >= since_s)
-            .group_by(*pair)
-            .order_by(*pair)
-        )
-        with self._database.read() as connection:
-            return [Shadowing(*row) for row in connection.execute(query)]

@@ -19,7 +19,7 @@ class FileLock:
     """An exclusive lock on a file of its own; the kernel lets it go when the process dies.
 
     It is a lock on the file that has the name: whoever removes or replaces the file ends it, as the next one
-    would lock another file.
+    would lock another file. `filelock` cannot tell that its file was replaced.
     """
 
     def __init__(self, path: Path) -> None:

@@ -18,7 +18,7 @@ from deploy.store.schema import VERSION_TABLE, metadata
 _SCRIPTS = Path(__file__).with_name("migrations")
 
 
-def configuration(connection: Connection) -> Config:
+def _configuration(connection: Connection | None = None) -> Config:
     """Alembic's, for commands on this connection."""
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
@@ -35,9 +35,7 @@ def current_version(connection: Connection) -> str | None:
 @cache
 def newest_version() -> str:
     """The version of this program."""
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    head = ScriptDirectory.from_config(config).get_current_head()
+    head = ScriptDirectory.from_config(_configuration()).get_current_head()
     assert head is not None, "the package has its migrations"
     return head
 
@@ -46,10 +44,8 @@ def require_known(version: str | None, where: str) -> None:
     """Refuse a database of a version that this program does not know. Raises StoreDamagedError."""
     if version is None:
         return
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     try:
-        ScriptDirectory.from_config(config).get_revision(version)
+        ScriptDirectory.from_config(_configuration()).get_revision(version)
     except CommandError as error:
         raise StoreDamagedError(
             f"the database {where} has version {version}, newer than this program's {newest_version()}: "
@@ -57,13 +53,12 @@ def require_known(version: str | None, where: str) -> None:
         ) from error
 
 
-def upgrade(connection: Connection, where: str, to: str = "head") -> None:
-    """Upgrade inside the connection's transaction: whole or not at all.
+def upgrade(connection: Connection, where: str) -> None:
+    """Make the tables of an empty database, or upgrade an older one; whole or not at all.
 
     Args:
         connection: in a write transaction, so that no other process upgrades at the same time.
         where: the database, for messages.
-        to: a version; others than the newest are for tests.
 
     Raises:
         StoreDamagedError: if the database is of another program or of a newer version, or lacks tables.
@@ -76,10 +71,11 @@ def upgrade(connection: Connection, where: str, to: str = "head") -> None:
             "give an empty database"
         )
     require_known(version, where)
-    config = configuration(connection)
-    if version != newest_version():
-        command.upgrade(config, to)
-    if to == "head":
-        missing = sorted(set(metadata.tables) - set(inspect(connection).get_table_names()))
-        if missing:
-            raise StoreDamagedError(f"the database {where} lacks the table {missing[0]}: restore a backup")
+    if version is None:
+        metadata.create_all(connection)
+        command.stamp(_configuration(connection), "head")
+    elif version != newest_version():
+        command.upgrade(_configuration(connection), "head")
+    missing = sorted(set(metadata.tables) - set(inspect(connection).get_table_names()))
+    if missing:
+        raise StoreDamagedError(f"the database {where} lacks the table {missing[0]}: restore a backup")

@@ -157,7 +157,7 @@ price_segments = Table(
     Column("price_micro_usd_hour", BigInteger, nullable=False),
 )
 
-# What ended instances have cost, so that sums need not go through every bill; `Costs.audit` recomputes them.
+# What ended instances have cost, so that sums need not go through every bill.
 charges = Table(
     "charges",
     metadata,

@@ -8,9 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.simulation.availability import LognormalComponent, LognormalMixture, OnOff, SpellParameters
 from envs.traces.errors import TraceError
 
@@ -47,24 +44,6 @@ class FittedWorkload:
     hourly_weights: tuple[float, ...]
     launch_failure: float
     launch_failure_2020: float
-
-    def sample_gangs(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-        """(n,) GPUs per job."""
-        return rng.choice(np.asarray(self.gang_sizes, dtype=np.int64), size=n, p=self.gang_probabilities)
-
-    def sample_durations_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
-        """(n,) job durations in seconds, within [duration_min_s, duration_max_s] by rejection."""
-        mixture = LognormalMixture(self.duration_mixture)
-        kept = np.empty(0)
-        while len(kept) < n:
-            drawn = mixture.sample(rng, 2 * n + 16)
-            inside = (drawn >= self.duration_min_s) & (drawn <= self.duration_max_s)
-            kept = np.concatenate([kept, drawn[inside]])
-        return kept[:n]
-
-    def sample_batches_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
-        """(n,) execution seconds of streaming batches."""
-        return rng.lognormal(self.batch_log_mean, self.batch_log_sigma, n)
 
 
 @dataclass(frozen=True)

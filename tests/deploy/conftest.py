@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
 from deploy.scheduler import actions, choosing, loop, observing, quarantine
+from deploy.store.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +34,9 @@ def _drop(*_: Any) -> Any:
 
 def _raise(event: str, **_: Any) -> None:
     raise AssertionError(event)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.db", 1_772_323_200.0, durable=False) as opened:
+        yield opened

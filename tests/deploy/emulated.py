@@ -55,7 +55,7 @@ class Emulated:
             "state": str(self.folder / "state"),
             "policy": {"market": "cheapest", "federated": "round_cost"},
             "http": {"port": 0, "tokens": False},
-            "aws": "aws.yaml",
+            "providers": {"aws": "aws.yaml"},
         }
         path = self.folder / "deployment.yaml"
         path.write_text(yaml.safe_dump({**content, **changes}))

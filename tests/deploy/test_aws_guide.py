@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from deploy.clouds import missing
-from deploy.config import load_deployment
-from deploy.emulator.config import load_config as load_emulator
+from deploy.config import DeploymentConfig
+from deploy.emulator.app import App
+from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
-from deploy.emulator.transport import in_process
 from deploy.jobfile import read_files, read_job
 from deploy.providers.aws.catalogue import load_catalogue
+from tests.deploy.emulator.transport import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "aws.md").read_text(encoding="utf-8")
@@ -41,10 +44,11 @@ def test_every_file_that_it_names_is_there() -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_nothing_is_missing_in_the_emulated_account_of_the_rehearsal() -> None:
-    config = load_emulator(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
-    session = in_process(Emulator(config).app)
-    assert missing(load_deployment(CONFIGS / "demo_aws.yaml"), session) == ""
+def test_nothing_is_missing_in_the_emulated_account_of_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
+    session = in_process(App(Emulator(config)))
+    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
+    assert missing(DeploymentConfig.load(CONFIGS / "demo_aws.yaml")) == ""
 
 
 def test_the_gpu_job_of_the_exercise_is_one() -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import CheckpointsConfig, ConfigError, load_deployment
+from deploy.config import CheckpointsConfig, DeploymentConfig
 from deploy.store.decisions import Mode
+from deploy.yamlfile import ConfigError
 
-FILE = "state: state\nlocal: offers.yaml\n"
+FILE = "state: state\nproviders: {local: offers.yaml}\n"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -19,20 +20,20 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
-    config = load_deployment(written(tmp_path, FILE))
+    config = DeploymentConfig.load(written(tmp_path, FILE))
     assert config.policy.market == "multicloud"
     assert config.policy.mode is Mode.ACT
     assert config.store_url.startswith("sqlite:///")
 
 
 def test_in_shadow_mode_a_rule_acts_and_the_policy_is_watched(tmp_path: Path) -> None:
-    config = load_deployment(written(tmp_path, FILE + "policy: {mode: shadow}\n"))
+    config = DeploymentConfig.load(written(tmp_path, FILE + "policy: {mode: shadow}\n"))
     assert config.policy.mode is Mode.SHADOW
     assert (config.policy.acting.market, config.policy.market) == ("expected_cost", "multicloud")
 
 
 def test_what_submitters_and_clients_may_take_can_be_set(tmp_path: Path) -> None:
-    http = load_deployment(
+    http = DeploymentConfig.load(
         written(tmp_path, FILE + "http: {connections: 9, quotas: {live_jobs: 5, free_disk_mib: 0}}\n")
     ).http
     assert (http.connections, http.connections_each) == (9, 500)
@@ -40,7 +41,7 @@ def test_what_submitters_and_clients_may_take_can_be_set(tmp_path: Path) -> None
 
 
 def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
-    config = load_deployment(written(tmp_path, FILE + "policy: {mode: dry-run}\n"))
+    config = DeploymentConfig.load(written(tmp_path, FILE + "policy: {mode: dry-run}\n"))
     assert config.policy.mode is Mode.DRY_RUN
 
 
@@ -60,7 +61,7 @@ def test_a_dry_run_can_be_asked_for(tmp_path: Path) -> None:
 )
 def test_mistakes_are_one_line(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
-        load_deployment(written(tmp_path, FILE + more))
+        DeploymentConfig.load(written(tmp_path, FILE + more))
     assert "\n" not in str(refused.value)
 
 
@@ -77,7 +78,7 @@ def test_mistakes_are_one_line(tmp_path: Path, more: str, message: str) -> None:
 def test_one_place_for_checkpoints_is_for_both_kinds_of_jobs(
     tmp_path: Path, given: str, spark: str | None, flower: str | None
 ) -> None:
-    config = load_deployment(written(tmp_path, FILE + f"runners: {{checkpoints: {given}}}\n"))
+    config = DeploymentConfig.load(written(tmp_path, FILE + f"runners: {{checkpoints: {given}}}\n"))
     assert config.runners.checkpoints == CheckpointsConfig(spark=spark, flower=flower)
 
 
@@ -92,33 +93,33 @@ def test_one_place_for_checkpoints_is_for_both_kinds_of_jobs(
 )
 def test_a_malformed_place_for_checkpoints_is_one_line(tmp_path: Path, given: str, key: str) -> None:
     with pytest.raises(ConfigError, match=key) as refused:
-        load_deployment(written(tmp_path, FILE + f"runners: {{checkpoints: {given}}}\n"))
+        DeploymentConfig.load(written(tmp_path, FILE + f"runners: {{checkpoints: {given}}}\n"))
     assert "\n" not in str(refused.value)
 
 
 def test_who_may_reach_it_is_said_or_asked_for_a_token(tmp_path: Path) -> None:
-    http = load_deployment(written(tmp_path, FILE)).http
+    http = DeploymentConfig.load(written(tmp_path, FILE)).http
     assert (http.host, http.port, http.tokens, http.tls) == ("127.0.0.1", 8421, True, None)
-    open_to_all = load_deployment(written(tmp_path, FILE + "http: {tokens: false, port: 9000}\n")).http
+    open_to_all = DeploymentConfig.load(written(tmp_path, FILE + "http: {tokens: false, port: 9000}\n")).http
     assert (open_to_all.port, open_to_all.tokens) == (9000, False)
 
 
 def test_the_key_of_a_database_elsewhere_is_in_the_state_folder(tmp_path: Path) -> None:
-    assert load_deployment(written(tmp_path, FILE)).key_file is None
-    config = load_deployment(written(tmp_path, FILE + "store: postgresql://me@host/name\n"))
+    assert DeploymentConfig.load(written(tmp_path, FILE)).key_file is None
+    config = DeploymentConfig.load(written(tmp_path, FILE + "store: postgresql://me@host/name\n"))
     assert config.key_file == config.state_folder / "deployment.key"
 
 
 def test_a_dry_run_changes_nothing_else(tmp_path: Path) -> None:
-    config = load_deployment(written(tmp_path, FILE + "policy: {market: cheapest}\n"))
+    config = DeploymentConfig.load(written(tmp_path, FILE + "policy: {market: cheapest}\n"))
     dry = config.dry_run()
     assert (dry.policy.mode, dry.policy.market) == (Mode.DRY_RUN, "cheapest")
     assert dry.model_copy(update={"policy": config.policy}) == config
 
 
 def test_a_mistyped_key_is_told_before_the_one_that_it_should_have_been(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="locla: extra inputs"):
-        load_deployment(written(tmp_path, "state: state\nlocla: offers.yaml\n"))
+    with pytest.raises(ConfigError, match="provider: extra inputs"):
+        DeploymentConfig.load(written(tmp_path, "state: state\nprovider: {local: offers.yaml}\n"))
 
 
 AWS = """
@@ -129,38 +130,41 @@ node: {scheduler_url: "https://scheduler.example:8443"}
 """
 
 
-def test_a_deployment_rents_somewhere(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a provider: set local, aws or both") as refused:
-        load_deployment(written(tmp_path, "state: state\n"))
-    assert str(refused.value).startswith(f"{tmp_path / 'deployment.yaml'}: a deployment")
-    config = load_deployment(written(tmp_path, "state: state\naws: aws.yaml\n"))
-    assert config.local_provider() is None
+@pytest.mark.parametrize("given", ["", "providers: {}\n"])
+def test_a_deployment_rents_somewhere(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ConfigError, match="providers: ") as refused:
+        DeploymentConfig.load(written(tmp_path, "state: state\n" + given))
+    assert str(refused.value).startswith(f"{tmp_path / 'deployment.yaml'}: ")
+
+
+def test_a_provider_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    config = DeploymentConfig.load(written(tmp_path, "state: state\nproviders: {abc: abc.yaml}\n"))
+    with pytest.raises(ConfigError, match="no provider 'abc' is installed: expected aws, local"):
+        config.rented()
 
 
 def test_instances_elsewhere_must_reach_what_runs_jobs_here(tmp_path: Path) -> None:
     (tmp_path / "aws.yaml").write_text(AWS)
-    file = "state: state\naws: aws.yaml\n"
+    file = "state: state\nproviders: {aws: aws.yaml}\n"
     with pytest.raises(ConfigError, match=r"runners\.address is 127\.0\.0\.1, which instances of AWS cannot"):
-        load_deployment(written(tmp_path, file)).aws_provider()
-    reached = load_deployment(written(tmp_path, file + "runners: {address: 10.0.0.10}\n"))
-    found = reached.aws_provider()
-    assert found is not None
-    assert found.state_folder == reached.state_folder / "aws"
+        DeploymentConfig.load(written(tmp_path, file)).rented()
+    reached = DeploymentConfig.load(written(tmp_path, file + "runners: {address: 10.0.0.10}\n"))
+    assert reached.rented()["aws"].state_folder == reached.state_folder / "aws"
     for address in ("0.0.0.0", "scheduler", "::"):
         with pytest.raises(ConfigError, match=r"runners\.address"):
-            load_deployment(written(tmp_path, file + f"runners: {{address: '{address}'}}\n"))
+            DeploymentConfig.load(written(tmp_path, file + f"runners: {{address: '{address}'}}\n"))
     # An emulated AWS, whose instances are processes of this machine.
     (tmp_path / "aws.yaml").write_text(AWS.replace("https://scheduler.example", "http://127.0.0.1"))
-    assert load_deployment(written(tmp_path, file)).aws_provider() is not None
+    assert list(DeploymentConfig.load(written(tmp_path, file)).rented()) == ["aws"]
 
 
-@pytest.mark.parametrize("name", ["aws", "demo_aws"])
-def test_the_example_deployments_on_aws_are_ones(name: str) -> None:
-    config = load_deployment(Path(__file__).parents[2] / "configs" / "deploy" / f"{name}.yaml")
-    assert config.aws_provider() is not None
+@pytest.mark.parametrize("name", ["aws", "demo", "demo_aws", "local"])
+def test_the_example_deployments_are_ones(name: str) -> None:
+    config = DeploymentConfig.load(Path(__file__).parents[2] / "configs" / "deploy" / f"{name}.yaml")
+    assert config.rented()
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "much", ".inf"])
 def test_a_budget_is_an_amount(tmp_path: Path, given: str) -> None:
     with pytest.raises(ConfigError, match="budget_usd"):
-        load_deployment(written(tmp_path, FILE + f"budget_usd: {given}\n"))
+        DeploymentConfig.load(written(tmp_path, FILE + f"budget_usd: {given}\n"))

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from deploy import jobfile
-from deploy.jobfile import MAX_BYTES, JobFileError, read_files, read_job
+from deploy.jobfile import MAX_BYTES, read_files, read_job
 from deploy.model.jobs import JobSpec
 from deploy.server.settings import ServerSettings
+from deploy.yamlfile import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +44,7 @@ def test_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "data").mkdir()
     for name in ("a", "b"):
         (tmp_path / "data" / name).write_bytes(bytes(600_000))
-    with pytest.raises(JobFileError, match="more than 1 MiB"):
+    with pytest.raises(ConfigError, match="more than 1 MiB"):
         read_files(spec("data"), tmp_path)
     assert len(read_files(spec("data/a"), tmp_path)) == 2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.service import Service
 from deploy.serving import Serving
 from deploy.store.errors import LeaseLostError, StoreUnavailableError
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     """One that only decides: it has passes, and nothing to act on."""
-    config = load_deployment(deployment(tmp_path, scheduler={"period_s": 0.01}))
+    config = DeploymentConfig.load(deployment(tmp_path, scheduler={"period_s": 0.01}))
     with closing(Service(config.dry_run())) as made:
         yield made
 
@@ -122,7 +122,7 @@ def test_no_pass_is_made_while_it_is_not_known_who_leads(
 def test_a_service_whose_lead_is_lost_says_that_it_cannot_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load_deployment(deployment(tmp_path, scheduler={"period_s": 0.01}))
+    config = DeploymentConfig.load(deployment(tmp_path, scheduler={"period_s": 0.01}))
     with Serving(config.dry_run()) as serving:
         assert serving.alive()
         (tmp_path / "state" / "store.db.leader").unlink()

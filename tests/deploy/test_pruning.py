@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deploy import pruning
+from deploy.model.clock import VirtualClock
 from deploy.model.jobs import JobState
-from deploy.providers.simulated import VirtualClock
 from deploy.pruning import Pruning
 from deploy.store.retention import Retention
 from deploy.store.store import Store

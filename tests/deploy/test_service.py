@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.config import CheckpointsConfig, ConfigError, RunnersConfig, load_deployment
+from deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
 from deploy.model.jobs import JobState, TaskKey
 from deploy.objects.folder import FolderObjects
 from deploy.runners.flower.runner import FlowerSettings
@@ -22,10 +22,11 @@ from deploy.security.joining import join_token
 from deploy.security.tls import node_pair
 from deploy.server.connections import ConnectionLimits
 from deploy.server.quotas import Quotas
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.service import Service, make_runners, open_store
 from deploy.serving import application
 from deploy.store.jobs import Job
+from deploy.yamlfile import ConfigError
 from tests.deploy.cli.commands import NO_JAVA, refusal, spotweave
 from tests.deploy.emulated import Make, emulating
 from tests.deploy.scheduler.cases import offer
@@ -52,7 +53,7 @@ def asking(service: Service) -> Iterator[httpx.Client]:
 
 def _asked_for(config: Path, region: str = "us-east-1") -> Any:
     """An instance that the store holds for a job."""
-    with open_store(load_deployment(config), time.time()) as store:
+    with open_store(DeploymentConfig.load(config), time.time()) as store:
         with store.transaction():
             store.jobs.add(Job("job-1", batch(), JobState.PENDING, time.time(), "/", "me"))
             there = offer("x", provider="aws", region=region)
@@ -62,10 +63,10 @@ def _asked_for(config: Path, region: str = "us-east-1") -> Any:
 
 
 def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> None:
-    config = make().deployment(local=str(OFFERS))
+    config = make().deployment(providers={"local": str(OFFERS), "aws": "aws.yaml"})
     instance = _asked_for(config)
-    with closing(Service(load_deployment(config))) as service:
-        assert list(service.providers) == ["local", "aws"]
+    with closing(Service(DeploymentConfig.load(config))) as service:
+        assert service.providers.keys() == {"local", "aws"}
         assert {one.provider for one in service.offers()} == {"local", "aws"}
         assert len(service.offers()) == 2 + 4
         token = join_token(instance.node_token, instance.client_token)
@@ -80,7 +81,7 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
 
 def test_its_file_says_what_submitters_and_clients_may_take(make: Make) -> None:
     http = {"connections": 9, "connections_each": 4, "quotas": {"live_jobs": 5}}
-    config = load_deployment(make().deployment(http=http))
+    config = DeploymentConfig.load(make().deployment(http=http))
     with closing(Service(config)) as service:
         settings = application(service).state.context.settings
     assert settings.connections == ConnectionLimits(most=9, most_each=4)
@@ -89,7 +90,7 @@ def test_its_file_says_what_submitters_and_clients_may_take(make: Make) -> None:
 
 
 def test_nobody_joins_where_nothing_is_rented_elsewhere(make: Make) -> None:
-    config = load_deployment(make().deployment(local=str(OFFERS), aws=None))
+    config = DeploymentConfig.load(make().deployment(providers={"local": str(OFFERS)}))
     with closing(Service(config)) as service, asking(service) as client:
         assert client.post("/v1/join", json={}).status_code == httpx.codes.NOT_FOUND
 
@@ -97,9 +98,9 @@ def test_nobody_joins_where_nothing_is_rented_elsewhere(make: Make) -> None:
 def test_what_is_rented_is_looked_after_in_an_account_where_nothing_can_be_launched(make: Make) -> None:
     config = make(denied=["ec2:RunInstances", "ec2:DescribeSpotPriceHistory"]).deployment()
     with pytest.raises(ConfigError, match=r"may not ec2:RunInstances|ec2:DescribeSpotPriceHistory"):
-        Service(load_deployment(config))
+        Service(DeploymentConfig.load(config))
     _asked_for(config)
-    with closing(Service(load_deployment(config))) as service:
+    with closing(Service(DeploymentConfig.load(config))) as service:
         assert service.store.instances.live()
 
 
@@ -107,7 +108,7 @@ def test_what_is_rented_is_looked_after_in_an_account_where_nothing_can_be_launc
     ("region", "changes", "where"),
     [
         ("us-west-2", {}, "aws us-west-2"),
-        ("us-east-1", {"aws": None, "local": str(OFFERS)}, "aws us-east-1"),
+        ("us-east-1", {"providers": {"local": str(OFFERS)}}, "aws us-east-1"),
     ],
 )
 def test_a_region_or_provider_with_instances_cannot_be_dropped(
@@ -117,7 +118,7 @@ def test_a_region_or_provider_with_instances_cannot_be_dropped(
     instance = _asked_for(here.deployment(), region)
     config = here.deployment(**changes)
     with pytest.raises(ConfigError) as caught:
-        Service(load_deployment(config))
+        Service(DeploymentConfig.load(config))
     assert str(caught.value).startswith(f"{where}: {instance.instance_id} may run there")
     checked = spotweave("check", "--config", config, env=NO_JAVA)
     assert checked.exit_code == 2
@@ -125,18 +126,18 @@ def test_a_region_or_provider_with_instances_cannot_be_dropped(
     assert f"error: {where}: " in refusal(spotweave("clouds", "sweep", "--config", config))
     # With what is left out put back, and once nothing runs there any more, all is well.
     if region == "us-east-1":
-        with closing(Service(load_deployment(here.deployment()))) as service:
+        with closing(Service(DeploymentConfig.load(here.deployment()))) as service:
             assert service.store.instances.live()
-    with open_store(load_deployment(config), time.time()) as store, store.transaction():
+    with open_store(DeploymentConfig.load(config), time.time()) as store, store.transaction():
         store.instances.ended(instance.instance_id, time.time())
     checked = spotweave("check", "--config", config, env=NO_JAVA)
     assert "ok       instances: none" in checked.stdout
-    with closing(Service(load_deployment(config))) as service:
+    with closing(Service(DeploymentConfig.load(config))) as service:
         assert not service.store.instances.live()
 
 
 def test_a_dry_run_does_not_need_what_a_launch_does(make: Make) -> None:
-    config = load_deployment(make(denied=["ec2:RunInstances"]).deployment())
+    config = DeploymentConfig.load(make(denied=["ec2:RunInstances"]).deployment())
     with closing(Service(config.dry_run())) as service:
         assert len(service.offers()) == 4
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from envs.simulation.availability import LognormalMixture
 from envs.simulation.series import StepSeries
 from envs.traces.bundle import DATA_DIR, DAY_S, OWNED_REGION, SPLIT_DAYS, load_bundle
 from envs.traces.errors import TraceError
@@ -193,18 +194,17 @@ def test_fitted_workload() -> None:
     assert 0.005 < workload.launch_failure < 0.05
 
 
-def test_samples_follow_the_source_data() -> None:
+def test_the_fitted_laws_follow_the_source_data() -> None:
     workload, rng = load_fitted().workload, np.random.default_rng(0)
-    durations = workload.sample_durations_s(rng, 50_000)
-    assert durations.min() >= 600
-    assert durations.max() <= DAY_S
+    drawn = LognormalMixture(workload.duration_mixture).sample(rng, 100_000)
+    durations = drawn[(drawn >= workload.duration_min_s) & (drawn <= workload.duration_max_s)]
     # Philly within the bounds: quartiles 1439, 2461 and 5308 s, mean 6295 s.
     np.testing.assert_allclose(np.quantile(durations, [0.25, 0.5, 0.75]), [1439, 2461, 5308], rtol=0.08)
     assert durations.mean() == pytest.approx(6295, rel=0.05)
-    gangs = workload.sample_gangs(rng, 50_000)
-    assert np.mean(gangs == 1) == pytest.approx(0.961, abs=0.005)
+    assert (workload.duration_min_s, workload.duration_max_s) == (600, DAY_S)
+    assert workload.gang_probabilities[0] == pytest.approx(0.961, abs=0.005)
     # GenTD26: median 23 s; a lognormal with its mean log has 24.4 s.
-    assert np.median(workload.sample_batches_s(rng, 50_000)) == pytest.approx(24.4, rel=0.03)
+    assert np.exp(workload.batch_log_mean) == pytest.approx(24.4, rel=0.03)
 
 
 def test_a_broken_fit_is_one_line(tmp_path: Path) -> None:

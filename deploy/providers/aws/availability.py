@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from deploy.node.config import write_private
 from deploy.providers.base import ProviderError
+from spotweave.files import write_private
 
 _DAY_S = 86_400.0
 _WEEK_S = 7 * _DAY_S

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
 
+from spotweave.files import write_private
+
 SHIPPED = Path(__file__).with_name("on_demand.json")
 PRICING_REGION = "us-east-1"
 """The Price List API lives in few regions and knows the prices of all."""
@@ -265,9 +267,8 @@ def _listed(pricing: Any, service: str, wanted: Mapping[str, str], unit: str) ->
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show or refresh; 1 after a mistake that was named in one line."""
     # Here, because whoever only reads the list needs no SDK and no network.
-    from deploy.node.config import write_private
     from deploy.providers.aws.clients import Clients
-    from deploy.providers.aws.errors import asking
+    from deploy.providers.aws.errors import aws_errors
     from deploy.providers.base import ProviderError
 
     shipped = load_catalogue()
@@ -293,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         regions = options.region or sorted(shipped.regions)
         clients = Clients(options.profile)
-        with asking("refresh of the price list"):
+        with aws_errors("refresh of the price list"):
             made = refreshed(
                 clients.get("pricing", PRICING_REGION),
                 clients.get("ec2", regions[0]),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -18,7 +17,7 @@ from deploy.providers.aws import names
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import DENIED, REMEDY, asking, code_of, denied_permission
+from deploy.providers.aws.errors import DENIED, REMEDY, aws_errors, code_of, denied_permission
 from deploy.providers.aws.launch import market_options
 from deploy.providers.aws.notices import queue_url
 from deploy.providers.aws.policies import Scope, actions, scheduler
@@ -27,25 +26,10 @@ from deploy.providers.aws.rights import simulated
 from deploy.providers.aws.template import template_data
 from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Finding
 
-Verdict = Literal["right", "missing", "unknown"]
 _SKEW_S = 60.0
 """AWS refuses requests that are five minutes off; a clock that is a minute off is on its way there."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        what: what it is about, e.g. "us-east-1 image".
-        verdict: "unknown" where we may not look: it may be right.
-        text: one line; what to do, where it is missing.
-    """
-
-    what: str
-    verdict: Verdict
-    text: str
 
 
 def check(
@@ -63,7 +47,7 @@ def check(
         deployment: its id, by whose tag its policy knows what it may launch and end.
 
     Raises:
-        AwsConfigError: if the price list or the certificate cannot be used.
+        ConfigError: if the price list or the certificate cannot be used.
     """
     catalogue = config.prices()
     ca_pem = config.ca_pem()
@@ -87,7 +71,7 @@ def check(
 
 
 def _identity(clients: Clients, region: str, now: Callable[[], float]) -> Generator[Finding, None, str]:
-    with asking("aws"):
+    with aws_errors("aws"):
         answer = clients.get("sts", region).get_caller_identity()
     yield Finding("credentials", "right", str(answer["Arn"]))
     said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
@@ -140,7 +124,7 @@ class _Checker:
             yield Finding("instance profile", "right", "none: nodes may call nothing")
             return
         try:
-            with asking("instance profile"):
+            with aws_errors("instance profile"):
                 iam = self._clients.get("iam", next(iter(self._config.regions)))
                 found = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
         except ProviderError as error:
@@ -156,7 +140,7 @@ class _Checker:
         """Whether the image is there and fits the types."""
         name, what = self._config.regions[region].image, f"{region} image"
         try:
-            with asking(what):
+            with aws_errors(what):
                 found = self._clients.get("ec2", region).describe_images(ImageIds=[name])["Images"]
         except ProviderError as error:
             yield self._failed(
@@ -185,7 +169,7 @@ class _Checker:
         """Whether each subnet is in its zone."""
         wanted, what = self._config.regions[region].subnets, f"{region} subnets"
         try:
-            with asking(what):
+            with aws_errors(what):
                 answer = self._clients.get("ec2", region).describe_subnets(
                     Filters=[{"Name": "subnet-id", "Values": sorted(wanted.values())}]
                 )
@@ -206,7 +190,7 @@ class _Checker:
         """Whether the security group lets in nobody from anywhere."""
         name, what = self._config.regions[region].security_group, f"{region} security group"
         try:
-            with asking(what):
+            with aws_errors(what):
                 answer = self._clients.get("ec2", region).describe_security_groups(
                     Filters=[{"Name": "group-id", "Values": [name]}]
                 )
@@ -236,7 +220,7 @@ class _Checker:
         """Which zones have which types."""
         zones, what = self._config.regions[region].subnets, f"{region} types"
         try:
-            with asking(what):
+            with aws_errors(what):
                 pages = (
                     self._clients.get("ec2", region)
                     .get_paginator("describe_instance_type_offerings")
@@ -273,7 +257,7 @@ class _Checker:
                     continue
                 try:
                     if code not in allowed:
-                        with asking(what):
+                        with aws_errors(what):
                             client = self._clients.get("service-quotas", region)
                             allowed[code] = vcpus_allowed(client, code)
                 except ProviderError as error:
@@ -295,7 +279,7 @@ class _Checker:
             yield Finding(what, "right", "none: the scheduler hears of interruptions from nodes only")
             return
         try:
-            with asking(what):
+            with aws_errors(what):
                 sqs = self._clients.get("sqs", region)
                 url = queue_url(sqs, queue)
                 asked = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
@@ -332,7 +316,7 @@ class _Checker:
         if "spot" in self._config.instance_types[kind].markets:
             arguments["InstanceMarketOptions"] = market_options(None)
         try:
-            with asking(what):
+            with aws_errors(what):
                 self._clients.get("ec2", region).run_instances(**arguments)
         except ProviderError as error:
             yield self._dry(what, kind, error)

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from deploy.providers.aws.errors import asking
+from deploy.providers.aws.errors import aws_errors
 
 _CONNECT_S = 3.0
 _COMMON = Config(max_pool_connections=20, user_agent_extra="spotweave")
@@ -41,7 +41,7 @@ class Clients:
     def __init__(
         self, profile: str | None = None, endpoint_url: str | None = None, session: Any = None
     ) -> None:
-        with asking("aws"):
+        with aws_errors("aws"):
             self._session = session if session is not None else boto3.Session(profile_name=profile)
         self._endpoint_url = endpoint_url
         self._clients: dict[tuple[str, str], Any] = {}
@@ -50,7 +50,7 @@ class Clients:
     def get(self, service: str, region: str) -> Any:
         """A client. Raises ProviderError."""
         # Sessions are not safe to share between threads; clients are.
-        with self._lock, asking(f"aws {region}"):
+        with self._lock, aws_errors(f"aws {region}"):
             key = (service, region)
             if key not in self._clients:
                 self._clients[key] = self._session.client(

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, model_validator
 
+from deploy.model.instances import Offer
+from deploy.model.transfers import Transfers
 from deploy.providers.aws.catalogue import Catalogue, CatalogueError, load_catalogue
-from deploy.yamlfile import first_mistake, read_mapping
+from deploy.providers.base import Provider
+from deploy.providers.config import Finding, Place, ProviderConfig
+from deploy.security.listen import is_loopback
+from deploy.security.sandbox import Sandbox
+from deploy.yamlfile import ConfigError, Part
+
+if TYPE_CHECKING:
+    from deploy.providers.aws.provider import AwsProvider
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
@@ -20,15 +32,7 @@ AwsMarket = Literal["spot", "on_demand"]
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
 
-class AwsConfigError(ValueError):
-    """The configuration cannot be used; one line."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Region(_Part):
+class Region(Part):
     """One region.
 
     Attributes:
@@ -42,7 +46,7 @@ class Region(_Part):
     subnets: Annotated[dict[_Zone, Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")]], Field(min_length=1)]
 
 
-class InstanceType(_Part):
+class InstanceType(Part):
     """One type that may be rented.
 
     Attributes:
@@ -60,7 +64,7 @@ class InstanceType(_Part):
     hibernate: bool = False
 
 
-class NodeConfig(_Part):
+class NodeConfig(Part):
     """How instances start their node agent.
 
     Attributes:
@@ -88,7 +92,7 @@ class NodeConfig(_Part):
     address: Literal["private", "public"] = "private"
 
 
-class AwsConfig(_Part):
+class AwsConfig(ProviderConfig):
     """The AWS provider's configuration.
 
     Attributes:
@@ -132,13 +136,13 @@ class AwsConfig(_Part):
     cool_down_most_s: _Positive = 3600.0
     visible_within_s: _Positive = 120.0
     launch_s: _Positive = 90.0
-    state: Path | None = None
     events_queue: _Queue | dict[str, _Queue] | None = None
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-    """Against which relative paths are meant; set by `load_config`."""
+    joins: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _consistent(self) -> AwsConfig:
+        if importlib.util.find_spec("boto3") is None:
+            raise ValueError("renting from AWS needs boto3: pip install 'spotweave[deploy,aws]'")
         for name, region in self.regions.items():
             if not _REGION.fullmatch(name):
                 raise ValueError(f"region {name!r}: expected a name like us-east-1")
@@ -161,16 +165,11 @@ class AwsConfig(_Part):
             return dict.fromkeys(self.regions, self.events_queue)
         return self.events_queue or {}
 
-    @property
-    def state_folder(self) -> Path | None:
-        """Absolute."""
-        return None if self.state is None else (self.folder / self.state).resolve()
-
     def prices(self) -> Catalogue:
         """The on-demand price list.
 
         Raises:
-            AwsConfigError: if it cannot be read, or lacks a type that is configured.
+            ConfigError: if it cannot be read, or lacks a type that is configured.
         """
         try:
             catalogue = load_catalogue(None if self.catalogue is None else self.folder / self.catalogue)
@@ -180,24 +179,81 @@ class AwsConfig(_Part):
                 for other in self.regions.keys() - {region}:
                     catalogue.egress_usd_gb(region, other)
         except CatalogueError as error:
-            raise AwsConfigError(str(error)) from error
+            raise ConfigError(str(error)) from error
         return catalogue
 
     def ca_pem(self) -> str | None:
-        """Certificate that nodes trust. Raises AwsConfigError."""
+        """Certificate that nodes trust. Raises ConfigError."""
         if self.node.ca_file is None:
             return None
         path = self.folder / self.node.ca_file
         try:
             return path.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
-            raise AwsConfigError(f"node.ca_file: cannot read {path}: {error}") from error
+            raise ConfigError(f"node.ca_file: cannot read {path}: {error}") from error
 
+    def open(self, sandbox: Sandbox | None = None) -> Provider:
+        """EC2. Raises ConfigError, ProviderError."""
+        from deploy.providers.aws.provider import AwsProvider
 
-def load_config(path: Path) -> AwsConfig:
-    """Read a YAML or JSON file. Raises AwsConfigError."""
-    content = read_mapping(path, AwsConfigError, "regions, instance_types, node")
-    try:
-        return AwsConfig.model_validate({**content, "folder": path.parent.resolve()})
-    except ValidationError as error:
-        raise AwsConfigError(f"{path}: {first_mistake(error)}") from error
+        return AwsProvider(self)
+
+    def places(self) -> dict[str, Place]:
+        """By offer id; the price list and the certificate are read too. On-demand capacity is a zone's own.
+
+        Raises:
+            ConfigError: if one of them cannot be used.
+        """
+        self.prices()
+        self.ca_pem()
+        found = (
+            Place("aws", region, zone, name, market)
+            for region, part in self.regions.items()
+            for zone in part.subnets
+            for name, kind in self.instance_types.items()
+            for market in kind.markets
+        )
+        return {place.offer_id: place for place in found}
+
+    def looks_after(self, region: str) -> bool:
+        """Whether instances in this region would be seen and ended."""
+        return region in self.regions
+
+    def require_reachable(self, address: IPvAnyAddress) -> None:
+        """Nodes find what runs jobs at this address. Raises ConfigError."""
+        if address.is_loopback and not is_loopback(urlsplit(self.node.scheduler_url).hostname or ""):
+            raise ConfigError(
+                f"runners.address is {address}, which instances of AWS cannot reach: set it to "
+                "this machine's address in their network"
+            )
+
+    def check(self, deployment: str) -> Iterator[Finding]:
+        """Credentials, rights, quotas, images and networks. Raises ConfigError."""
+        from deploy.providers.aws.check import check
+
+        return check(self, deployment=deployment or "not-made-yet")
+
+    def transfers(self) -> Transfers:
+        """Of data in any region of the price list to those that may be rented in; AWS names no speeds.
+
+        Raises:
+            ConfigError: if the price list cannot be used.
+        """
+        listed = self.prices().regions
+        return Transfers(
+            regions=tuple(self.regions),
+            usd_gb={
+                (start, end): prices.egress.usd_gb[end]
+                for start, prices in listed.items()
+                for end in self.regions
+                if end in prices.egress.usd_gb
+            },
+        )
+
+    def details(
+        self, provider: Provider, offers: Sequence[Offer], now_s: float
+    ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
+        """Of spot offers: the mean price and the placement score. Raises ProviderError."""
+        from deploy.providers.aws.scores import details
+
+        return details(cast("AwsProvider", provider), offers, now_s)

@@ -12,8 +12,8 @@ from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import asking
-from deploy.providers.aws.names import Place
+from deploy.providers.aws.errors import aws_errors
+from deploy.providers.config import Place
 
 PAGE = 1000
 """The most that EC2 gives: 1,000 instances are one call."""
@@ -60,7 +60,9 @@ def described(entry: Mapping[str, Any], region: str, config: AwsConfig) -> Descr
     """One entry of describe_instances or run_instances."""
     tags = names.tag_values(entry.get("Tags", ()))
     market: Any = "spot" if entry.get("InstanceLifecycle") == "spot" else "on_demand"
-    place = Place(region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market)
+    place = Place(
+        names.PROVIDER, region, entry["Placement"]["AvailabilityZone"], entry["InstanceType"], market
+    )
     state = _STATES[entry["State"]["Name"]]
     key = "PrivateIpAddress" if config.node.address == "private" else "PublicIpAddress"
     address = str(entry.get(key) or "")
@@ -117,7 +119,7 @@ def spot_ends(clients: Clients, region: str, requests: Sequence[str]) -> dict[st
     """
     found: dict[str, float] = {}
     for batch in names.batches(requests, 200):
-        with asking(f"aws {region}: spot requests"):
+        with aws_errors(f"aws {region}: spot requests"):
             answer = clients.get("ec2", region).describe_spot_instance_requests(
                 Filters=[{"Name": "spot-instance-request-id", "Values": list(batch)}]
             )
@@ -141,7 +143,7 @@ def ended_at(one: Described, ended_s: float) -> Described:
 def _pages(
     clients: Clients, config: AwsConfig, region: str, filters: list[dict[str, Any]], size: int
 ) -> list[Described]:
-    with asking(f"aws {region}: instances"):
+    with aws_errors(f"aws {region}: instances"):
         pages = (
             clients.get("ec2", region)
             .get_paginator("describe_instances")

@@ -159,7 +159,7 @@ def _local(error: Exception) -> tuple[type[ProviderError], str]:
 
 
 @contextmanager
-def asking(doing: str) -> Iterator[None]:
+def aws_errors(doing: str) -> Iterator[None]:
     """Turns what the SDK raises inside into the interface's errors."""
     try:
         yield

@@ -9,11 +9,11 @@ from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig, InstanceType
 from deploy.providers.aws.describe import Described, described
-from deploy.providers.aws.errors import asking, code_of
-from deploy.providers.aws.names import Place
+from deploy.providers.aws.errors import aws_errors, code_of
 from deploy.providers.aws.template import Templates
 from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Place
 
 
 def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
@@ -54,7 +54,7 @@ def run(
     for last in (False, True):
         template = templates.ensure(place.region, request.deployment)
         try:
-            with asking(doing):
+            with aws_errors(doing):
                 answer = clients.get("ec2", place.region).run_instances(
                     LaunchTemplate={"LaunchTemplateName": template, "Version": "1"}, **arguments
                 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from deploy.model.instances import LaunchRequest
-from deploy.providers.aws.config import AwsConfig, AwsMarket
+from deploy.providers.aws.config import AwsConfig
 from deploy.providers.base import RefusedError
+from deploy.providers.config import Place
 
 PROVIDER = "aws"
 DEPLOYMENT = "spotweave:deployment"
@@ -17,40 +17,6 @@ JOB = "spotweave:job"
 TASK = "spotweave:task"
 OWNER = "spotweave:owner"
 TOKEN = "spotweave:client-token"
-
-
-@dataclass(frozen=True)
-class Place:
-    """What an offer id says.
-
-    Attributes:
-        region: of EC2.
-        zone: of the region.
-        instance_type: of EC2.
-        market: how it is rented.
-    """
-
-    region: str
-    zone: str
-    instance_type: str
-    market: AwsMarket
-
-    @property
-    def offer_id(self) -> str:
-        """aws/ZONE/TYPE/MARKET."""
-        return f"{PROVIDER}/{self.zone}/{self.instance_type}/{self.market}"
-
-
-def places(config: AwsConfig) -> dict[str, Place]:
-    """Everything that may be rented, by offer id. On-demand capacity is a zone's own too."""
-    found = (
-        Place(region, zone, name, market)
-        for region, part in config.regions.items()
-        for zone in part.subnets
-        for name, kind in config.instance_types.items()
-        for market in kind.markets
-    )
-    return {place.offer_id: place for place in found}
 
 
 def find(known: Mapping[str, Place], offer_id: str) -> Place:

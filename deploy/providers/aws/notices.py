@@ -20,7 +20,7 @@ from deploy.model.instances import InstanceReport
 from deploy.providers.aws import names
 from deploy.providers.aws.calls import QUEUE_S, Calls
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import asking
+from deploy.providers.aws.errors import aws_errors
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -138,7 +138,7 @@ class Notices:
     def _turn(self, region: str, done: Sequence[str]) -> list[dict[str, Any]]:
         """Delete what is done, and receive what is there. Raises ProviderError."""
         messages: list[dict[str, Any]] = []
-        with asking(f"aws {region}: events queue"):
+        with aws_errors(f"aws {region}: events queue"):
             sqs = self._clients.get("sqs", region)
             url = self._urls.get(region) or queue_url(sqs, self._queues[region])
             self._urls[region] = url

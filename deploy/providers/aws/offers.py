@@ -11,10 +11,10 @@ from deploy.providers.aws import names
 from deploy.providers.aws.availability import Availability
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.names import Place
 from deploy.providers.aws.notices import NOTICE_S
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Place
 
 FREE_FIRST_S = 3600.0
 """An instance that EC2 interrupts within its first hour costs nothing."""

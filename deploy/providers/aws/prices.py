@@ -12,7 +12,7 @@ from typing import Any
 
 from deploy.providers.aws.calls import LOOK_S, Calls
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import asking
+from deploy.providers.aws.errors import aws_errors
 from deploy.providers.base import ProviderError
 
 KEPT_S = 86_400.0
@@ -114,7 +114,7 @@ class PriceBook:
     def _rows(self, region: str, start_s: float) -> list[dict[str, Any]]:
         """What EC2 tells of a region from a moment on. Raises ProviderError."""
         ec2 = self._clients.get("ec2", region)
-        with asking(f"aws {region}: spot prices"):
+        with aws_errors(f"aws {region}: spot prices"):
             pages = ec2.get_paginator("describe_spot_price_history").paginate(
                 InstanceTypes=self._types,
                 ProductDescriptions=[_PRODUCT],

@@ -16,12 +16,12 @@ from deploy.providers.aws.calls import CHANGE_S, LOOK_S, Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import Described
-from deploy.providers.aws.names import Place
 from deploy.providers.aws.notices import Notices
 from deploy.providers.aws.offers import OfferBook
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.aws.template import Templates
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
+from deploy.providers.config import Place
 
 KEPT_S = 3600.0
 """Ended instances are reported for so long, even where EC2 forgets them sooner."""
@@ -45,7 +45,7 @@ class AwsProvider:
         now: epoch seconds.
 
     Raises (when made):
-        AwsConfigError: if the price list or the certificate cannot be used.
+        ConfigError: if the price list or the certificate cannot be used.
         ProviderError: if the state folder cannot be used, or there is no such profile.
     """
 
@@ -54,7 +54,7 @@ class AwsProvider:
     def __init__(self, config: AwsConfig, session: Any = None, now: Callable[[], float] = time.time) -> None:
         self.config = config
         self._now = now
-        self._places = names.places(config)
+        self._places = config.places()
         self._ca_pem = config.ca_pem()
         catalogue = config.prices()
         self.clients = Clients(config.profile, config.endpoint_url, session)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from deploy.providers.aws.errors import asking
+from deploy.providers.aws.errors import aws_errors
 
 _ASSUMED = re.compile(r"arn:(aws[a-z-]*):sts::(\d+):assumed-role/([^/]+)/.*")
 
@@ -23,7 +23,7 @@ def simulated(iam: Any, identity: str, actions: Sequence[str], resource: str = "
     Raises:
         ProviderError: if it cannot be simulated.
     """
-    with asking("permissions"):
+    with aws_errors("permissions"):
         # Conditions on tags are not met by a request without tags: that is no denial.
         pages = iam.get_paginator("simulate_principal_policy").paginate(
             PolicySourceArn=role_of(identity), ActionNames=list(actions), ResourceArns=[resource]

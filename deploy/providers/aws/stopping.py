@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
-from deploy.providers.aws.errors import asking, code_of
+from deploy.providers.aws.errors import aws_errors, code_of
 from deploy.providers.base import ProviderError
 
 _BATCH = 500
@@ -32,7 +32,7 @@ def terminate(clients: Clients, region: str, ids: Sequence[str], is_new: Callabl
         left = list(batch)
         while left:
             try:
-                with asking(doing):
+                with aws_errors(doing):
                     clients.get("ec2", region).terminate_instances(InstanceIds=left)
                 break
             except ProviderError as error:

@@ -14,7 +14,7 @@ from typing import Any
 from deploy.providers.aws import names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import asking, code_of
+from deploy.providers.aws.errors import aws_errors, code_of
 from deploy.providers.base import ProviderError, RefusedError
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
@@ -96,7 +96,7 @@ class Templates:
         name = f"spotweave-{safe}-{digest}"
         tags = data["TagSpecifications"][0]["Tags"]
         try:
-            with asking(f"aws {region}: launch template {name}"):
+            with aws_errors(f"aws {region}: launch template {name}"):
                 self._clients.get("ec2", region).create_launch_template(
                     LaunchTemplateName=name,
                     LaunchTemplateData=data,
@@ -115,7 +115,7 @@ class Templates:
     def _root_device(self, region: str) -> str:
         if region not in self._roots:
             image = self._config.regions[region].image
-            with asking(f"aws {region}: image {image}"):
+            with aws_errors(f"aws {region}: image {image}"):
                 found = self._clients.get("ec2", region).describe_images(ImageIds=[image])["Images"]
             if not found:
                 raise RefusedError(

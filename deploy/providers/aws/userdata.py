@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 
 from deploy.model.instances import LaunchRequest
-from deploy.providers.aws.config import AwsConfig, AwsConfigError
+from deploy.providers.aws.config import AwsConfig
 from deploy.security.joining import join_token
+from deploy.yamlfile import ConfigError
 
 JOIN_FILE = "/etc/spotweave/join.json"
 _UNIT_FILE = "/etc/systemd/system/spotweave-node.service"
@@ -45,7 +46,7 @@ def user_data(request: LaunchRequest, config: AwsConfig, ca_pem: str | None) -> 
     """A cloud-config for one instance. The same request always gives the same text.
 
     Raises:
-        AwsConfigError: if it is longer than EC2 takes.
+        ConfigError: if it is longer than EC2 takes.
     """
     node = config.node
     join = {
@@ -80,7 +81,7 @@ def user_data(request: LaunchRequest, config: AwsConfig, ca_pem: str | None) -> 
     }
     text = "#cloud-config\n" + json.dumps(content, indent=1) + "\n"
     if len(text.encode()) > _MOST_BYTES:
-        raise AwsConfigError(
+        raise ConfigError(
             f"the user data has {len(text.encode())} bytes, EC2 takes {_MOST_BYTES}: shorten node.setup"
         )
     return text

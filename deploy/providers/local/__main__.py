@@ -13,8 +13,9 @@ from typing import NoReturn
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
 from deploy.providers.base import ProviderError
-from deploy.providers.local.config import LocalConfigError, load_config
+from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
+from deploy.yamlfile import ConfigError
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command: JSON lines on standard output; 1 after a mistake that was named in one line."""
     options = _parser().parse_args(arguments)
     try:
-        provider = LocalProvider(load_config(options.config))
+        provider = LocalProvider(LocalConfig.load(options.config))
         if options.command == "offers":
             _print(*provider.offers())
         elif options.command == "launch":
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             provider.interrupt(options.instance_id, None if options.now else options.notice)
         else:
             provider.terminate(options.instance_id)
-    except (LocalConfigError, ProviderError) as error:
+    except (ConfigError, ProviderError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 
-from deploy.providers.local.traces import Recording, TraceError, constant, load_recording
-from deploy.yamlfile import first_mistake, read_mapping
+from deploy.model.instances import Market
+from deploy.providers.base import Provider
+from deploy.providers.config import Place, ProviderConfig
+from deploy.providers.local.traces import Recording, constant, load_recording
+from deploy.security.sandbox import Sandbox
+from deploy.yamlfile import ConfigError, Part
+from envs.traces.errors import TraceError
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]
 _NotNegative = Annotated[FiniteFloat, Field(ge=0)]
-_Part = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
 
 
-class LocalConfigError(ValueError):
-    """The configuration cannot be used; one line."""
-
-
-class LocalOffer(BaseModel):
+class LocalOffer(Part):
     """One kind of instance.
 
     Attributes:
@@ -43,12 +44,10 @@ class LocalOffer(BaseModel):
         billing_minimum_s: every instance costs at least so many seconds.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    instance_type: _Part
-    market: Literal["owned", "on_demand", "spot"]
-    region: _Part = "local"
-    zone: _Part | Literal[""] = ""
+    instance_type: _Name
+    market: Market
+    region: _Name = "local"
+    zone: _Name | Literal[""] = ""
     vcpus: PositiveInt = 1
     memory_gib: _Positive = 1.0
     gpu: str | None = None
@@ -76,7 +75,7 @@ class LocalOffer(BaseModel):
         return self
 
 
-class LocalConfig(BaseModel):
+class LocalConfig(ProviderConfig):
     """The local provider's configuration.
 
     Attributes:
@@ -89,8 +88,6 @@ class LocalConfig(BaseModel):
         offers: what can be rented.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     state: Path
     time_factor: _Positive = 1.0
     trace_start_s: _NotNegative = 0.0
@@ -98,8 +95,7 @@ class LocalConfig(BaseModel):
     imds_poll_s: _Positive = 5.0
     keep_s: Annotated[FiniteFloat, Field(ge=3600)] = 3600.0
     offers: Annotated[tuple[LocalOffer, ...], Field(min_length=1)]
-    folder: Annotated[Path, Field(exclude=True)] = Path()
-    """Against which relative paths are meant; set by `load_config`."""
+    recorded: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _distinct(self) -> LocalConfig:
@@ -114,8 +110,26 @@ class LocalConfig(BaseModel):
         """Absolute."""
         return (self.folder / self.state).resolve()
 
+    def open(self, sandbox: Sandbox | None = None) -> Provider:
+        """This machine. Raises ConfigError, ProviderError."""
+        from deploy.providers.local.provider import LocalProvider
+
+        return LocalProvider(self, sandbox)
+
+    def places(self) -> dict[str, Place]:
+        """By offer id; the recordings are read too. Raises ConfigError."""
+        self.recordings()
+        return {
+            one.offer_id: Place("local", one.region, one.zone, one.instance_type, one.market)
+            for one in self.offers
+        }
+
+    def looks_after(self, region: str) -> bool:
+        """Always: what was started is in the state folder, whatever its region is called now."""
+        return True
+
     def recordings(self) -> dict[str, Recording]:
-        """The market of every offer, by offer id. Raises LocalConfigError."""
+        """The market of every offer, by offer id. Raises ConfigError."""
         found = {}
         for offer in self.offers:
             try:
@@ -124,14 +138,5 @@ class LocalConfig(BaseModel):
                 elif offer.price_usd_hour is not None:
                     found[offer.offer_id] = constant(offer.price_usd_hour)
             except TraceError as error:
-                raise LocalConfigError(f"{offer.offer_id}: {error}") from error
+                raise ConfigError(f"{offer.offer_id}: {error}") from error
         return found
-
-
-def load_config(path: Path) -> LocalConfig:
-    """Read a YAML or JSON file. Raises LocalConfigError."""
-    content = read_mapping(path, LocalConfigError, "state, offers")
-    try:
-        return LocalConfig.model_validate({**content, "folder": path.parent.resolve()})
-    except ValidationError as error:
-        raise LocalConfigError(f"{path}: {first_mistake(error)}") from error

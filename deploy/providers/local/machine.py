@@ -8,6 +8,7 @@ the scheduler's rights and runs nothing but this; the agent, with all that jobs 
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
 import signal
@@ -20,10 +21,11 @@ from pathlib import Path
 from types import FrameType
 
 from deploy.node import procfs
-from deploy.node.config import STATE_FOLDER, AgentConfig, write_json
+from deploy.node.config import STATE_FOLDER, AgentConfig
 from deploy.providers.local.metadata import MetadataServer
 from deploy.providers.local.records import Fate, Record, StateError, StateFolder, box_name
 from deploy.security.sandbox import Box, Boxed
+from spotweave.files import write_private
 
 _BEAT_S = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -86,7 +88,7 @@ class Machine:
         workdir = Path(config.workdir)
         file = workdir / STATE_FOLDER / "config.json"
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(file, config.model_dump(mode="json"))
+        write_private(file, json.dumps(config.model_dump(mode="json")))
         argv = [sys.executable, "-m", "deploy.node", "--config", str(file)]
         boxed = Boxed(argv, dict(os.environ), None)
         sandbox = self._state.sandbox(self._name)

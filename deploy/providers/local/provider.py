@@ -65,7 +65,7 @@ class LocalProvider:
         sandbox: around the node agent of each instance and all that it starts; None: none.
 
     Raises (when made):
-        LocalConfigError: if a recording cannot be used.
+        ConfigError: if a recording cannot be used.
         ProviderError: if the state folder cannot.
     """
 

@@ -15,10 +15,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from deploy.node import procfs
-from deploy.node.config import STATE_FOLDER, STATUS_FILE, write_private
+from deploy.node.config import STATE_FOLDER, STATUS_FILE
 from deploy.node.processes import NODE_VARIABLE
-from deploy.security.beneath import open_beneath
 from deploy.security.sandbox import Sandbox
+from deploy.security.untrusted import open_beneath
+from spotweave.files import write_private
 
 STATE_VARIABLE = "SPOTWEAVE_NODE_STATE"
 """In the environment of everything that runs on an instance: the state folder it belongs to."""

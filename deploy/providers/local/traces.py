@@ -1,24 +1,20 @@
-"""Recorded markets in the format of docs/traces.md, as far as the local provider needs it.
+"""Recorded markets (docs/traces.md), as the local provider plays them.
 
 A recording is played in a circle: after its end it begins again, so that a service can run for ever on it.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_FORMAT = "spotweave-market-trace"
+from envs.traces.errors import TraceError
+from envs.traces.market import load_trace
+
 _DAY_S = 86400.0
-
-
-class TraceError(ValueError):
-    """A recording cannot be used; one line that names the file."""
 
 
 @dataclass(frozen=True)
@@ -128,72 +124,26 @@ def constant(price_usd_hour: float) -> Recording:
 
 
 def load_recording(folder: Path, price_usd_hour: float | None) -> Recording:
-    """Read trace.json and series.csv of one offer.
+    """A trace (docs/traces.md) of one offer.
 
     Args:
-        folder: that holds them.
+        folder: that holds trace.json and series.csv.
         price_usd_hour: for a recording without prices.
 
     Raises:
         TraceError: one line: file, line, what was expected.
     """
-    about_path, series_path = folder / "trace.json", folder / "series.csv"
-    try:
-        about = json.loads(about_path.read_text(encoding="utf-8"))
-        text = series_path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TraceError(f"cannot read {error.filename}: {error.strerror}") from error
-    except ValueError as error:
-        raise TraceError(f"{about_path}: not JSON: {error}") from error
-    if not isinstance(about, dict) or (about.get("format"), about.get("format_version")) != (_FORMAT, 1):
-        raise TraceError(f"{about_path}: expected format {_FORMAT!r}, version 1 (docs/traces.md)")
-    tick = about.get("tick_s")
-    if tick is not None and (not isinstance(tick, int | float) or isinstance(tick, bool) or tick <= 0):
-        raise TraceError(f"{about_path}: tick_s: expected seconds or null, got {tick!r}")
-    reader = csv.DictReader(text.splitlines())
-    columns = set(reader.fieldnames or ())
-    if "time_s" not in columns or not columns & {"available", "price_usd_hour"}:
-        raise TraceError(f"{series_path}: expected the columns time_s and available or price_usd_hour")
-    if "available" in columns and about.get("polarity") not in ("available", "unavailable"):
-        raise TraceError(f"{about_path}: polarity: say 'available' if 1 means that capacity was there")
-    if "price_usd_hour" not in columns and price_usd_hour is None:
-        raise TraceError(f"{series_path} has no prices: give the offer a price_usd_hour")
-    available = 1 if about.get("polarity") != "unavailable" else 0
-    times: list[float] = []
-    up: list[bool] = []
-    prices: list[float] = []
-    for line, row in enumerate(reader, start=2):
-        where = f"{series_path} line {line}"
-        time_s = _number(where, "time_s", row["time_s"])
-        if times and time_s <= times[-1]:
-            raise TraceError(f"{where}: time {time_s:g} s after {times[-1]:g} s: sort the rows by time")
-        flag = _number(where, "available", row["available"]) if "available" in columns else available
-        if flag not in (0, 1):
-            raise TraceError(f"{where}: available {flag:g}: expected 0 or 1")
-        price = price_usd_hour if price_usd_hour is not None else 0.0
-        if "price_usd_hour" in columns:
-            price = _number(where, "price_usd_hour", row["price_usd_hour"])
-        times.append(time_s)
-        up.append(flag == available)
-        prices.append(price)
-    if not times:
-        raise TraceError(f"{series_path} is empty")
-    start = times[0]
+    trace = load_trace(folder)
+    if trace.price_usd_hour is None and price_usd_hour is None:
+        raise TraceError(f"{folder} has no prices: give the offer a price_usd_hour")
+    times = [float(time_s - trace.times_s[0]) for time_s in trace.times_s]
+    up = [True] * len(times) if trace.available is None else trace.available.tolist()
+    recorded = trace.price_usd_hour
+    prices = [price_usd_hour or 0.0] * len(times) if recorded is None else recorded.tolist()
     # Without ticks each row is a change, and the last one only says where the recording ends.
-    length = times[-1] - start + (tick or 0)
-    shifted = tuple(time_s - start for time_s in times)
-    if length <= 0:
+    tick_s = trace.meta.tick_s
+    length_s = times[-1] + (tick_s or 0)
+    if length_s <= 0:
         return Recording((0.0,), (up[0],), (prices[0],), _DAY_S)
-    if not tick:
-        shifted, up, prices = shifted[:-1], up[:-1], prices[:-1]
-    return Recording(shifted, tuple(up), tuple(prices), length)
-
-
-def _number(where: str, column: str, cell: str | None) -> float:
-    try:
-        value = float(cell or "")
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise TraceError(f"{where}: {column} {cell!r}: expected a number >= 0")
-    return value
+    rows = slice(None if tick_s else -1)
+    return Recording(tuple(times[rows]), tuple(up[rows]), tuple(prices[rows]), length_s)

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deploy.node.config import write_private
 from deploy.runners.flower.jobfolder import JobFolder
+from spotweave.files import write_private
 
 _LIFE = datetime.timedelta(days=3650)
 _AUTHORITY, _CERTIFICATE = "authority.pem", "superlink.pem"

@@ -13,12 +13,11 @@ from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeClient, NodeError, NodeRefused
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
+from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.identity import Identity
-from deploy.runners.flower.keeping import Keeper
-from deploy.runners.flower.liveness import Liveness
+from deploy.runners.flower.liveness import Liveness, Silence
 from deploy.runners.flower.record import ClientRecord, JobRecord
 from deploy.runners.flower.settings import FlowerSettings
-from deploy.runners.flower.silence import Silence
 from deploy.runners.flower.superlink import QUIET, SuperLink, SuperLinkDown, free_port, shown_folder
 from deploy.runners.flower.training import Training
 
@@ -62,7 +61,7 @@ class FlowerJob:
         spec: JobSpec,
         workdir: Path,
         settings: FlowerSettings,
-        keeper: Keeper | None = None,
+        keeper: CheckpointSync | None = None,
     ) -> None:
         self.job_id = job_id
         self.work = app.flower(spec)

@@ -6,13 +6,40 @@ import time
 from dataclasses import dataclass, field
 
 from deploy.fl.exchange import Participation
-from deploy.runners.flower.asking import Answer
+from deploy.runners.flower.probes import Probe
 from deploy.runners.flower.record import ClientRecord
 from deploy.runners.flower.settings import FlowerSettings
-from deploy.runners.flower.silence import Silence
 
+_GAP_MOST_S = 15.0
 _Question = tuple[int, int, int, float]
 """Attempt, run, rounds delivered, when it was asked: what a client owes until it is another."""
+
+
+class Silence:
+    """Seconds since the latest good sign.
+
+    Of the time between two looks only so much counts: a scheduler that was held up itself, or was suspended
+    with its machine, must not take that for the silence of others.
+    """
+
+    def __init__(self) -> None:
+        self._looked_s: float | None = None
+        self._silent_s = 0.0
+
+    def note(self, good: bool, now_s: float | None = None) -> float:
+        """Take a look into account. Returns the seconds of silence, 0 after a good sign.
+
+        Args:
+            good: whether it is as it should be.
+            now_s: of a monotonic clock; None: now.
+        """
+        now_s = time.monotonic() if now_s is None else now_s
+        if good:
+            self._silent_s = 0.0
+        elif self._looked_s is not None:
+            self._silent_s += min(now_s - self._looked_s, _GAP_MOST_S)
+        self._looked_s = now_s
+        return self._silent_s
 
 
 @dataclass
@@ -21,7 +48,7 @@ class _Client:
     offline: Silence = field(default_factory=Silence)
     starting: Silence = field(default_factory=Silence)
     owing: Silence = field(default_factory=Silence)
-    answer: Answer | None = None
+    answer: Probe | None = None
     question: _Question | None = None
     expected_s: float | None = None
     agent_s: float = 0.0
@@ -61,7 +88,7 @@ class Liveness:
         """When it was seen online first, of a monotonic clock; 0 if that was before this process."""
         return self._client(name).seen_s
 
-    def agent(self, name: str, latest: Answer | None) -> None:
+    def agent(self, name: str, latest: Probe | None) -> None:
         """Take note of what its node's agent answered last: what it did before the last look counts once."""
         client = self._client(name)
         client.agent_s = client.agent.note(

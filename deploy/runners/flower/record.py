@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from deploy.node.config import write_private
+from spotweave.files import write_private
 
 
 class ClientRecord(BaseModel):

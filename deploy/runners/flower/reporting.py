@@ -6,15 +6,15 @@ import time
 
 from deploy.fl.exchange import Participation, Status
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.runners.flower.asking import Answer
 from deploy.runners.flower.job import FlowerJob
+from deploy.runners.flower.probes import Probe
 from envs.simulation.round_estimates import epoch_left_s
 
 _METRICS_MOST = 32
 _NAME_MOST = 64
 
 
-def report(job: FlowerJob, assignment: Assignment, answer: Answer | None, latest: Phase) -> TaskReport:
+def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest: Phase) -> TaskReport:
     """The report of an attempt.
 
     Args:
@@ -84,7 +84,7 @@ def wants_words(job: FlowerJob, assignment: Assignment) -> bool:
     return own is not None and _unexplained(own, assignment)
 
 
-def _phase(job: FlowerJob, assignment: Assignment, answer: Answer | None, latest: Phase) -> tuple[Phase, str]:
+def _phase(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest: Phase) -> tuple[Phase, str]:
     record = job.record
     name, client = job.client(assignment)
     if record.outcome == "succeeded":
@@ -142,7 +142,7 @@ def _unexplained(own: Participation, assignment: Assignment) -> bool:
     return own.error_attempt == assignment.attempt and "attempting to load" in own.error
 
 
-def _user_error(own: Participation, assignment: Assignment, answer: Answer | None) -> str:
+def _user_error(own: Participation, assignment: Assignment, answer: Probe | None) -> str:
     if not _unexplained(own, assignment):
         return own.error
     words = answer.words if answer else ""

@@ -25,16 +25,15 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node.client import NodeClient, NodeError, NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
-from deploy.runners.flower.asking import Answer, Asking
-from deploy.runners.flower.crew import Crew, Errand, Patience, wait_for
-from deploy.runners.flower.ending import end_job
+from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
+from deploy.runners.flower.cleanup import end_job
 from deploy.runners.flower.job import FlowerJob, end_on_node, process_id, record_file
-from deploy.runners.flower.keeping import Keeper
-from deploy.runners.flower.kept_rounds import KeptRounds
+from deploy.runners.flower.liveness import Silence
+from deploy.runners.flower.probes import Probe, Probes
 from deploy.runners.flower.reporting import report, wants_words
 from deploy.runners.flower.settings import FlowerSettings
-from deploy.runners.flower.silence import Silence
 from deploy.runners.flower.superlink import box_name, process_of
+from deploy.runners.flower.workers import Patience, Work, WorkerPool, wait_for
 
 __all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)
@@ -76,9 +75,9 @@ class FlowerRunner:
         self._state = settings.state.resolve()
         self._lock = threading.Lock()
         self._jobs: dict[str, _Held] = {}
-        self._keepers: dict[str, Keeper] = {}
-        self._steps, self._ends = Crew("flower-jobs", _STEPS), Crew("flower-ends", _ENDS)
-        self._asking = Asking()
+        self._keepers: dict[str, CheckpointSync] = {}
+        self._steps, self._ends = WorkerPool("flower-jobs", _STEPS), WorkerPool("flower-ends", _ENDS)
+        self._probes = Probes()
         self._patience = Patience(_PATIENCE_S, _REFILL)
 
     @property
@@ -157,7 +156,7 @@ class FlowerRunner:
             _log.warning("%s is not told to end: its node has not answered", assignment.attempt_id)
         else:
             self._raise(errand)
-        self._asking.forget(assignment.attempt_id)
+        self._probes.forget(assignment.attempt_id)
         if (held := self._jobs.get(assignment.key.job_id)) is not None:
             held.reports.pop(assignment.attempt_id, None)
 
@@ -187,7 +186,7 @@ class FlowerRunner:
             self._keepers.pop(job_id, None)
         self._steps.collect(job_id)
         for attempt_id in held.reports:
-            self._asking.forget(attempt_id)
+            self._probes.forget(attempt_id)
 
     def shutdown(self) -> None:
         """See Runner. Nodes' processes end with their instances."""
@@ -214,13 +213,13 @@ class FlowerRunner:
         with self._lock:
             return self._jobs.setdefault(job_id, _Held())
 
-    def _keeper(self, job_id: str) -> Keeper | None:
+    def _keeper(self, job_id: str) -> CheckpointSync | None:
         if self._settings.checkpoints is None:
             return None
         with self._lock:
             if job_id not in self._keepers:
-                rounds = KeptRounds(self._settings.checkpoints, job_id)
-                self._keepers[job_id] = Keeper(rounds, job_id, self._settings.checkpoint_most_bytes)
+                rounds = StoredRounds(self._settings.checkpoints, job_id)
+                self._keepers[job_id] = CheckpointSync(rounds, job_id, self._settings.checkpoint_most_bytes)
             return self._keepers[job_id]
 
     @contextmanager
@@ -253,14 +252,14 @@ class FlowerRunner:
             )
         return held.job
 
-    def _begin_step(self, held: _Held, members: Sequence[Assignment]) -> Errand:
+    def _begin_step(self, held: _Held, members: Sequence[Assignment]) -> Work:
         def step() -> None:
             with held.lock:
                 self._job(held, members[0]).step(members)
 
         return self._steps.begin(members[0].key.job_id, step)
 
-    def _take(self, job_id: str, errand: Errand) -> None:
+    def _take(self, job_id: str, errand: Work) -> None:
         """Take note of how a step went, or of that it goes on."""
         held = self._held(job_id)
         held.late = not errand.future.done()
@@ -279,10 +278,10 @@ class FlowerRunner:
                 # It will not pass by waiting.
                 held.trouble_s = float("inf")
 
-    def _wait(self, errands: list[Errand]) -> None:
-        wait_for(errands, self._settings.reports_within_s)
+    def _wait(self, works: list[Work]) -> None:
+        wait_for(works, self._settings.reports_within_s)
 
-    def _ask(self, assignment: Assignment) -> Errand | None:
+    def _ask(self, assignment: Assignment) -> Work | None:
         held = self._jobs.get(assignment.key.job_id)
         if held is None or held.job is None or held.late or held.job.over or not assignment.nodes:
             return None
@@ -291,7 +290,7 @@ class FlowerRunner:
         except Exception:
             # `_report` says what is wrong.
             return None
-        return self._asking.begin(assignment, process_id(assignment), words=words)
+        return self._probes.begin(assignment, process_id(assignment), words=words)
 
     def _report(self, assignment: Assignment) -> TaskReport:
         """Of one attempt; whatever goes wrong is that attempt's matter."""
@@ -315,12 +314,12 @@ class FlowerRunner:
             return _plain(assignment, Phase.LOST, held.problem, before)
         if held.late or held.job is None:
             return _plain(assignment, latest, held.problem, before)
-        answer: Answer | None = None
+        answer: Probe | None = None
         with self._locked(held, assignment.key.job_id):
             job = held.job
             name, client = job.client(assignment)
             if assignment.nodes and not job.over:
-                answer = self._asking.latest(assignment)
+                answer = self._probes.latest(assignment)
                 if assignment.attempt == client.attempt:
                     job.liveness.agent(name, answer)
             return report(job, assignment, answer, latest)
@@ -352,7 +351,7 @@ class FlowerRunner:
             if self._settings.sandbox is not None:
                 self._settings.sandbox.forget(job_id)
 
-    def _raise(self, errand: Errand) -> None:
+    def _raise(self, errand: Work) -> None:
         error = errand.future.exception()
         if error is not None:
             raise error if isinstance(error, RunnerError) else RunnerError(_text(error)) from error

@@ -201,7 +201,7 @@ class SuperLink:
 
     def runs(self) -> list[Run]:
         """All its runs, oldest first. Raises SuperLinkDown."""
-        with _asking():
+        with _probes():
             response = self._control().ListRuns(ListRunsRequest())
         runs = sorted(response.run_dict.values(), key=lambda run: run.pending_at)
         return [
@@ -223,7 +223,7 @@ class SuperLink:
         key = self._identity.public_key(name)
         if (known := self._nodes().get(key)) is not None:
             return known[0]
-        with _asking():
+        with _probes():
             response = self._control().RegisterNode(RegisterNodeRequest(public_key=key, name=name))
         return int(response.node_id)
 
@@ -237,7 +237,7 @@ class SuperLink:
             NodeAuthHttpInterceptor(key, key.public_key()),
         ]
         try:
-            with _asking(), self._bound(FleetHttpClient, interceptors, _ANSWER_S) as client:
+            with _probes(), self._bound(FleetHttpClient, interceptors, _ANSWER_S) as client:
                 client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
         except SuperLinkDown as error:
             if not isinstance(error.__cause__, httpx.HTTPStatusError):
@@ -259,7 +259,7 @@ class SuperLink:
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(dict(config)))
         try:
-            with _asking(), self._new_control(_START_S) as client:
+            with _probes(), self._new_control(_START_S) as client:
                 response = client.StartRun(request)
         except SuperLinkDown as error:
             cause = error.__cause__
@@ -275,7 +275,7 @@ class SuperLink:
 
     def stop_run(self, run_id: int) -> None:
         """Give a run up, so that nodes drop what they still have of it. Raises SuperLinkDown."""
-        with _asking():
+        with _probes():
             self._control().StopRun(StopRunRequest(run_id=run_id))
 
     def last_line(self) -> str:
@@ -298,7 +298,7 @@ class SuperLink:
 
     def _nodes(self) -> dict[bytes, tuple[int, str]]:
         """Node id and status by public key; nodes that were taken out are not there."""
-        with _asking():
+        with _probes():
             response = self._control().ListNodes(ListNodesRequest())
         return {
             node.public_key: (node.node_id, node.status)
@@ -335,7 +335,7 @@ class SuperLink:
 
 
 @contextmanager
-def _asking() -> Iterator[None]:
+def _probes() -> Iterator[None]:
     """No answer, or none that can be understood, is SuperLinkDown."""
     try:
         yield

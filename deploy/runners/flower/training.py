@@ -8,14 +8,14 @@ from pathlib import Path
 
 from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import Flower
-from deploy.node.config import write_private
 from deploy.runners.flower import app
+from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.jobfolder import JobFolder, PoisonError
-from deploy.runners.flower.keeping import Keeper
 from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import SuperLink, shown_folder
-from deploy.runners.flower.told import RESULTS, read_status
+from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 _QUORUM_KEY = "quorum"
@@ -47,7 +47,7 @@ class Training:
         record: JobRecord,
         save: Callable[[], None],
         superlink: SuperLink,
-        keeper: Keeper | None,
+        keeper: CheckpointSync | None,
     ) -> None:
         self._job_id = job_id
         self._work = work

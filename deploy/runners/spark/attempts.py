@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase
-from deploy.node.config import write_private
 from deploy.runners.detached import Detached
-from deploy.security.beneath import remove_tree
+from deploy.security.untrusted import remove_tree
+from spotweave.files import write_private
 
 
 class _Kept(BaseModel):

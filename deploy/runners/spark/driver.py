@@ -109,7 +109,7 @@ def _check_script(script: str, folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class DriverPlace:
     """What an attempt's driver is given by the cluster.
 
     Attributes:
@@ -139,7 +139,7 @@ class Place:
     memory_gib: float
 
 
-def variables(spec: JobSpec, place: Place) -> dict[str, str]:
+def variables(spec: JobSpec, place: DriverPlace) -> dict[str, str]:
     """Environment variables for the job's code, on the driver and on executors."""
     work = spark_work(spec)
     given = dict(spec.env) | {
@@ -157,7 +157,7 @@ def variables(spec: JobSpec, place: Place) -> dict[str, str]:
     return given
 
 
-def configuration(spec: JobSpec, place: Place, settings: SparkSettings) -> dict[str, str]:
+def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) -> dict[str, str]:
     """The application's whole conf. It holds the cluster's secret: for a file of mode 0600, not for argv."""
     work = spark_work(spec)
     conf = {"spark.app.name": spec.name, "spark.driver.memory": settings.driver_memory} | dict(work.conf)
@@ -199,6 +199,6 @@ def command(spark_submit: str, properties_file: Path, spec: JobSpec, workdir: Pa
     return [spark_submit, "--properties-file", str(properties_file), str(script), *work.args]
 
 
-def environment(base: Mapping[str, str], spec: JobSpec, place: Place, local: Path) -> dict[str, str]:
+def environment(base: Mapping[str, str], spec: JobSpec, place: DriverPlace, local: Path) -> dict[str, str]:
     """The driver's environment; `check_job` refuses variables that would disturb Spark."""
     return dict(base) | variables(spec, place) | {"SPARK_LOCAL_DIRS": str(local)}

@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 
-from deploy.node.config import write_json, write_private
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import Detached, tail
 from deploy.runners.spark.settings import DAEMON_OPTIONS, SparkHome, SparkSettings, properties
-from deploy.security.beneath import remove_tree
 from deploy.security.sandbox import Box
+from deploy.security.untrusted import remove_tree
+from spotweave.files import write_private
 
 _WORKER_TIMEOUT_S = 30
 _PORT_TRIES = 3
@@ -143,8 +143,9 @@ class Master:
         recovery.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             if not (self._folder / "ports.json").exists():
-                write_json(
-                    self._folder / "ports.json", {name: free_port(address) for name in ("rpc", "web", "rest")}
+                write_private(
+                    self._folder / "ports.json",
+                    json.dumps({name: free_port(address) for name in ("rpc", "web", "rest")}),
                 )
         except OSError as error:
             raise RunnerError(f"the Spark master cannot listen on {address}: {error.strerror}") from error

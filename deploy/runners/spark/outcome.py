@@ -14,7 +14,7 @@ from deploy.runners.spark.attempts import Attempt, Attempts
 from deploy.runners.spark.driver import spark_work
 from deploy.runners.spark.streaming import Batches, BatchLog
 from deploy.runners.spark.worker import Workers, known_states
-from deploy.security.beneath import tail
+from deploy.security.untrusted import tail
 
 DRIVER_GRACE_S = 3.0
 _KILLED = "the driver was killed by signal"

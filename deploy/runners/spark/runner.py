@@ -18,16 +18,23 @@ from typing import Any
 
 from deploy.model.jobs import JobSpec, SparkStreaming
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.node.config import write_private
 from deploy.runners.base import RunnerError
 from deploy.runners.spark.application import Application, Applications
 from deploy.runners.spark.attempts import Attempt, Attempts
-from deploy.runners.spark.driver import Place, check_job, command, configuration, environment, spark_work
+from deploy.runners.spark.driver import (
+    DriverPlace,
+    check_job,
+    command,
+    configuration,
+    environment,
+    spark_work,
+)
 from deploy.runners.spark.master import Master, free_port
 from deploy.runners.spark.outcome import DRIVER_GRACE_S, Outcomes, driver_log, end_driver
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.worker import Workers
 from deploy.security.sandbox import Box
+from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 _THREADS = 32
@@ -178,7 +185,7 @@ class SparkRunner:
         with suppress(FileExistsError):
             (workdir / "logs").mkdir(mode=0o700)
         checkpoints, own_checkpoints = self._checkpoints(assignment)
-        place = Place(
+        place = DriverPlace(
             attempt_id=assignment.attempt_id,
             attempt=assignment.attempt,
             job_id=assignment.key.job_id,

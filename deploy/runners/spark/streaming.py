@@ -21,8 +21,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from deploy.node.config import write_private
-from deploy.security.beneath import open_beneath, remove_tree, unlink_beneath
+from deploy.security.untrusted import open_beneath, remove_tree, unlink_beneath
+from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 _PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"

@@ -58,12 +58,6 @@ def offers(context: Context, store: Store, scheduler: SchedulerView) -> APIRoute
     @routes.get("/v1/offers", summary="What can be rented, as it was in the scheduler's latest pass")
     def all_offers() -> list[OfferView]:
         used = Counter(one.offer.offer_id for one in store.instances.live())
-        return [
-            OfferView(
-                **{name: value for name, value in vars(one).items() if name in OfferView.model_fields},
-                used=used[one.offer_id],
-            )
-            for one in scheduler.offers()
-        ]
+        return [OfferView.of(one, used[one.offer_id]) for one in scheduler.offers()]
 
     return routes

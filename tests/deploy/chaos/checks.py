@@ -9,6 +9,7 @@ from fractions import Fraction
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
+from tests.deploy.bills import bill_of, wrong_charges
 from tests.deploy.chaos import ledger
 from tests.deploy.chaos.deployment import Deployment
 
@@ -52,7 +53,7 @@ def check_bills(deployment: Deployment) -> Fraction:
     }
     by_job: dict[str, Fraction] = defaultdict(Fraction)
     for entry in entries:
-        cost = store.costs.of_instance(tokens[entry.client_token], now_s).cost
+        cost = bill_of(store, tokens[entry.client_token], now_s).cost
         assert Fraction(cost, CHARGES_PER_USD) == entry.micro_usd / 10**6, entry
         by_job[entry.job_id] += entry.micro_usd / 10**6
     assert by_job == {
@@ -60,5 +61,5 @@ def check_bills(deployment: Deployment) -> Fraction:
     }
     total = sum(by_job.values(), Fraction())
     assert Fraction(store.costs.total(now_s).cost, CHARGES_PER_USD) == total
-    assert store.costs.audit() == []
+    assert wrong_charges(store) == []
     return total

@@ -21,7 +21,7 @@ import yaml
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
 from deploy.node import procfs
-from deploy.providers.local.config import load_config
+from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -53,11 +53,11 @@ class Deployment:
             "http": {"port": port, "tokens": False},
             # All jobs of a test write one ledger, which a sandbox would keep them from.
             "runners": {"sandbox": "none", "trust_submitters": True},
-            "local": "local.yaml",
+            "providers": {"local": "local.yaml"},
         }
         (self.folder / "deployment.yaml").write_text(yaml.safe_dump(config))
         self._popen: subprocess.Popen[bytes]
-        self.provider = LocalProvider(load_config(self.folder / "local.yaml"))
+        self.provider = LocalProvider(LocalConfig.load(self.folder / "local.yaml"))
         self.start()
         self.store = Store.open(f"sqlite:///{self.state / 'store.db'}", time.time())
 

@@ -45,7 +45,7 @@ def deployment(folder: Path, **changes: object) -> Path:
         "policy": {"market": "cheapest", "federated": "round_cost"},
         "scheduler": {"period_s": 0.2},
         "http": {"port": 0, "tokens": False},
-        "local": str(OFFERS),
+        "providers": {"local": str(OFFERS)},
     }
     path = folder / "deployment.yaml"
     path.write_text(yaml.safe_dump({**content, **changes}), encoding="utf-8")

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
-from tests.deploy.server.service import NOW, Service, make_service
+from tests.deploy.server.service import Service, make_service
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +29,6 @@ def _the_services_log_apart_from_what_commands_print() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def rules() -> Deciders:
     return Deciders.load("cheapest", "round_cost")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db", NOW, durable=False) as opened:
-        yield opened
 
 
 @pytest.fixture

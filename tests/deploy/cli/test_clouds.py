@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.clouds import open_providers
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
 from deploy.scheduler.placing import place
@@ -102,7 +102,7 @@ def test_policies_are_printed_for_the_deployment(make: Make) -> None:
     )
     printed = spotweave("clouds", "policy", "--config", config)
     assert printed.exit_code == 0, printed.output
-    with open_store(load_deployment(config), time.time()) as store:
+    with open_store(DeploymentConfig.load(config), time.time()) as store:
         deployment_id = store.deployment_id
     ends = next(
         one for one in json.loads(printed.stdout)["Statement"] if "ec2:TerminateInstances" in one["Action"]
@@ -181,7 +181,7 @@ def test_placement_scores_where_they_are_known(make: Make) -> None:
 
 def _rent(aws: Emulated, config: Path) -> tuple[str, str, str]:
     """Ids of an instance that a job needs, one of a cancelled job, and one that the store does not know."""
-    loaded = load_deployment(config)
+    loaded = DeploymentConfig.load(config)
     (provider,) = open_providers(loaded).values()
     with closing(provider), open_store(loaded, time.time()) as store:
         offer = next(one for one in provider.offers() if one.market == "spot")
@@ -233,7 +233,7 @@ def test_a_sweep_lists_and_then_ends_what_no_job_needs(make: Make) -> None:
 
 def test_while_it_is_served_the_scheduler_does_that(make: Make) -> None:
     config = make().deployment()
-    with open_store(load_deployment(config), time.time()) as store:
+    with open_store(DeploymentConfig.load(config), time.time()) as store:
         lead = store.lead()
         assert "is being served, and its scheduler ends" in refusal(
             spotweave("clouds", "sweep", "--config", config)

@@ -21,9 +21,9 @@ JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a
 
 def kinds(config: Path) -> list[str]:
     """Of the events of a deployment."""
-    from deploy.config import load_deployment
+    from deploy.config import DeploymentConfig
 
-    with open_store(load_deployment(config), 0.0) as store:
+    with open_store(DeploymentConfig.load(config), 0.0) as store:
         return [event.kind for event in store.events.latest(100)]
 
 
@@ -114,7 +114,7 @@ def test_a_job_of_spark_is_refused_where_there_is_no_java(tmp_path: Path) -> Non
         ({"polciy": {}}, "deployment.yaml: polciy: extra inputs are not permitted"),
         ({"http": {"prot": 1}}, "http.prot"),
         ({"http": {"port": 70000}}, "http.port"),
-        ({"local": "gone.yaml"}, "cannot read"),
+        ({"providers": {"local": "gone.yaml"}}, "cannot read"),
         ({"policy": {"market": "nope"}}, "no checkpoint at nope"),
         ({"policy": {"market": "cheapest", "federated": "cheapest"}}, "does not know federated tasks"),
         ({"policy": {"market": "liu2022"}}, "liu2022"),
@@ -205,7 +205,7 @@ def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
     line = serve(deployment(tmp_path, runners={"sandbox": "none"}))
     assert "a submitter of this deployment would be its operator" in line
     # Without bubblewrap, setpriv and all others:
-    monkeypatch.setattr("deploy.security.sandbox.shutil.which", lambda name: None)
+    monkeypatch.setattr("deploy.security.trial.shutil.which", lambda name: None)
     line = serve(deployment(tmp_path))
     assert "install bubblewrap" in line
     assert "runners.trust_submitters: true" in line

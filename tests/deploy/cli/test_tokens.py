@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.service import open_store
 from tests.deploy.cli.commands import deployment, refusal, spotweave
 
@@ -37,7 +37,7 @@ def test_a_revoked_token_is_told_as_one(tmp_path: Path) -> None:
     assert spotweave("token", "revoke", "--config", config, token_id).exit_code == 0
     assert "revoked" in spotweave("token", "list", "--config", config).stdout
     assert "no access token 'none'" in refusal(spotweave("token", "revoke", "--config", config, "none"))
-    with open_store(load_deployment(config), 0.0) as store:
+    with open_store(DeploymentConfig.load(config), 0.0) as store:
         assert [event.kind for event in store.events.latest(9)] == ["token.created", "token.revoked"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,12 +21,6 @@ from tests.deploy.store.conftest import NOW
 @pytest.fixture(scope="session")
 def deciders() -> Deciders:
     return Deciders.load("multicloud", "round_cost")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db", NOW, durable=False) as opened:
-        yield opened
 
 
 @pytest.fixture

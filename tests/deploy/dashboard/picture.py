@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service
+from deploy.server.run import HttpListener
 from tests.deploy.dashboard.browser import Browser, browser
 from tests.deploy.dashboard.story import Shown, application, told
 
@@ -41,7 +41,7 @@ def main(target: Path) -> None:
         folder = Path(name)
         world = told(folder / "world")
         app = application(world, Shown(world), Deciders.load("multicloud", "round_cost"))
-        service = Service(app, port=0)
+        service = HttpListener(app, port=0)
         service.start()
         url = f"http://127.0.0.1:{service.port}/"
         with browser(folder / "profile") as page:

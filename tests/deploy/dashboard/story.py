@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
 from deploy.model.jobs import (
@@ -22,7 +23,6 @@ from deploy.model.jobs import (
     SparkBatch,
     SparkStreaming,
 )
-from deploy.providers.simulated import SimulatedOffer
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings

@@ -14,7 +14,7 @@ from deploy.model.tasks import Phase, TaskReport
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service
+from deploy.server.run import HttpListener
 from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.jobs import Job
 from tests.deploy.dashboard.browser import INSTALLED, Browser, browser
@@ -67,7 +67,7 @@ class Open:
 
     world: World
     shown: Shown
-    service: Service
+    service: HttpListener
     page: Browser
 
     @property
@@ -100,7 +100,7 @@ def afternoon(tmp_path_factory: pytest.TempPathFactory, deciders: Deciders, page
     """Only looked at: what changes the world has one of its own."""
     world = told(tmp_path_factory.mktemp("world"))
     shown = Shown(world)
-    service = Service(application(world, shown, deciders), port=0)
+    service = HttpListener(application(world, shown, deciders), port=0)
     service.start()
     yield Open(world, shown, service, page)
     service.stop()
@@ -111,7 +111,7 @@ def morning(tmp_path: Path, deciders: Deciders, page: Browser) -> Iterator[Open]
     """Nothing has been submitted yet."""
     world = told(tmp_path, length_s=-1.0)
     shown = Shown(world)
-    service = Service(application(world, shown, deciders, mode=None), port=0)
+    service = HttpListener(application(world, shown, deciders, mode=None), port=0)
     service.start()
     yield Open(world, shown, service, page)
     service.stop()
@@ -269,7 +269,7 @@ def test_a_token_is_asked_for_kept_in_this_tab_and_refused_in_the_service_s_word
     world = told(tmp_path, length_s=-1.0)
     access = AccessTokens(world.store)
     token = access.create("a viewer", Role.VIEWER, world.clock.now())
-    service = Service(application(world, Shown(world), deciders, tokens=True), port=0)
+    service = HttpListener(application(world, Shown(world), deciders, tokens=True), port=0)
     service.start()
     try:
         page.look(375, 812)

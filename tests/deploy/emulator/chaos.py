@@ -13,20 +13,21 @@ import botocore.endpoint
 import pytest
 from prometheus_client import CollectorRegistry
 
+from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
 from deploy.billing import CHARGES_PER_USD, Bill
 from deploy.emulator.account import group_of, subnet_of
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig, region_of
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.ledger import Entry
 from deploy.emulator.records import Instance
-from deploy.emulator.transport import in_process
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
 from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
-from deploy.providers.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, VirtualClock, _Machine
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.loop import Scheduler
@@ -36,6 +37,7 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store
 from tests.deploy.emulator.conftest import IMAGE, START_S, trace
+from tests.deploy.emulator.transport import in_process
 from tests.deploy.scheduler.worlds import World
 
 TYPE = "g4dn.xlarge"
@@ -128,7 +130,7 @@ class AwsWorld(World):
             {"clock": "virtual", "images": [{"image_id": IMAGE}], "folder": folder, **emulated}
         )
         self.emulator = Emulator(config, self.clock)
-        self.session = in_process(self.emulator.app)
+        self.session = in_process(App(self.emulator))
         self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator)
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
-from deploy.emulator.transport import in_process
+from tests.deploy.emulator.transport import in_process
 
 IMAGE = "ami-0123456789abcdef0"
 START_S = 1_750_000_000
@@ -21,7 +23,7 @@ class Clients:
     """boto3's clients take a second to make: each is made once and talks to the emulator of the moment."""
 
     def __init__(self) -> None:
-        self.emulator: Emulator | None = None
+        self._app: App | None = None
         self._session = in_process(self._serve)
         self._made: dict[tuple[str, str], Any] = {}
 
@@ -33,8 +35,11 @@ class Clients:
         return self._made[key]
 
     def _serve(self, environ: Any, start_response: Any) -> Any:
-        assert self.emulator is not None
-        return self.emulator.app(environ, start_response)
+        assert self._app is not None
+        return self._app(environ, start_response)
+
+    def talk_to(self, emulator: Emulator) -> None:
+        self._app = App(emulator)
 
 
 CLIENTS = Clients()
@@ -60,7 +65,7 @@ class Cloud:
             **changes,
         }
         self.emulator = Emulator(EmulatorConfig.model_validate(content))
-        CLIENTS.emulator = self.emulator
+        CLIENTS.talk_to(self.emulator)
         self.session = CLIENTS
         self.ec2 = self.session.client("ec2")
 
@@ -101,9 +106,10 @@ def trace(folder: Path, name: str, rows: list[tuple[int, int, float]]) -> str:
     """A recording of (seconds, available, price); the last row says where it ends."""
     place = folder / name
     place.mkdir()
-    (place / "trace.json").write_text(
-        '{"format": "spotweave-market-trace", "format_version": 1, "polarity": "available", "tick_s": null}'
-    )
+    about = {"provider": "aws", "region": "us-east-1", "zone": "", "instance_type": "t", "market": "spot"}
+    about |= {"start_utc": "2026-01-01T00:00:00Z", "source": "by hand", "licence": ""}
+    about |= {"format": "spotweave-market-trace", "polarity": "available"}
+    (place / "trace.json").write_text(json.dumps({**about, "format_version": 1}))
     lines = ["time_s,available,price_usd_hour", *(f"{at},{up},{price}" for at, up, price in rows)]
     (place / "series.csv").write_text("\n".join(lines) + "\n")
     return name

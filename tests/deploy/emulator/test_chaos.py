@@ -18,6 +18,7 @@ from deploy.emulator.faults import FaultConfig
 from deploy.emulator.ledger import Entry, total_usd
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names
+from tests.deploy.bills import wrong_charges
 from tests.deploy.emulator.chaos import HOUR_S, ON_DEMAND, TROUBLES, AwsWorld, agree, spells, troubles
 from tests.deploy.emulator.conftest import START_S
 from tests.deploy.scheduler.worlds import batch
@@ -101,7 +102,7 @@ def check(world: AwsWorld, given: dict[str, JobSpec]) -> None:
     assert unneeded(store, world.aws) == []
     assert store.instances.live() == []
     assert store.intents.pending() == []
-    assert store.costs.audit() == []
+    assert wrong_charges(store) == []
 
 
 def until_its_end(entry: Entry) -> Entry:

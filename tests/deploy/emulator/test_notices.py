@@ -13,15 +13,18 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
 from deploy.emulator.account import group_of, subnet_of
+from deploy.emulator.app import App
 from deploy.emulator.events import REBALANCE, WARNING
 from deploy.emulator.faults import FaultConfig
-from deploy.emulator.transport import in_process
 from deploy.model.instances import InstanceReport
-from deploy.providers.aws.check import Finding, check
-from deploy.providers.aws.config import AwsConfig, AwsConfigError, load_config
+from deploy.providers.aws.check import check
+from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.notices import _Event
 from deploy.providers.aws.provider import AwsProvider
+from deploy.providers.config import Finding
+from deploy.yamlfile import ConfigError
 from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.transport import in_process
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
 ZONE = "us-east-1a"
@@ -47,7 +50,7 @@ def provide(cloud: Cloud) -> Iterator[Provide]:
     made = []
 
     def build(**changes: Any) -> AwsProvider:
-        session = in_process(cloud.emulator.app)
+        session = in_process(App(cloud.emulator))
         made.append(AwsProvider(config_of(**changes), session, cloud.emulator.world.clock.now))
         return made[-1]
 
@@ -84,7 +87,7 @@ def _reappear(cloud: Cloud) -> None:
 
 def test_a_market_that_takes_an_instance_is_heard_of_before(recorded: Callable[..., Cloud]) -> None:
     cloud = recorded([(0, 1, 0.2), (1000, 0, 0.2), (2000, 1, 0.2)])
-    session = in_process(cloud.emulator.app)
+    session = in_process(App(cloud.emulator))
     provider = AwsProvider(config_of(), session, cloud.emulator.world.clock.now)
     name = provider.launch(request(SPOT)).instance_id
 
@@ -104,7 +107,7 @@ def test_a_market_that_takes_an_instance_is_heard_of_before(recorded: Callable[.
 
 def test_the_end_is_right_where_an_emulated_notice_is_shorter(make: Callable[..., Cloud]) -> None:
     cloud = make(notice_s=12.0)
-    provider = AwsProvider(config_of(), in_process(cloud.emulator.app), cloud.emulator.world.clock.now)
+    provider = AwsProvider(config_of(), in_process(App(cloud.emulator)), cloud.emulator.world.clock.now)
     name = provider.launch(request(SPOT)).instance_id
     cloud.after(50)
     instance = cloud.emulator.world.instances[name]
@@ -211,7 +214,7 @@ def test_without_a_queue_nothing_is_read(cloud: Cloud, provide: Provide) -> None
 
 def test_check_says_which_queue_or_rule_is_missing(cloud: Cloud) -> None:
     def found(queue: Any) -> Finding:
-        session = in_process(cloud.emulator.app)
+        session = in_process(App(cloud.emulator))
         findings = check(config_of(events_queue=queue), session)
         return next(one for one in findings if one.what == "us-east-1 events queue")
 
@@ -234,7 +237,7 @@ def test_queues_of_a_configuration(tmp_path: Path) -> None:
         content = {**one, "regions": {"us-east-1": region, "us-west-2": west}, "events_queue": queue}
         path = tmp_path / "aws.yaml"
         path.write_text(json.dumps(content))
-        return load_config(path)
+        return AwsConfig.load(path)
 
     assert load("events").queues == {"us-east-1": "events", "us-west-2": "events"}
     by_region = {"us-east-1": "a", "us-west-2": "https://sqs.us-west-2.amazonaws.com/1/b"}
@@ -245,7 +248,7 @@ def test_queues_of_a_configuration(tmp_path: Path) -> None:
         ("https://sqs.us-west-2.amazonaws.com/1/b", "a URL is of one region"),
         ("a queue", "events_queue"),
     ):
-        with pytest.raises(AwsConfigError, match=word):
+        with pytest.raises(ConfigError, match=word):
             load(wrong)
 
 

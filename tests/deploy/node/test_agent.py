@@ -20,9 +20,10 @@ import pytest
 from deploy.node import procfs
 from deploy.node.api import ProcessSpec, Signal
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
-from deploy.node.config import ConfigError, load_config
+from deploy.node.config import load_config
 from deploy.providers.local.metadata import MetadataServer
 from deploy.providers.local.records import Fate
+from deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, AgentProcess, agents, loopback_address, tagged, wait_until
 
 pytestmark = pytest.mark.real

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from deploy.node.config import ConfigError
 from deploy.node.join import IMDS_VARIABLE, JoinConfig, JoinError, join, load_join
 from deploy.security.joining import join_token, may_join
 from deploy.security.tls import node_certificate
+from deploy.yamlfile import ConfigError
 
 NODE_TOKEN = "n" * 32
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from deploy.emulator.app import App
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
-from deploy.emulator.transport import in_process
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import S3Objects
 from deploy.providers.aws.clients import Clients
+from tests.deploy.emulator.transport import in_process
 
 BUCKET = "spotweave-tests"
 POOL = {"zone": "us-east-1a", "instance_type": "m5.large", "spot_usd_hour": 0.1, "on_demand_usd_hour": 0.2}
@@ -29,7 +30,7 @@ class Account:
                 {"clock": "virtual", "pools": [POOL], "buckets": [BUCKET], **changes}
             )
         )
-        self.session = in_process(self.emulator.app)
+        self.session = in_process(App(self.emulator))
         # With an address of its own the bucket's name is in the path, where the emulator looks for it.
         self.clients = Clients(endpoint_url="http://127.0.0.1:1", session=self.session)
         self.plain = self.clients.get("s3", "us-east-1")

@@ -11,16 +11,6 @@ from agents.policy import Policy
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, SparkBatch, SparkStreaming
-from deploy.providers.core.core import ORIGIN_S, SimulationCore
-from deploy.providers.core.views import (
-    Arrivals,
-    CoreClock,
-    CoreProvider,
-    CoreRunner,
-    number_of,
-    providers_of,
-    transfers_of,
-)
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.loop import Scheduler
@@ -36,6 +26,17 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation, Snapshot, encode
 from envs.simulation.world import EpisodeKey
+from tests.deploy.bills import bill_of
+from tests.deploy.parity.core import ORIGIN_S, SimulationCore
+from tests.deploy.parity.views import (
+    Arrivals,
+    CoreClock,
+    CoreProvider,
+    CoreRunner,
+    number_of,
+    providers_of,
+    transfers_of,
+)
 
 
 class Step(NamedTuple):
@@ -202,7 +203,7 @@ class Live:
         ]
         # The core bills no launch that failed; in the store it is an instance that ran until that was known.
         charges = sum(
-            self.store.costs.of_instance(one.instance_id, self.clock.now()).cost
+            bill_of(self.store, one.instance_id, self.clock.now()).cost
             for job in jobs
             for one in self.store.instances.of_job(job.job_id)
             if one.ready_s is not None

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
-from deploy.providers.core.core import SimulationCore
 from envs.multicloud import build_market
 from envs.simulation.market import columns as at
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.comparing import compare
+from tests.deploy.parity.core import SimulationCore
 from tests.deploy.parity.playing import config_of
 
 POLICIES = ("maf", "expected_cost", "multicloud")

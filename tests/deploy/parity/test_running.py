@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.providers.core.views import number_of
 from deploy.scheduler.estimates import need_of
 from deploy.scheduler.needs import Need
 from envs.simulation.market import columns as at
 from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.playing import Live, config_of, policy_named
+from tests.deploy.parity.views import number_of
 
 JOBS = 10
 

@@ -21,9 +21,10 @@ from deploy.node import procfs
 from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.providers.base import Provider, RefusedError
-from deploy.providers.local.config import LocalConfig, LocalConfigError, load_config
+from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.provider import LocalProvider
 from deploy.providers.local.records import StateFolder, instance_id
+from deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, wait_until
 from tests.deploy.providers.contract import DEPLOYMENT, ProviderContract, by_id, request
 from tests.deploy.providers.test_local_traces import write
@@ -128,10 +129,10 @@ def test_a_user_killed_between_launch_and_answer_gets_the_same_instance(world: L
     (world.folder / "config.json").write_text(json.dumps(world.content))
     script = (
         "import sys; from pathlib import Path\n"
-        "from deploy.providers.local.config import load_config\n"
+        "from deploy.providers.local.config import LocalConfig\n"
         "from deploy.providers.local.provider import LocalProvider\n"
         "from tests.deploy.providers.contract import request\n"
-        "provider = LocalProvider(load_config(Path(sys.argv[1])))\n"
+        "provider = LocalProvider(LocalConfig.load(Path(sys.argv[1])))\n"
         "print('now', flush=True)\n"
         "provider.launch(request(sys.argv[2], sys.argv[3]))\n"
         "print('launched', flush=True)\n"
@@ -508,8 +509,8 @@ def test_a_rehearsal_from_the_command_line(world: LocalWorld) -> None:
 def test_a_bad_configuration_is_named_in_one_line(tmp_path: Path, content: str, says: str) -> None:
     path = tmp_path / "local.yaml"
     path.write_text(content)
-    with pytest.raises(LocalConfigError) as caught:
-        LocalProvider(load_config(path))
+    with pytest.raises(ConfigError) as caught:
+        LocalProvider(LocalConfig.load(path))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "s").exists()

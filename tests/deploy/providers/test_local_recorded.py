@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.providers import local
-from deploy.providers.local.config import load_config
+from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.traces import load_recording
 from envs.traces.bundle import load_bundle
 from envs.traces.market import load_trace
@@ -27,7 +27,7 @@ def test_they_are_the_bundles(zone: str) -> None:
 
 
 def test_the_example_can_be_used() -> None:
-    config = load_config(FOLDER / "offers.yaml")
+    config = LocalConfig.load(FOLDER / "offers.yaml")
     assert len(ZONES) == 3
     assert set(config.recordings()) == {
         *(f"local/{zone}/p3.2xlarge/spot" for zone in ZONES),

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from benchmarks.simulated import SimulatedProvider
 from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, TaskReport
 from deploy.providers.base import CapacityError, ProviderError, ThrottledError
-from deploy.providers.simulated import SimulatedProvider
 from deploy.runners.base import RunnerError
 from deploy.store.store import Store
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer, SimulatedProvider
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState
 from deploy.providers.base import PartialError, ProviderError
-from deploy.providers.simulated import SimulatedOffer, SimulatedProvider
 from deploy.scheduler.giving_up import end_job
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure

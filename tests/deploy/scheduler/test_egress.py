@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.billing import CHARGES_PER_USD, usd
 from deploy.model.jobs import JobSpec, JobState, Profile, TaskKey
 from deploy.model.transfers import Transfers
-from deploy.providers.simulated import SimulatedOffer
 from deploy.scheduler.egress import of_start
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.scheduler.cases import offer

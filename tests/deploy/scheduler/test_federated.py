@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.billing import usd
 from deploy.model.jobs import FlowerClient, JobSpec, JobState, Places
 from deploy.model.tasks import Phase
-from deploy.providers.simulated import SimulatedOffer
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.training import RoundsRunner, Training, federated, key_of
 from tests.deploy.scheduler.worlds import SETTINGS, World, cheap_and_sure

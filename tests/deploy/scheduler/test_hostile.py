@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer, SimulatedRunner
 from deploy.billing import micro_usd_hour
 from deploy.model.jobs import MOST_GB, MOST_SECONDS, JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.simulated import SimulatedOffer, SimulatedRunner
 from deploy.runners.base import RunnerError
 from deploy.scheduler import roster
 from deploy.scheduler.estimates import need_of
 from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.settings import SchedulerSettings
+from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.test_isolation import HOSTILE, ODD
 from tests.deploy.scheduler.worlds import World, batch
@@ -168,4 +169,4 @@ def test_honest_jobs_are_on_time_and_hostile_ones_are_dealt_with(
         if spec.budget_usd is not None:
             spent_usd = float(world.store.costs.of_job(job_id, world.clock.now()).usd)
             assert spent_usd <= spec.budget_usd + a_pass_usd, job_id
-    assert world.store.costs.audit() == []
+    assert wrong_charges(world.store) == []

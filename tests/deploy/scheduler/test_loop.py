@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedProvider
 from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
-from deploy.providers.simulated import SimulatedProvider
 from deploy.runners.base import RunnerError
 from deploy.scheduler.giving_up import end_job
 from deploy.store.decisions import Mode

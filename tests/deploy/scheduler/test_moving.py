@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
-from deploy.providers.simulated import SimulatedOffer
 from deploy.scheduler.appraising import Appraising
 from deploy.scheduler.giving_up import end_job
 from deploy.scheduler.moving import Move, MoveRules, Standing, appraise, mean_usd_hour

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.simulated import SimulatedCloud, SimulatedRunner
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.simulated import SimulatedCloud, SimulatedRunner
 
 
 @dataclass

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.security.keys import DeploymentKey, SecurityError, write_private
+from deploy.security.keys import DeploymentKey, SecurityError
+from spotweave.files import write_private
 
 KEY = DeploymentKey(bytes(range(32)))
 
@@ -81,10 +82,19 @@ def test_any_changed_byte_is_noticed(position: int) -> None:
 
 def test_a_file_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SecurityError, match=r"cannot write .*nowhere") as caught:
-        write_private(tmp_path / "nowhere" / "key", b"x")
+        DeploymentKey.load(tmp_path / "nowhere" / "key", create=True)
     assert "\n" not in str(caught.value)
-    assert write_private(tmp_path / "a", b"1")
-    assert not write_private(tmp_path / "a", b"2")
-    assert (tmp_path / "a").read_bytes() == b"1"
-    assert write_private(tmp_path / "a", b"3", replace=True)
-    assert (tmp_path / "a").read_bytes() == b"3"
+
+
+def test_of_two_who_make_a_key_at_once_both_use_the_first_ones(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+
+    class Late(type(path)):  # type: ignore[misc]
+        """The other one's key is not there yet when it is looked for."""
+
+        def exists(self, **_: object) -> bool:
+            return False
+
+    first = DeploymentKey.load(path, create=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert DeploymentKey.load(Late(path), create=True).mark == first.mark

@@ -18,7 +18,9 @@ import pytest
 from deploy.node import procfs
 from deploy.runners.detached import Detached
 from deploy.security import sandbox as module
-from deploy.security.sandbox import Box, Mode, Sandbox, SandboxError, choose
+from deploy.security import trial
+from deploy.security.sandbox import Box, Mode, Sandbox, SandboxError
+from deploy.security.trial import choose
 from tests.deploy.node.agents import wait_until
 from tests.deploy.runners.patience import insist
 
@@ -100,7 +102,7 @@ class World:
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     mode: Mode = request.param
     try:
-        module._require(mode, ROOT)
+        trial._require(mode, ROOT)
     except SandboxError as error:
         pytest.skip(str(error))
     # Not below pytest's own folder, which is closed to all other users.
@@ -213,7 +215,7 @@ def test_a_link_in_place_of_a_folder_is_refused_with_its_reason(world: World) ->
 
 
 def test_without_a_sandbox_the_trial_finds_everything(tmp_path: Path) -> None:
-    assert len(Sandbox(Mode.NONE, tmp_path).trial()) == 3
+    assert len(trial.trial(Sandbox(Mode.NONE, tmp_path))) == 3
 
 
 def test_nothing_is_trusted_unless_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from deploy.security.keys import SecurityError
-from deploy.security.tls import TlsFiles, load_tls, self_signed
+from deploy.security.tls import TlsFiles, load_tls
+from tests.deploy.tls import self_signed
 
 DAY = 86_400.0
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.server.deciding import Deciders
 from deploy.store.store import Store
-from tests.deploy.server.service import NOW, Service, make_service
+from tests.deploy.server.service import Service, make_service
 
 
 @pytest.fixture(scope="session")
 def deciders() -> Deciders:
     """The released policy, and the rule for rounds."""
     return Deciders.load("multicloud", "round_cost")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db", NOW, durable=False) as opened:
-        yield opened
 
 
 @pytest.fixture

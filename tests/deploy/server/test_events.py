@@ -15,7 +15,7 @@ from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.context import Context
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
 from tests.deploy.server.service import NOW, Service, make_service, one_line_error
 

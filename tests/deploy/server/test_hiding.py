@@ -17,7 +17,7 @@ from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.server.settings import ServerSettings
 from tests.deploy.server.service import NOW, Api, Service, job_request
 

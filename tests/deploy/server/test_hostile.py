@@ -23,13 +23,14 @@ import pytest
 
 from deploy.model.jobs import JobState
 from deploy.security.roles import Role
-from deploy.security.tls import TlsFiles, self_signed
+from deploy.security.tls import TlsFiles
 from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.server.service import Service, job_request, make_service
+from tests.deploy.tls import self_signed
 
 HOSTILE = 1000
 PROMPT_S = 1.0

@@ -14,14 +14,14 @@ import pytest
 from deploy.security.keys import SecurityError
 from deploy.security.listen import INSECURE_WORDS
 from deploy.security.roles import Role
-from deploy.security.tls import self_signed
 from deploy.server.app import create_app
 from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders
-from deploy.server.run import ListenError, Service, bind, main
+from deploy.server.run import HttpListener, ListenError, bind, main
 from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 from tests.deploy.server.service import HandClock, make_service
+from tests.deploy.tls import self_signed
 
 
 def test_a_port_in_use_is_told_in_one_line_and_the_exit_code_is_not_0(
@@ -72,13 +72,13 @@ def test_beyond_loopback_it_needs_tokens_and_tls_both(
     tls = self_signed(tmp_path, time.time())
     bare = create_app(ServerSettings(jobs=tmp_path / "jobs"), deciders, store, clock=HandClock())
     with pytest.raises(SecurityError, match="without access tokens: set"):
-        Service(bare, "0.0.0.0", 0, tls)
+        HttpListener(bare, "0.0.0.0", 0, tls)
     with_tokens = make_service(tmp_path, store, deciders).app
     with pytest.raises(SecurityError, match="without a TLS certificate"):
-        Service(with_tokens, "0.0.0.0", 0)
+        HttpListener(with_tokens, "0.0.0.0", 0)
     not_asked = make_service(tmp_path, store, deciders, tokens=False).app
     with pytest.raises(SecurityError, match="without access tokens"):
-        Service(not_asked, "0.0.0.0", 0, tls)
+        HttpListener(not_asked, "0.0.0.0", 0, tls)
 
 
 def test_over_tls_it_answers_and_plain_http_gets_nothing(
@@ -87,7 +87,7 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(
     tls = self_signed(tmp_path, time.time())
     made = make_service(tmp_path, store, deciders)
     headers = {"Authorization": f"Bearer {made.tokens[Role.VIEWER]}"}
-    with Service(made.app, "127.0.0.1", 0, tls) as service:
+    with HttpListener(made.app, "127.0.0.1", 0, tls) as service:
         trusting = ssl.create_default_context(cafile=str(tls.certificate))
         answer = httpx.get(f"https://127.0.0.1:{service.port}/v1/jobs", headers=headers, verify=trusting)
         assert answer.status_code == 200
@@ -123,10 +123,10 @@ def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
 
 def test_said_in_words_it_listens_without_protection(deciders: Deciders) -> None:
     app = create_app(ServerSettings(tokens=False), deciders)
-    service = Service(app, "127.0.0.1", 0, insecure_in_words=INSECURE_WORDS)
+    service = HttpListener(app, "127.0.0.1", 0, insecure_in_words=INSECURE_WORDS)
     service.stop()
     with pytest.raises(SecurityError, match="asked for with 'please'"):
-        Service(app, "127.0.0.1", 0, insecure_in_words="please")
+        HttpListener(app, "127.0.0.1", 0, insecure_in_words="please")
 
 
 def test_a_service_that_can_accept_nothing_ends(
@@ -136,7 +136,7 @@ def test_a_service_that_can_accept_nothing_ends(
         raise ZeroDivisionError
 
     made = make_service(tmp_path, store, deciders)
-    with Service(made.app, "127.0.0.1", 0) as service:
+    with HttpListener(made.app, "127.0.0.1", 0) as service:
         monkeypatch.setattr(Connections, "enter", fails)
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{service.port}/healthz", trust_env=False, timeout=30.0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
 
 from deploy.model.jobs import TaskKey
-from deploy.store.decisions import Candidate, Decision, Mode, Shadowing
+from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.errors import NotFoundError
 from deploy.store.events import Event
 from deploy.store.intents import IntentKind, IntentState
@@ -154,16 +153,3 @@ def test_a_follower_misses_no_event_of_several_writers(place: Place) -> None:
         assert [event.sequence for event in store.events.after(0, 1000)] == [event.sequence for event in seen]
         for first, second in zip(seen[::2], seen[1::2], strict=True):
             assert (first.kind, second.kind, first.data) == ("pair.first", "pair.second", second.data)
-
-
-def test_a_watched_policy_is_compared_with_the_one_that_acts(store: Store) -> None:
-    with store.transaction():
-        for choice, difference, moment in ((None, 0.5, 0), ("aws/spot", 0.0, 1), ("aws/od", -0.75, 2)):
-            store.decisions.add(
-                replace(DECISION, shadow_choice=choice, shadow_difference=difference, time_s=NOW + moment)
-            )
-        store.decisions.add(replace(DECISION, chosen=None, shadow_choice=None, shadow_difference=0.0))
-        store.decisions.add(replace(DECISION, shadow_policy=None, shadow_difference=None))
-    assert store.decisions.shadowing() == [Shadowing("multicloud-v1", "rule", 4, 2, -0.25)]
-    assert store.decisions.shadowing(NOW + 2) == [Shadowing("multicloud-v1", "rule", 1, 0, -0.75)]
-    assert store.decisions.shadowing(NOW + 3) == []

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import inspect, text
 
 from deploy.store import migrate
 from deploy.store.database import Database
@@ -23,16 +24,6 @@ from tests.deploy.store.cases import BATCH, add_job
 from tests.deploy.store.conftest import NOW, Place
 
 
-def versions() -> list[str]:
-    """All versions there ever were, the first one first."""
-    engine = create_engine("sqlite://")
-    with engine.connect() as connection:
-        script = ScriptDirectory.from_config(migrate.configuration(connection))
-        found = [revision.revision for revision in script.walk_revisions()][::-1]
-    engine.dispose()
-    return found
-
-
 def tables_differ(database: Database) -> list[object]:
     with database.read() as connection:
         context = MigrationContext.configure(
@@ -41,45 +32,87 @@ def tables_differ(database: Database) -> list[object]:
         return list(compare_metadata(context, metadata))
 
 
-@pytest.mark.parametrize("version", [None, *versions()])
-def test_every_earlier_version_is_upgraded_with_what_is_in_it(place: Place, version: str | None) -> None:
-    database = Database(place.url)
-    if version is not None:
-        if not place.postgresql:
-            database.prepare_file()
-        with database.transaction() as connection:
-            migrate.upgrade(connection, "here", version)
-            # As the first version wrote it: words that must never be changed to the newest version's.
-            connection.execute(
-                text(
-                    "INSERT INTO jobs"
-                    " (job_id, spec, state, submitted_s, workdir, submitter, user_failures, reason)"
-                    " VALUES ('j1', :spec, 'pending', :now, '/srv/j1', 'ana', 1, '')"
-                ),
-                {"spec": BATCH.model_dump_json(), "now": NOW},
-            )
-            connection.execute(
-                text(
-                    "INSERT INTO events (time_s, kind, job_id, data)"
-                    " VALUES (:now, 'job.submitted', 'j1', '{\"a\" : 1}')"
-                ),
-                {"now": NOW},
-            )
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+def upgrade():
+    op.add_column("jobs", sa.Column("note", sa.Text(), nullable=False, server_default="none"))
+    op.create_index("ix_jobs_note", "jobs", ["note"])
+"""
+
+
+@pytest.fixture
+def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The migration of a later program, which this one becomes."""
+    scripts = tmp_path / "migrations"
+    shutil.copytree(migrate._SCRIPTS, scripts)
+    file = scripts / "versions" / "v0002_note.py"
+    file.write_text(LATER)
+    monkeypatch.setattr(migrate, "_SCRIPTS", scripts)
+    migrate.newest_version.cache_clear()
+    yield file
+    monkeypatch.undo()
+    migrate.newest_version.cache_clear()
+
+
+def test_a_new_database_has_the_tables_of_the_schema(place: Place) -> None:
     with place.open() as store:
-        if version is not None:
-            job = store.jobs.get("j1")
-            assert (job.spec, job.user_failures, job.submitted_s) == (BATCH, 1, NOW)
-            assert [event.data for event in store.events.after(0, 9)] == [{"a": 1}]
         add_job(store, "j2")
         deployment_id = store.deployment_id
+    database = Database(place.url)
     assert tables_differ(database) == []
     with database.read() as connection:
-        assert migrate.current_version(connection) == migrate.newest_version() == versions()[-1]
-        assert connection.scalar(text("SELECT schema_version FROM deployment")) == versions()[-1]
+        assert migrate.current_version(connection) == migrate.newest_version()
+        assert connection.scalar(text("SELECT schema_version FROM deployment")) == migrate.newest_version()
     database.close()
     with place.open(NOW + 9) as store:
         assert store.deployment_id == deployment_id
         assert store.jobs.get("j2").spec == BATCH
+
+
+def earlier(place: Place) -> None:
+    """A database as this program makes them, with a job."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(migrate, "_SCRIPTS", Path(migrate.__file__).with_name("migrations"))
+        migrate.newest_version.cache_clear()
+        with place.open() as store:
+            add_job(store, "j1")
+    migrate.newest_version.cache_clear()
+
+
+def notes(place: Place) -> tuple[str | None, list[str]]:
+    """The version, and each job's note; there is none in the first version."""
+    database = Database(place.url)
+    with database.read() as connection:
+        version = migrate.current_version(connection)
+        columns = {column["name"] for column in inspect(connection).get_columns("jobs")}
+        found = list(connection.scalars(text("SELECT note FROM jobs"))) if "note" in columns else []
+    database.close()
+    return version, found
+
+
+def test_an_earlier_version_is_upgraded_with_what_is_in_it(place: Place, later: Path) -> None:
+    earlier(place)
+    assert notes(place) == ("0001", [])
+    for _ in range(2):
+        with place.open() as store:
+            assert store.jobs.get("j1").spec == BATCH
+        assert notes(place) == ("0002", ["none"])
+
+
+def test_a_migration_that_fails_changes_nothing(place: Place, later: Path) -> None:
+    earlier(place)
+    later.write_text(LATER + "    raise ZeroDivisionError\n")
+    with pytest.raises(ZeroDivisionError):
+        place.open()
+    assert notes(place) == ("0001", [])
+    later.write_text(LATER)
+    place.open().close()
+    assert notes(place) == ("0002", ["none"])
 
 
 def test_pending_intents_are_found_without_reading_those_that_are_done(sqlite: Place) -> None:
@@ -93,14 +126,14 @@ def test_pending_intents_are_found_without_reading_those_that_are_done(sqlite: P
     assert "TEMP B-TREE" not in plan
 
 
-def test_an_upgrade_that_fails_changes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_database_is_made_whole_or_not_at_all(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         upgrade(*_)  # type: ignore[arg-type]
         raise ZeroDivisionError
 
-    upgrade = command.upgrade
+    upgrade = command.stamp
     with monkeypatch.context() as patched:
-        patched.setattr(command, "upgrade", fail)
+        patched.setattr(command, "stamp", fail)
         with pytest.raises(ZeroDivisionError):
             place.open()
     database = Database(place.url)

@@ -21,7 +21,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from moto import mock_aws
 
-from deploy.providers.aws.config import AwsConfig, load_config
+from deploy.providers.aws.config import AwsConfig
 
 REGION = "us-east-1"
 TYPE = "m5.large"
@@ -246,4 +246,4 @@ def write_config(folder: Path, **changes: Any) -> Path:
 
 def make_config(folder: Path, **changes: Any) -> AwsConfig:
     """The same, read."""
-    return load_config(write_config(folder, **changes))
+    return AwsConfig.load(write_config(folder, **changes))

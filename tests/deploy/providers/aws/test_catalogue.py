@@ -12,7 +12,6 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from deploy.providers.aws.catalogue import CatalogueError, load_catalogue, main, refreshed
-from deploy.providers.aws.transfers import transfers
 from tests.deploy.providers.aws.fake import FakeAws, make_config
 
 
@@ -150,7 +149,7 @@ def test_ways_lead_from_all_listed_regions_to_those_that_may_be_rented_in(
 ) -> None:
     config = make_config(tmp_path)
     (region,) = config.regions
-    known = transfers(config)
+    known = config.transfers()
     others = load_catalogue().regions.keys() - {region}
     assert known.regions == (region,)
     assert known.usd_gb == {

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import time
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from deploy.providers.aws.__main__ import main
-from deploy.providers.aws.check import Finding, check
-from deploy.providers.aws.config import AwsConfig, AwsConfigError, load_config
+from deploy.providers.aws.check import check
+from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.aws.quotas import quota_code
 from deploy.providers.aws.rights import role_of
+from deploy.providers.config import Finding
+from deploy.yamlfile import ConfigError
 from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config
 
 QUOTA = {"Quota": {"QuotaCode": "L-1", "Value": 32.0}}
@@ -162,31 +164,24 @@ def test_what_may_not_be_looked_at_is_unknown(aws: FakeAws, config: AwsConfig) -
     assert "ec2:DescribeSubnets" in made[f"{REGION} subnets"].text
 
 
-def test_no_network_is_one_line(aws: FakeAws, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_config(tmp_path, endpoint_url="http://127.0.0.1:9")
-    assert main(["check", "--config", str(path)]) == 1
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1
-    assert "cannot be reached" in said
+def test_no_network_is_one_line(aws: FakeAws, tmp_path: Path) -> None:
+    config = AwsConfig.load(write_config(tmp_path, endpoint_url="http://127.0.0.1:9"))
+    (said,) = config.check("")
+    assert (said.what, said.verdict) == ("credentials", "missing")
+    assert "\n" not in said.text
+    assert "cannot be reached" in said.text
 
 
-def test_the_command_line(
-    aws: FakeAws, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_config(tmp_path)
-    session = aws.session()
-    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
+def test_details_of_spot_offers_and_why_there_are_no_scores(aws: FakeAws, tmp_path: Path) -> None:
+    config = AwsConfig.load(write_config(tmp_path))
     aws.set_price(0.06, 1_760_000_000.0)
-    aws.failures["GetSpotPlacementScores"] = ["UnauthorizedOperation"]
-    assert main(["offers", "--config", str(path), "--gpu", "t4", "--max-price", "0.4"]) == 0
-    said = capsys.readouterr()
-    rows = [json.loads(line) for line in said.out.splitlines()]
-    assert [row["offer_id"] for row in rows] == [f"aws/{REGION}{zone}/{OTHER}/spot" for zone in "ab"]
-    assert rows[0]["gpu"] == "T4"
-    assert said.err.startswith("note: no placement score: ")
-    assert main(["describe", "--config", str(path), "--deployment", "d"]) == 0
-    assert main(["describe", "--config", str(tmp_path / "none"), "--deployment", "d"]) == 1
-    assert "cannot read" in capsys.readouterr().err
+    aws.failures["GetSpotPlacementScores"] = ["UnauthorizedOperation"] * 2
+    provider = AwsProvider(config, aws.session())
+    found, notes = config.details(provider, provider.offers(), time.time())
+    assert set(found) == {name for name in config.places() if name.endswith("/spot")}
+    assert all(one["score"] is None for one in found.values())
+    assert notes
+    assert all(line.startswith("no placement score: ") for line in notes)
 
 
 def test_quotas_of_families() -> None:
@@ -216,11 +211,11 @@ def test_a_mistake_in_the_file_is_one_line(
     aws: FakeAws, tmp_path: Path, changes: dict[str, Any], word: str
 ) -> None:
     path = write_config(tmp_path, **changes)
-    with pytest.raises(AwsConfigError, match=word) as caught:
-        load_config(path).prices()
+    with pytest.raises(ConfigError, match=word) as caught:
+        AwsConfig.load(path).prices()
     assert "\n" not in str(caught.value)
 
 
 def test_the_example_configuration_is_one(tmp_path: Path) -> None:
-    config = load_config(Path(__file__).parents[4] / "configs" / "deploy" / "aws_offers.yaml")
+    config = AwsConfig.load(Path(__file__).parents[4] / "configs" / "deploy" / "aws_offers.yaml")
     assert config.prices().usd_hour("us-east-1", "g4dn.xlarge") == 0.526

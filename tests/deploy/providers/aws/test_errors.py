@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore import exceptions as sdk
 
-from deploy.providers.aws.errors import asking, denied_permission, translated
+from deploy.providers.aws.errors import aws_errors, denied_permission, translated
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError, ThrottledError
 
 
@@ -86,7 +86,7 @@ def test_a_wrong_clock_is_told_from_a_wrong_key(code: str, message: str) -> None
     ],
 )
 def test_what_no_service_answered_is_named(error: Exception, kind: type[ProviderError], word: str) -> None:
-    with pytest.raises(kind) as caught, asking("aws us-east-1"):
+    with pytest.raises(kind) as caught, aws_errors("aws us-east-1"):
         raise error
     assert type(caught.value) is kind
     assert word in str(caught.value)

@@ -16,7 +16,6 @@ import pytest
 from deploy.objects.checking import check_bucket
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import S3Objects
-from deploy.providers.aws.candidates import candidates
 from deploy.providers.aws.catalogue import refreshed
 from deploy.providers.aws.check import check
 from deploy.providers.aws.clients import Clients
@@ -88,7 +87,7 @@ def _operate(aws: FakeAws, config: AwsConfig) -> None:
     boto3.client("s3", region_name=REGION).create_bucket(Bucket=BUCKET.name)
     assert [one.verdict for one in check_bucket(Clients(session=aws.session()), BUCKET)] == ["right"]
     provider = AwsProvider(config, aws.session())
-    candidates(provider, time.time())
+    config.details(provider, provider.offers(), time.time())
     clients = provider.clients
     with pytest.raises((ValueError, ProviderError)):
         refreshed(

@@ -16,11 +16,11 @@ import pytest
 from deploy.runners.flower.bounded import BoundedTransport
 from deploy.runners.flower.identity import Identity
 
-Answer = Callable[[socket.socket, threading.Event], None]
+Probe = Callable[[socket.socket, threading.Event], None]
 
 
 @contextmanager
-def server(identity: Identity, answer: Answer) -> Iterator[str]:
+def server(identity: Identity, answer: Probe) -> Iterator[str]:
     """One that answers every request so."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.shown_certificate, identity.shown_key)
@@ -47,7 +47,7 @@ def server(identity: Identity, answer: Answer) -> Iterator[str]:
             thread.join()
 
 
-def drip(head: bytes) -> Answer:
+def drip(head: bytes) -> Probe:
     def answer(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(head)
         while not over.wait(0.05):

@@ -20,11 +20,12 @@ from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.objects.base import ObjectsError
 from deploy.objects.folder import FolderObjects
 from deploy.runners.base import RunnerError
-from deploy.runners.flower import keeping
+from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import SuperLinkDown
 from tests.deploy.runners.flower.test_job import Played, PlayedSuperLink, Stage, played
-from tests.deploy.runners.flower.world import MEAN, insist, job_spec
+from tests.deploy.runners.flower.world import MEAN, job_spec
+from tests.deploy.runners.patience import insist
 
 __all__ = ["played"]
 
@@ -463,7 +464,7 @@ class Down(FolderObjects):
 def test_a_checkpoint_that_cannot_be_kept_holds_up_no_end(
     stage: Stage, played: Played, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeping, "_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
     store = Down(stage.folder / "store")
     stage.runner = FlowerRunner(FlowerSettings(stage.folder / "state", checkpoints=store, keep_within_s=2.0))
     for name in ("a", "b"):
@@ -495,7 +496,7 @@ def test_a_store_that_is_down_does_not_keep_nodes_for_ever(
         def names(self, start: str) -> list[str]:
             raise ObjectsError("s3://b/a: AWS failed")
 
-    monkeypatch.setattr(keeping, "_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
     store = Unlisted(stage.folder / "store")
     stage.runner = FlowerRunner(FlowerSettings(stage.folder / "state", checkpoints=store))
     for name in ("a", "b"):

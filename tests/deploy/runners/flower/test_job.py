@@ -15,14 +15,15 @@ from deploy.model.tasks import Assignment, Node, Phase
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
-from deploy.runners.flower import asking
 from deploy.runners.flower import job as job_module
+from deploy.runners.flower import probes
 from deploy.runners.flower import runner as runner_module
 from deploy.runners.flower.failures import MAX_FRUITLESS
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import Run, SuperLinkDown
-from tests.deploy.runners.flower.world import MEAN, insist, job_spec
+from tests.deploy.runners.flower.world import MEAN, job_spec
+from tests.deploy.runners.patience import insist
 
 SPEC = job_spec("mean", 4, {"a": {}, "b": {}})
 
@@ -234,7 +235,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(job_module, "SuperLink", PlayedSuperLink)
     monkeypatch.setattr(job_module, "NodeClient", PlayedNode)
     monkeypatch.setattr(runner_module, "NodeClient", PlayedNode)
-    monkeypatch.setattr(asking, "NodeClient", PlayedNode)
+    monkeypatch.setattr(probes, "NodeClient", PlayedNode)
     return played
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from deploy.model.tasks import Phase
 from deploy.runners.detached import Limits
-from deploy.security.sandbox import Mode, SandboxError, choose
-from tests.deploy.runners.flower.world import MEAN, insist, job_spec, world
+from deploy.security.sandbox import Mode, SandboxError
+from deploy.security.trial import choose
+from tests.deploy.runners.flower.world import MEAN, job_spec, world
+from tests.deploy.runners.patience import insist
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 

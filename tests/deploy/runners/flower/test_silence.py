@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.runners.flower.silence import Silence
+from deploy.runners.flower.liveness import Silence
 
 
 def test_it_lasts_from_the_latest_good_sign() -> None:

@@ -19,7 +19,8 @@ from deploy.node import procfs
 from deploy.runners.detached import TAG
 from tests.deploy.node.agents import ROOT, tagged
 from tests.deploy.objects.account import Account
-from tests.deploy.runners.flower.world import EXAMPLE, MEAN, insist, job_spec, world
+from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
+from tests.deploy.runners.patience import insist
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

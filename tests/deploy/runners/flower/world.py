@@ -13,13 +13,12 @@ from typing import Any
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.objects.base import Objects
-from deploy.runners.base import RunnerError
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.node.agents import ROOT, AgentProcess
+from tests.deploy.runners.patience import PATIENCE_S, insist
 
 APPS = Path(__file__).parent / "apps"
-PATIENCE_S = 180.0
 
 
 def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_config: str) -> JobSpec:
@@ -32,17 +31,6 @@ def job_spec(app: str, rounds: int, clients: dict[str, dict[str, str]], **run_co
         "run_config": {key.replace("_", "-"): value for key, value in run_config.items()},
     }
     return JobSpec.model_validate_json(json.dumps({"name": "story", "work": work}))
-
-
-def insist(act: Callable[[], None]) -> None:
-    """Do something as often as it takes, as the scheduler does."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return act()
-        except RunnerError:
-            assert time.monotonic() < end
-            time.sleep(0.3)
 
 
 class World:

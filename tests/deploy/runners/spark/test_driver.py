@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.model.jobs import JobSpec
-from deploy.runners.spark.driver import Place, check_job, command, configuration, variables
+from deploy.runners.spark.driver import DriverPlace, check_job, command, configuration, variables
 from deploy.runners.spark.settings import SparkSettings, find_spark, java_version, properties
 from deploy.runners.spark.worker import executor_memory_mib, resource
 
@@ -93,8 +93,8 @@ def test_a_link_out_of_the_folder_is_refused(folder: Path) -> None:
         check_job(job("link.py"), folder)
 
 
-def place(folder: Path) -> Place:
-    return Place(
+def place(folder: Path) -> DriverPlace:
+    return DriverPlace(
         attempt_id="j.main.2",
         attempt=2,
         job_id="j",

@@ -22,9 +22,10 @@ from deploy.providers.local.provider import LocalProvider
 from deploy.runners.spark import SparkRunner, SparkSettings
 from deploy.runners.spark import settings as spark_settings
 from deploy.runners.spark.settings import SparkHome
-from deploy.security import sandbox as module
-from deploy.security.sandbox import Mode, Sandbox, SandboxError, choose
+from deploy.security import trial as module
+from deploy.security.sandbox import Mode, Sandbox, SandboxError
 from deploy.security.tokens import AccessTokens
+from deploy.security.trial import choose
 from deploy.store.store import Store
 from tests.deploy.node.agents import ROOT as REPOSITORY
 from tests.deploy.node.agents import loopback_address

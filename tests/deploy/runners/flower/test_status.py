@@ -10,7 +10,7 @@ import pytest
 
 from deploy.fl.exchange import Participation, Status
 from deploy.runners.flower.jobfolder import JobFolder, PoisonError
-from deploy.runners.flower.told import read_status
+from deploy.runners.flower.status import read_status
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy import hearing
-from deploy.hearing import Hearing
+from deploy import heartbeats
+from deploy.heartbeats import Heartbeats
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceState
-from deploy.providers.simulated import VirtualClock
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
@@ -50,12 +50,12 @@ def noticed(store: Store) -> list[str | None]:
 
 
 @contextmanager
-def listening(store: Store, said: dict[str, Says | None], asked: list[str]) -> Iterator[Hearing]:
+def listening(store: Store, said: dict[str, Says | None], asked: list[str]) -> Iterator[Heartbeats]:
     def ask(instance: Instance) -> Says | None:
         asked.append(instance.instance_id)
         return said.get(instance.instance_id, Says())
 
-    made = Hearing(store, VirtualClock(NOW + 60), ask)
+    made = Heartbeats(store, VirtualClock(NOW + 60), ask)
     yield made
     made.close()
 
@@ -81,7 +81,7 @@ def test_a_notice_is_kept_and_told_once(store: Store) -> None:
 def test_each_is_asked_in_turn_where_a_round_does_not_hold_all(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearing, "_MOST", 2)
+    monkeypatch.setattr(heartbeats, "_MOST", 2)
     run(store, "i1", "i2", "i3")
     asked: list[str] = []
     with listening(store, {}, asked) as heard:
@@ -96,7 +96,7 @@ def test_each_is_asked_in_turn_where_a_round_does_not_hold_all(
 def test_a_node_that_hangs_and_one_that_breaks_do_not_end_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearing, "_EVERY_S", 0.01)
+    monkeypatch.setattr(heartbeats, "_EVERY_S", 0.01)
     run(store, "i1")
     again = threading.Event()
     tries: list[str] = []
@@ -108,7 +108,7 @@ def test_a_node_that_hangs_and_one_that_breaks_do_not_end_it(
         again.set()
         return Says(NOW + 180)
 
-    made = Hearing(store, VirtualClock(NOW), ask)
+    made = Heartbeats(store, VirtualClock(NOW), ask)
     made.start()
     assert again.wait(60)
     made.close()
@@ -128,7 +128,7 @@ class Ears:
         self.hang_s = 60.0
         self.freed = threading.Event()
         self.clock = clock
-        self.hearing = Hearing(store, clock, self._ask)
+        self.heartbeats = Heartbeats(store, clock, self._ask)
 
     def _ask(self, instance: Instance) -> Says | None:
         name = instance.instance_id
@@ -142,10 +142,10 @@ class Ears:
 
     def round(self, seconds: float = 10.0) -> None:
         self.clock.sleep(seconds)
-        self.hearing.listen()
+        self.heartbeats.listen()
 
     def silence(self, name: str, later_s: float = 0.0) -> float:
-        return self.hearing.silent_s(name, self.clock.now() + later_s)
+        return self.heartbeats.silent_s(name, self.clock.now() + later_s)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def ears(store: Store) -> Iterator[Ears]:
     made = Ears(store, VirtualClock(NOW))
     yield made
     made.freed.set()
-    made.hearing.close()
+    made.heartbeats.close()
 
 
 def test_silence_is_counted_from_the_last_answer_to_the_last_question_without_one(
@@ -239,7 +239,7 @@ def test_an_instance_that_ended_is_forgotten(store: Store, ears: Ears) -> None:
         store.instances.ended("i1", NOW)
     ears.round()
     assert ears.silence("i1") == 0.0
-    assert "i1" not in ears.hearing._heard
+    assert "i1" not in ears.heartbeats._heard
 
 
 def test_whatever_breaks_at_one_node_the_others_are_heard(
@@ -269,7 +269,7 @@ def test_three_hundred_that_hang_of_a_thousand_hold_no_one_up(
     store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in earnest, a question is given up after as long as a round is, and rounds follow each other.
-    monkeypatch.setattr(hearing, "_ROUND_S", 0.3)
+    monkeypatch.setattr(heartbeats, "_ROUND_S", 0.3)
     ears.hang_s = 0.3
     names = [f"i{number:04d}" for number in range(1000)]
     with store.transaction():
@@ -282,12 +282,12 @@ def test_three_hundred_that_hang_of_a_thousand_hold_no_one_up(
     rounds = 25
     for _ in range(rounds):
         ears.round()
-        assert len(ears.hearing._asked) <= hearing._MOST
+        assert len(ears.heartbeats._asked) <= heartbeats._MOST
     # One after the other, those that hang would have taken 90 s each time.
     assert time.monotonic() - began_s < 60.0
     times = Counter(ears.asked)
     healthy = set(names) - ears.hanging
-    assert min(times[name] for name in healthy) >= rounds * hearing._MOST // 1000 // 2
+    assert min(times[name] for name in healthy) >= rounds * heartbeats._MOST // 1000 // 2
     assert not any(ears.silence(name) for name in healthy)
     assert all(ears.silence(name) > 0 for name in ears.hanging)
 
@@ -297,14 +297,14 @@ def test_a_new_node_that_hangs_is_not_waited_for(store: Store, ears: Ears) -> No
     request(store, "i2")
     new, other = store.instances.get("i1"), store.instances.get("i2")
     ears.hanging = {"i1"}
-    assert not ears.hearing.answers(new)
-    assert not ears.hearing.answers(new)
+    assert not ears.heartbeats.answers(new)
+    assert not ears.heartbeats.answers(new)
     assert ears.asked == ["i1"]
     # Another is heard all the same, at a later call.
-    wait_until(lambda: ears.hearing.answers(other))
+    wait_until(lambda: ears.heartbeats.answers(other))
     ears.hanging = set()
     ears.freed.set()
-    wait_until(lambda: ears.hearing.answers(new))
+    wait_until(lambda: ears.heartbeats.answers(new))
     ears.says = Says(draining=True)
     for _ in range(5):
-        assert not ears.hearing.answers(new)
+        assert not ears.heartbeats.answers(new)

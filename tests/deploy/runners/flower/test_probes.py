@@ -11,9 +11,9 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
-from deploy.runners.flower import asking
-from deploy.runners.flower.asking import Asking
-from deploy.runners.flower.crew import wait_for
+from deploy.runners.flower import probes
+from deploy.runners.flower.probes import Probes
+from deploy.runners.flower.workers import wait_for
 from tests.deploy.runners.flower.world import job_spec
 
 WORDS = b"Traceback (most recent call last):\n  x\nImportError: no module\n"
@@ -49,7 +49,7 @@ class PlayedNode:
 
 @pytest.fixture(autouse=True)
 def node(monkeypatch: pytest.MonkeyPatch) -> type[PlayedNode]:
-    monkeypatch.setattr(asking, "NodeClient", PlayedNode)
+    monkeypatch.setattr(probes, "NodeClient", PlayedNode)
     for name, value in {"state": "exited", "error": None}.items():
         monkeypatch.setattr(PlayedNode, name, value)
     monkeypatch.setattr(PlayedNode, "answers", threading.Event())
@@ -63,8 +63,8 @@ def assignment(name: str = "a") -> Assignment:
     return Assignment(TaskKey("job", f"client-{name}"), 1, spec, (node,), str(Path("/nowhere")))
 
 
-def ask(words: bool = False) -> asking.Answer:
-    asked = Asking()
+def ask(words: bool = False) -> probes.Probe:
+    asked = Probes()
     wait_for([asked.begin(assignment(), "p", words=words)], 60)
     found = asked.latest(assignment())
     assert found is not None
@@ -100,7 +100,7 @@ def test_a_process_that_a_node_does_not_know_is_none(node: type[PlayedNode]) -> 
 
 def test_nodes_that_hang_do_not_hold_up_those_that_answer(node: type[PlayedNode]) -> None:
     """A hundred that hang, known as such, and one that does not."""
-    asked = Asking()
+    asked = Probes()
     node.error = NodeUnreachable("no")
     names = [f"n{number}" for number in range(100)]
     wait_for([asked.begin(assignment(name), "p", words=False) for name in names], 60)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.service import open_store
 from tests.deploy.cli.commands import deployment, refusal, spotweave
 
 
 def names(config: Path) -> Sequence[str]:
     """Of the tokens, as something that is easily written and seen."""
-    with open_store(load_deployment(config), 0.0) as store:
+    with open_store(DeploymentConfig.load(config), 0.0) as store:
         return [record.name for record in store.tokens.all()]
 
 
@@ -61,7 +61,7 @@ def test_what_was_saved_comes_back_and_what_was_there_is_kept(
 def test_a_backup_is_taken_beside_a_service_and_a_restore_is_not(
     config: Path, saved: Path, tmp_path: Path
 ) -> None:
-    with open_store(load_deployment(config), 0.0) as store:
+    with open_store(DeploymentConfig.load(config), 0.0) as store:
         lead = store.lead()
         second = tmp_path / "second.db"
         assert spotweave("backup", "--config", config, "--to", second).exit_code == 0

@@ -8,18 +8,18 @@ import time
 from pathlib import Path
 
 from deploy.runners.base import RunnerError
+from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.jobfolder import JobFolder, PoisonError
-from deploy.runners.flower.keeping import Keeper
 from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import log_of, process_of
-from deploy.runners.flower.told import RESULTS, read_status
 
 _log = logging.getLogger(__name__)
 _LOG_MOST_BYTES = 64 << 20
 _RECORD = "job.json"
 
 
-def end_job(folder: Path, job_id: str, keeper: Keeper | None, keep_within_s: float) -> None:
+def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_within_s: float) -> None:
     """Take the next step to the end of a job; may be repeated, also by another process.
 
     Args:
@@ -71,7 +71,7 @@ def _keep_log(folder: Path, results: JobFolder) -> None:
         _log.warning("the SuperLink's log is not kept in %s: %s", results.path, error)
 
 
-def _not_kept(record: JobRecord, keeper: Keeper) -> str:
+def _not_kept(record: JobRecord, keeper: CheckpointSync) -> str:
     """Why the last checkpoint of a job that succeeded is not kept yet, "" if there is nothing left to do."""
     if record.outcome != "succeeded":
         return ""

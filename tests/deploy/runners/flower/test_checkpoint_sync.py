@@ -17,13 +17,13 @@ from deploy.model.tasks import Phase
 from deploy.objects.base import ConflictError, Objects, ObjectsError
 from deploy.objects.folder import FolderObjects
 from deploy.runners.base import RunnerError
-from deploy.runners.flower import keeping
+from deploy.runners.flower import checkpoint_sync
+from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
 from deploy.runners.flower.jobfolder import JobFolder
-from deploy.runners.flower.keeping import Keeper
-from deploy.runners.flower.kept_rounds import Kept, KeptRounds
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.runners.flower.test_job import Played, Stage, played
-from tests.deploy.runners.flower.world import MEAN, insist
+from tests.deploy.runners.flower.world import MEAN
+from tests.deploy.runners.patience import insist
 
 __all__ = ["played"]
 
@@ -60,8 +60,8 @@ class Store(FolderObjects):
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(keeping, "_BACK_OFF_S", 0.001)
-    monkeypatch.setattr(keeping, "_BACK_OFF_MOST_S", 0.001)
+    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(checkpoint_sync, "_BACK_OFF_MOST_S", 0.001)
     return Store(tmp_path / "store")
 
 
@@ -72,11 +72,11 @@ def until(true: Callable[[], object], patience_s: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def keeper_of(store: Objects) -> Keeper:
-    return Keeper(KeptRounds(store, "job"), "job", 1 << 20)
+def keeper_of(store: Objects) -> CheckpointSync:
+    return CheckpointSync(StoredRounds(store, "job"), "job", 1 << 20)
 
 
-def fetched(keeper: Keeper, folder: Path) -> int:
+def fetched(keeper: CheckpointSync, folder: Path) -> int:
     found: list[int] = []
 
     def ask() -> bool:
@@ -88,52 +88,58 @@ def fetched(keeper: Keeper, folder: Path) -> int:
     return found[0]
 
 
-def put(store: Store, kept: Kept, value: float = 0.0) -> None:
+def put(store: Store, kept: StoredRound, value: float = 0.0) -> None:
     FolderObjects.put(store, f"job/{kept.name}", checkpoints.encode(weights(kept.round, value)))
 
 
-def harm(store: Store, kept: Kept) -> None:
+def harm(store: Store, kept: StoredRound) -> None:
     path = store.folder / "job" / kept.name
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def test_names_say_run_and_round_and_the_latest_round_is_the_newest() -> None:
-    assert Kept(round=7, run=2).name == "run-000002/round-000007.npz"
-    assert sorted([Kept(3, 9), Kept(4, 1), Kept(4, 2)])[-1] == Kept(4, 2)
+    assert StoredRound(round=7, run=2).name == "run-000002/round-000007.npz"
+    assert sorted([StoredRound(3, 9), StoredRound(4, 1), StoredRound(4, 2)])[-1] == StoredRound(4, 2)
 
 
 def test_the_last_two_rounds_stay_and_in_the_end_the_last(store: Store) -> None:
-    rounds = KeptRounds(store, "job")
-    for one in (Kept(1, 1), Kept(2, 1), Kept(3, 1), Kept(3, 2), Kept(4, 2)):
+    rounds = StoredRounds(store, "job")
+    for one in (
+        StoredRound(1, 1),
+        StoredRound(2, 1),
+        StoredRound(3, 1),
+        StoredRound(3, 2),
+        StoredRound(4, 2),
+    ):
         rounds.put(one, checkpoints.encode(weights(one.round)), last=False)
-    assert rounds.all() == [Kept(4, 2), Kept(3, 2), Kept(3, 1)]
-    put(store, Kept(9, 1))
-    rounds.put(Kept(5, 2), checkpoints.encode(weights(5)), last=True)
+    assert rounds.all() == [StoredRound(4, 2), StoredRound(3, 2), StoredRound(3, 1)]
+    put(store, StoredRound(9, 1))
+    rounds.put(StoredRound(5, 2), checkpoints.encode(weights(5)), last=True)
     # What is later than that was not made by this run: it is left alone.
-    assert rounds.all() == [Kept(9, 1), Kept(5, 2)]
+    assert rounds.all() == [StoredRound(9, 1), StoredRound(5, 2)]
 
 
 def test_a_run_that_made_other_weights_has_another_name_and_the_same_run_cannot(store: Store) -> None:
-    rounds = KeptRounds(store, "job")
-    rounds.put(Kept(2, 1), checkpoints.encode(weights(2)), last=False)
-    rounds.put(Kept(2, 2), checkpoints.encode(weights(2, 0.5)), last=False)
+    rounds = StoredRounds(store, "job")
+    rounds.put(StoredRound(2, 1), checkpoints.encode(weights(2)), last=False)
+    rounds.put(StoredRound(2, 2), checkpoints.encode(weights(2, 0.5)), last=False)
     with pytest.raises(ConflictError, match="with other content"):
-        rounds.put(Kept(2, 2), checkpoints.encode(weights(2, 0.7)), last=False)
+        rounds.put(StoredRound(2, 2), checkpoints.encode(weights(2, 0.7)), last=False)
     found = rounds.newest(rounds.all(), after=1)
-    assert found == (Kept(2, 2), checkpoints.encode(weights(2, 0.5)))
+    assert found == (StoredRound(2, 2), checkpoints.encode(weights(2, 0.5)))
 
 
 def test_broken_objects_are_passed_over(store: Store, tmp_path: Path) -> None:
-    for one in (Kept(2, 1), Kept(3, 1), Kept(3, 2), Kept(4, 3)):
+    for one in (StoredRound(2, 1), StoredRound(3, 1), StoredRound(3, 2), StoredRound(4, 3)):
         put(store, one)
-    harm(store, Kept(4, 3))
-    harm(store, Kept(3, 2))
+    harm(store, StoredRound(4, 3))
+    harm(store, StoredRound(3, 2))
     # The next run's number is above that of the broken one too: nothing is in its way.
     assert fetched(keeper_of(store), tmp_path) == 3
     found = checkpoints.load(tmp_path / "flower/checkpoints")
     assert found is not None
     assert found.round == 3
-    harm(store, Kept(3, 1))
+    harm(store, StoredRound(3, 1))
     shutil.rmtree(tmp_path / "flower/checkpoints")
     fetched(keeper_of(store), tmp_path)
     found = checkpoints.load(tmp_path / "flower/checkpoints")
@@ -147,7 +153,7 @@ def test_only_what_is_newer_than_here_is_fetched_and_a_broken_one_here_is_replac
     keeper, here = keeper_of(store), tmp_path / "flower/checkpoints"
     assert fetched(keeper, tmp_path) == 0
     assert checkpoints.load(here) is None
-    put(store, Kept(3, 1), 0.25)
+    put(store, StoredRound(3, 1), 0.25)
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
     assert fetched(keeper, tmp_path) == 1
@@ -171,7 +177,7 @@ def test_a_store_that_fails_is_asked_again_and_what_is_wrong_is_said(
     until(lambda: keeper.keep(JobFolder(tmp_path), 1, 1, 4) or store.puts >= 3)
     assert keeper.problem == "checkpoints are not kept: s3://b/a: AWS failed"
     assert "job job: checkpoints are not kept: s3://b/a: AWS failed; again in" in caplog.text
-    # Rounds that were completed meanwhile need not be put one by one.
+    # StoredRounds that were completed meanwhile need not be put one by one.
     checkpoints.save(here, weights(2))
     checkpoints.save(here, weights(3))
     store.down = ""

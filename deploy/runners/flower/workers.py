@@ -1,4 +1,4 @@
-"""Threads for what may take long: one errand of each name at a time, and nobody has to wait for it."""
+"""Threads for what may take long: one work of each name at a time, and nobody has to wait for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concurrent.futures import Future
 _log = logging.getLogger(__name__)
 
 
-class Errand:
+class Work:
     """Something that is done in a thread.
 
     Attributes:
@@ -39,7 +39,7 @@ class Errand:
         return 0.0 if self.begun_s is None else time.monotonic() - self.begun_s
 
 
-class Crew:
+class WorkerPool:
     """A number of threads that are started when they are needed, and hold up nobody's end.
 
     Args:
@@ -51,39 +51,39 @@ class Crew:
         self._name = name
         self._most = most
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[Errand] = queue.SimpleQueue()
-        self._errands: dict[str, Errand] = {}
+        self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._works: dict[str, Work] = {}
         self._threads = 0
         self._open = 0
 
-    def begin(self, name: str, act: Callable[[], object]) -> Errand:
-        """Have something done; if the latest errand of this name was not collected, that is returned."""
+    def begin(self, name: str, act: Callable[[], object]) -> Work:
+        """Have something done; if the latest work of this name was not collected, that is returned."""
         with self._lock:
-            if (found := self._errands.get(name)) is not None:
+            if (found := self._works.get(name)) is not None:
                 return found
-            errand = self._errands[name] = Errand(act)
-            self._queue.put(errand)
+            work = self._works[name] = Work(act)
+            self._queue.put(work)
             self._open += 1
             if self._threads < min(self._open, self._most):
                 self._threads += 1
                 # Daemons: the scheduler's end does not wait for a node that does not answer.
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-            return errand
+            return work
 
-    def pending(self, name: str) -> Errand | None:
-        """The errand of this name that was not collected, if there is one."""
-        return self._errands.get(name)
+    def pending(self, name: str) -> Work | None:
+        """The work of this name that was not collected, if there is one."""
+        return self._works.get(name)
 
     def collect(self, name: str) -> None:
-        """Forget the latest errand of this name, done or not: the next one may begin."""
+        """Forget the latest work of this name, done or not: the next one may begin."""
         with self._lock:
-            self._errands.pop(name, None)
+            self._works.pop(name, None)
 
     def _work(self) -> None:
         while True:
-            errand = self._queue.get()
-            errand.run()
-            del errand
+            work = self._queue.get()
+            work.run()
+            del work
             with self._lock:
                 self._open -= 1
 
@@ -102,24 +102,24 @@ class Patience:
         self._seen_s = time.monotonic()
         self._lock = threading.Lock()
 
-    def wait(self, errand: Errand) -> bool:
-        """Wait for an errand as long as that is allowed. Returns whether it is done."""
+    def wait(self, work: Work) -> bool:
+        """Wait for an work as long as that is allowed. Returns whether it is done."""
         with self._lock:
             now_s = time.monotonic()
             self._left_s = min(self._most_s, self._left_s + self._refill * (now_s - self._seen_s))
             self._seen_s = now_s
             allowed_s = self._left_s
-        done = _wait(errand.future, allowed_s)
+        done = _wait(work.future, allowed_s)
         with self._lock:
             self._left_s = max(0.0, self._left_s - (time.monotonic() - now_s))
         return done
 
 
-def wait_for(errands: list[Errand], within_s: float) -> None:
+def wait_for(works: list[Work], within_s: float) -> None:
     """Wait until all are done, but no longer than that in sum."""
     until_s = time.monotonic() + within_s
-    for errand in errands:
-        _wait(errand.future, until_s - time.monotonic())
+    for work in works:
+        _wait(work.future, until_s - time.monotonic())
 
 
 def _wait(future: Future[object], within_s: float) -> bool:

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from deploy.runners.flower.crew import Crew, Patience, wait_for
+from deploy.runners.flower.workers import Patience, WorkerPool, wait_for
 
 
 def test_an_errand_is_done_once_until_it_is_collected() -> None:
-    crew, done = Crew("test", 4), []
+    crew, done = WorkerPool("test", 4), []
     first = crew.begin("a", lambda: done.append(1))
     wait_for([first], 60)
     assert crew.begin("a", lambda: done.append(2)) is first
@@ -21,17 +21,17 @@ def test_an_errand_is_done_once_until_it_is_collected() -> None:
 
 
 def test_what_an_errand_raises_is_kept_for_its_caller() -> None:
-    crew = Crew("test", 1)
-    errand = crew.begin("a", lambda: 1 // 0)
-    wait_for([errand], 60)
-    assert isinstance(errand.future.exception(), ZeroDivisionError)
+    crew = WorkerPool("test", 1)
+    work = crew.begin("a", lambda: 1 // 0)
+    wait_for([work], 60)
+    assert isinstance(work.future.exception(), ZeroDivisionError)
     after = crew.begin("b", lambda: 7)
     wait_for([after], 60)
     assert after.future.result() == 7
 
 
 def test_there_are_no_more_threads_than_allowed_and_none_for_nothing() -> None:
-    crew, go, most, inside = Crew("counted", 3), threading.Event(), [0], threading.Semaphore(0)
+    crew, go, most, inside = WorkerPool("counted", 3), threading.Event(), [0], threading.Semaphore(0)
     running, lock = [0], threading.Lock()
 
     def act() -> None:
@@ -44,20 +44,20 @@ def test_there_are_no_more_threads_than_allowed_and_none_for_nothing() -> None:
             running[0] -= 1
 
     wait_for([crew.begin("alone", lambda: None)], 60)
-    errands = [crew.begin(str(number), act) for number in range(20)]
+    works = [crew.begin(str(number), act) for number in range(20)]
     for _ in range(3):
         assert inside.acquire(timeout=60)
-    assert errands[-1].begun_s is None
-    assert errands[-1].took_s == 0
+    assert works[-1].begun_s is None
+    assert works[-1].took_s == 0
     go.set()
-    wait_for(errands, 60)
-    assert all(errand.future.done() for errand in errands)
+    wait_for(works, 60)
+    assert all(work.future.done() for work in works)
     assert most[0] == 3
     assert sum(thread.name.startswith("counted-") for thread in threading.enumerate()) == 3
 
 
 def test_no_errand_waits_behind_one_that_hangs_while_there_may_be_another_thread() -> None:
-    crew = Crew("test", 2)
+    crew = WorkerPool("test", 2)
     wait_for([crew.begin("first", lambda: None)], 60)
     for number in range(100):
         go = threading.Event()
@@ -70,7 +70,7 @@ def test_no_errand_waits_behind_one_that_hangs_while_there_may_be_another_thread
 
 
 def test_callers_wait_together_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew, go = Crew("test", 100), threading.Event()
+    crew, go = WorkerPool("test", 100), threading.Event()
     patience = Patience(0.2, 0.0)
     began_s = time.monotonic()
     assert not any(patience.wait(crew.begin(str(number), lambda: go.wait(60))) for number in range(100))

@@ -23,7 +23,7 @@ from deploy.model.jobs import JobState, TaskKey
 from deploy.security.roles import Role
 from deploy.server.deciding import Deciders
 from deploy.server.quotas import Quotas
-from deploy.server.run import Service as Listening
+from deploy.server.run import HttpListener as Listening
 from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -478,16 +478,16 @@ def test_something_else_that_answers_is_told_from_a_service() -> None:
 def test_waiting_outlives_a_service_that_is_away(
     service: Service, store: Store, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deploy.cli import asking
+    from deploy.cli import queries
 
-    monkeypatch.setattr(asking, "_POLL_S", 0.05)
+    monkeypatch.setattr(queries, "_POLL_S", 0.05)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
     first = Listening(service.app, "127.0.0.1", 0)
     first.start()
     client = Client(f"http://127.0.0.1:{first.port}")
     job_id = client.submit(job_file)["job_id"]
     ended: list[dict[str, Any]] = []
-    waiting = threading.Thread(target=lambda: ended.extend(asking.wait_for(client, [job_id])))
+    waiting = threading.Thread(target=lambda: ended.extend(queries.wait_for(client, [job_id])))
     waiting.start()
     time.sleep(0.3)
     first.stop()

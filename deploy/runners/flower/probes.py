@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
-from deploy.runners.flower.crew import Crew, Errand
 from deploy.runners.flower.failures import last_exception
+from deploy.runners.flower.workers import Work, WorkerPool
 
 _FAST, _SLOW = 16, 4
 
 
 @dataclass(frozen=True)
-class Answer:
+class Probe:
     """What a node said of a process.
 
     Attributes:
@@ -31,14 +31,14 @@ class Answer:
     words: str = ""
 
 
-class Asking:
+class Probes:
     """Asks nodes; keeps their latest answers, by attempt."""
 
     def __init__(self) -> None:
-        self._fast, self._slow = Crew("flower-nodes", _FAST), Crew("flower-slow-nodes", _SLOW)
-        self._latest: dict[str, Answer] = {}
+        self._fast, self._slow = WorkerPool("flower-nodes", _FAST), WorkerPool("flower-slow-nodes", _SLOW)
+        self._latest: dict[str, Probe] = {}
 
-    def begin(self, assignment: Assignment, process_id: str, *, words: bool) -> Errand:
+    def begin(self, assignment: Assignment, process_id: str, *, words: bool) -> Work:
         """Ask, unless the latest question is still open.
 
         Args:
@@ -48,22 +48,22 @@ class Asking:
         """
         name = assignment.attempt_id
         self.latest(assignment)
-        if (errand := self._fast.pending(name) or self._slow.pending(name)) is not None:
-            return errand
+        if (work := self._fast.pending(name) or self._slow.pending(name)) is not None:
+            return work
         before = self._latest.get(name)
         # Nodes that answer must not wait behind those that do not.
-        crew = self._slow if before is not None and before.unreachable else self._fast
-        return crew.begin(name, lambda: _ask(assignment, process_id, words=words))
+        pool = self._slow if before is not None and before.unreachable else self._fast
+        return pool.begin(name, lambda: _ask(assignment, process_id, words=words))
 
-    def latest(self, assignment: Assignment) -> Answer | None:
+    def latest(self, assignment: Assignment) -> Probe | None:
         """The latest answer, None before there is one."""
         name = assignment.attempt_id
-        for crew in (self._fast, self._slow):
-            errand = crew.pending(name)
-            if errand is not None and errand.future.done():
-                crew.collect(name)
-                found = errand.future.result()
-                assert isinstance(found, Answer)
+        for pool in (self._fast, self._slow):
+            work = pool.pending(name)
+            if work is not None and work.future.done():
+                pool.collect(name)
+                found = work.future.result()
+                assert isinstance(found, Probe)
                 self._latest[name] = found
         return self._latest.get(name)
 
@@ -74,7 +74,7 @@ class Asking:
         self._latest.pop(attempt_id, None)
 
 
-def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Answer:
+def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Probe:
     asked_s = time.monotonic()
     node = assignment.nodes[0]
     try:
@@ -83,15 +83,15 @@ def _ask(assignment: Assignment, process_id: str, *, words: bool) -> Answer:
                 process = agent.process(process_id)
             except NodeRefused as error:
                 if error.code == 404:
-                    return Answer(asked_s)
+                    return Probe(asked_s)
                 raise NodeUnreachable(str(error)) from error
             ended = process.state != "running"
-            return Answer(asked_s, process, words=_last_words(agent, process_id) if ended or words else "")
+            return Probe(asked_s, process, words=_last_words(agent, process_id) if ended or words else "")
     except NodeUnreachable as error:
-        return Answer(asked_s, unreachable=" ".join(str(error).split())[:200])
+        return Probe(asked_s, unreachable=" ".join(str(error).split())[:200])
     except Exception as error:
         # Whatever the node sent: it is one attempt's matter.
-        return Answer(asked_s, unreachable=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+        return Probe(asked_s, unreachable=f"{type(error).__name__}: {error}".splitlines()[0][:200])
 
 
 def _last_words(agent: NodeClient, process_id: str) -> str:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from deploy.cli.errors import say
-from deploy.config import load_deployment
+from deploy.config import DeploymentConfig
 from deploy.store import backup as copying
 from deploy.store import restore as restoring
 from deploy.store.database import Database
@@ -15,7 +15,7 @@ from deploy.store.errors import StoreError
 
 def backup(path: Path, to: Path) -> None:
     """Copy it, as it is now. It is not upgraded, so this is also what goes before an upgrade."""
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     database = Database(config.store_url)
     try:
         if database.path is not None and not database.path.exists():
@@ -32,7 +32,7 @@ def backup(path: Path, to: Path) -> None:
 
 def restore(path: Path, source: Path) -> None:
     """Put it back."""
-    config = load_deployment(path)
+    config = DeploymentConfig.load(path)
     config.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replaced = restoring.restore(config.store_url, source, time.time(), config.key_file)
     print(f"the database of {path} is that of {source} now")

@@ -1,4 +1,4 @@
-"""A cloud and its jobs in virtual time: the same interfaces, no processes. For rehearsals, tests and chaos.
+"""A cloud and its jobs in virtual time: the same interfaces, no processes. For benchmarks and tests.
 
 `SimulatedCloud` is the world: it goes on while schedulers die and come back. `SimulatedProvider` and
 `SimulatedRunner` are a scheduler's views of it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
@@ -19,21 +20,6 @@ DEFAULT_WORK_S = 600.0
 CHECKPOINT_S = 60.0
 KEPT_S = 3600.0
 """Terminated instances are reported for so long."""
-
-
-class VirtualClock:
-    """Time that passes only when somebody sleeps."""
-
-    def __init__(self, now_s: float = 1_000_000.0) -> None:
-        self._now_s = now_s
-
-    def now(self) -> float:
-        """Epoch seconds."""
-        return self._now_s
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        self._now_s += max(0.0, seconds)
 
 
 @dataclass

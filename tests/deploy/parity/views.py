@@ -10,12 +10,12 @@ from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStre
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.model.transfers import Transfers
 from deploy.providers.base import RefusedError
-from deploy.providers.core.core import ORIGIN_S, SimulationCore, Stay
 from deploy.scheduler.needs import REFERENCE_HETERO
 from envs.simulation.market import columns as at
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.snapshot import Category
+from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
 
 KEPT_S = 3600
 """Ended instances are reported for so long."""

@@ -33,7 +33,7 @@ _NEW_WAIT_S = 0.25
 log = structlog.get_logger("service")
 
 
-class Answer(Protocol):
+class Heartbeat(Protocol):
     """What a node says."""
 
     @property
@@ -63,7 +63,7 @@ class _Heard(NamedTuple):
     unanswered: int = 0
 
 
-class Hearing:
+class Heartbeats:
     """A thread beside the scheduler's loop, so that no pass waits for a node that does not answer.
 
     What it knows of answers is in memory: after a restart every node has its time again.
@@ -74,7 +74,7 @@ class Hearing:
         ask: a node; None: it does not answer. It must return in time by itself.
     """
 
-    def __init__(self, store: Store, clock: Clock, ask: Callable[[Instance], Answer | None]) -> None:
+    def __init__(self, store: Store, clock: Clock, ask: Callable[[Instance], Heartbeat | None]) -> None:
         self._store = store
         self._clock = clock
         self._ask = ask
@@ -83,16 +83,16 @@ class Hearing:
         self._turns: dict[str, int] = {}
         """When each was last asked, as the number of the question."""
         self._questions = 0
-        self._asked: dict[str, tuple[Instance, Future[Answer | None]]] = {}
-        self._new: dict[str, Future[Answer | None]] = {}
+        self._asked: dict[str, tuple[Instance, Future[Heartbeat | None]]] = {}
+        self._new: dict[str, Future[Heartbeat | None]] = {}
         self._closed = threading.Event()
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "hearing")
-        self._new_pool = ThreadPoolExecutor(_NEW_AT_ONCE, "hearing-new")
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "heartbeats")
+        self._new_pool = ThreadPoolExecutor(_NEW_AT_ONCE, "heartbeats-new")
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin; `close` ends it."""
-        self._thread = threading.Thread(target=self._run, name="hearing", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -192,10 +192,10 @@ class Hearing:
     def _is_doubtful(self, name: str) -> bool:
         return name in self._heard and self._heard[name].unanswered > 0
 
-    def _answer(self, instance: Instance) -> Answer | None:
+    def _answer(self, instance: Instance) -> Heartbeat | None:
         return None if self._closed.is_set() else self._ask(instance)
 
-    def _result(self, instance: Instance, asked: Future[Answer | None]) -> Answer | None:
+    def _result(self, instance: Instance, asked: Future[Heartbeat | None]) -> Heartbeat | None:
         error = asked.exception()
         if error is None:
             return asked.result()
@@ -211,7 +211,7 @@ class Hearing:
             # A clock that was set back must not make a silence last longer.
             self._heard[name] = _Heard(min(before.answered_s, now_s), now_s, before.unanswered + 1)
 
-    def _keep(self, instance: Instance, answer: Answer) -> bool:
+    def _keep(self, instance: Instance, answer: Heartbeat) -> bool:
         if instance.offer.market != "spot" or instance.notice_s is not None:
             return False
         if answer.notice_s is None and (instance.rebalance or not answer.rebalance):

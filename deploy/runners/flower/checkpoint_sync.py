@@ -3,25 +3,31 @@
 The ServerApp is the user's program and holds no credentials: it writes to the job's folder, and the runner
 does the rest. Nothing here waits: what talks to the store does so in a thread, one at a time for each job. A
 thread that is killed with the scheduler has kept an object whole or not at all, and the next does it again.
+
+Each round is one object, named by the run that made it: `JOB/run-000002/round-000007.npz`. A run that resumes
+from an older round makes the later ones again, with other weights, so nothing ever has to be overwritten.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from deploy.fl import checkpoints
-from deploy.objects.base import ObjectsError
+from deploy.objects.base import Objects, ObjectsError
 from deploy.runners.flower.jobfolder import JobFolder, PoisonError
-from deploy.runners.flower.kept_rounds import Kept, KeptRounds
-from deploy.runners.flower.silence import Silence
-from deploy.runners.flower.told import CHECKPOINTS
+from deploy.runners.flower.liveness import Silence
+from deploy.runners.flower.status import CHECKPOINTS
 
 _log = logging.getLogger(__name__)
+_NAME = re.compile(r"run-(\d{6,})/round-(\d{6,})\.npz")
+_KEEP = 2
 _BACK_OFF_S = 5.0
 _BACK_OFF_MOST_S = 300.0
 _FILES_MOST = 10_000
@@ -29,7 +35,72 @@ _TRIES = 4
 """So many of the newest files are read: a program that writes broken ones must not keep the thread busy."""
 
 
-class Keeper:
+@dataclass(frozen=True, order=True)
+class StoredRound:
+    """A round that is kept; the greatest is the newest.
+
+    Attributes:
+        round: how many rounds its weights come from.
+        run: the run that made it.
+    """
+
+    round: int
+    run: int
+
+    @property
+    def name(self) -> str:
+        """Of its object, in the job's folder."""
+        return f"run-{self.run:06d}/round-{self.round:06d}.npz"
+
+
+class StoredRounds:
+    """Those of one job. Every method may wait, and raises ObjectsError.
+
+    Args:
+        objects: of all jobs.
+        job_id: whose.
+    """
+
+    def __init__(self, objects: Objects, job_id: str) -> None:
+        self._objects = objects
+        self._job = f"{job_id}/"
+
+    @property
+    def uri(self) -> str:
+        """Where they are, for people."""
+        return f"{self._objects.uri}/{self._job}".rstrip("/")
+
+    def all(self) -> list[StoredRound]:
+        """The newest first; broken ones are among them."""
+        found = (_NAME.fullmatch(name.removeprefix(self._job)) for name in self._objects.names(self._job))
+        return sorted((StoredRound(int(one[2]), int(one[1])) for one in found if one), reverse=True)
+
+    def newest(self, among: list[StoredRound], after: int) -> tuple[StoredRound, bytes] | None:
+        """The newest whole one of a later round, and its content as it was encoded; None if there is none."""
+        for one in among:
+            if one.round <= after:
+                return None
+            content = self._objects.get(self._job + one.name)
+            if content is not None and checkpoints.is_whole(content):
+                return one, content
+        return None
+
+    def put(self, one: StoredRound, content: bytes, *, last: bool) -> None:
+        """Keep one and let go of older ones: of the last two rounds all stay, after the last only that.
+
+        Raises:
+            ConflictError: if this run made this round before, with other weights.
+        """
+        self._objects.put(self._job + one.name, content)
+        # What is newer is not ours to judge: it is broken, or made by another scheduler.
+        older = [other for other in self.all() if other < one]
+        latest = sorted({other.round for other in (one, *older)})[-_KEEP:]
+        for other in older:
+            if last or other.round not in latest:
+                self._objects.delete(self._job + other.name)
+
+
+class CheckpointSync:
     """Of one job. Asked from one thread, pass after pass.
 
     Args:
@@ -44,7 +115,7 @@ class Keeper:
         fetching_s: how long a run has been waiting for what is kept.
     """
 
-    def __init__(self, rounds: KeptRounds, job_id: str, most_bytes: int) -> None:
+    def __init__(self, rounds: StoredRounds, job_id: str, most_bytes: int) -> None:
         self._rounds = rounds
         self._job_id = job_id
         self._most_bytes = most_bytes
@@ -134,7 +205,7 @@ class Keeper:
         if found is None or found[0] < completed:
             raise ObjectsError(f"{CHECKPOINTS} has no whole checkpoint of round {completed}")
         number, content = found
-        self._rounds.put(Kept(number, run), content, last=number >= rounds)
+        self._rounds.put(StoredRound(number, run), content, last=number >= rounds)
         return number, run
 
     def _fetch(self, folder: JobFolder) -> tuple[int, int]:

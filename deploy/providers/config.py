@@ -1,0 +1,156 @@
+"""A provider as a deployment's file names it (`providers: {NAME: FILE}`), and where its class is found.
+
+Ours are `local` and `aws`. A package of yours adds one by an entry point of the group `spotweave.providers`
+that names a subclass of `ProviderConfig`; see docs/extending.md.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import IPvAnyAddress
+
+from deploy.model.instances import Market, Offer
+from deploy.model.transfers import Transfers
+from deploy.providers.base import Provider
+from deploy.security.sandbox import Sandbox
+from deploy.yamlfile import ConfigError, YamlFile
+
+GROUP = "spotweave.providers"
+_OURS = {"aws": "deploy.providers.aws.config:AwsConfig", "local": "deploy.providers.local.config:LocalConfig"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an offer is, and how it is rented.
+
+    Attributes:
+        provider: its name.
+        region: of the provider.
+        zone: of the region, "" where the offer is for the whole region.
+        instance_type: the provider's name.
+        market: how it is rented.
+    """
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+
+    @property
+    def offer_id(self) -> str:
+        """PROVIDER/ZONE or REGION/TYPE/MARKET."""
+        return f"{self.provider}/{self.zone or self.region}/{self.instance_type}/{self.market}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at before a launch.
+
+    Attributes:
+        what: what it is about, e.g. "us-east-1 image".
+        verdict: "unknown" where we may not look: it may be right.
+        text: one line; what to do, where it is missing.
+    """
+
+    what: str
+    verdict: Literal["right", "missing", "unknown"]
+    text: str
+
+
+class ProviderConfig(YamlFile):
+    """A provider's file: its fields are the keys. `open` and `places` are required of a provider.
+
+    Attributes:
+        state: folder of what the provider must remember. A deployment sets it to one inside its own.
+        recorded: whether `spotweave record` writes down what was seen of its offers.
+        joins: whether its nodes join over HTTP, because their certificates are made on them.
+    """
+
+    state: Path | None = None
+    recorded: ClassVar[bool] = True
+    joins: ClassVar[bool] = False
+
+    @property
+    def state_folder(self) -> Path | None:
+        """Absolute."""
+        return None if self.state is None else (self.folder / self.state).resolve()
+
+    @abstractmethod
+    def open(self, sandbox: Sandbox | None = None) -> Provider:
+        """The provider. Nothing is rented or asked yet.
+
+        Args:
+            sandbox: around what runs on instances that are this machine; None: none.
+
+        Raises:
+            ConfigError, ProviderError: one line, if it cannot be used.
+        """
+
+    @abstractmethod
+    def places(self) -> Mapping[str, Place]:
+        """Everything that may be rented, by offer id, as the file says. Raises ConfigError."""
+
+    def looks_after(self, region: str) -> bool:
+        """Whether instances in this region would be seen and ended."""
+        return any(place.region == region for place in self.places().values())
+
+    def require_reachable(self, address: IPvAnyAddress) -> None:
+        """Refuse an address of the scheduler's machine that instances cannot reach. Raises ConfigError."""
+
+    def check(self, deployment: str) -> Iterator[Finding]:
+        """What is right and what is missing for launches, without changing anything.
+
+        Args:
+            deployment: its id, "" before it has one.
+
+        Raises:
+            ConfigError: if the file cannot be used.
+        """
+        yield from ()
+
+    def transfers(self) -> Transfers:
+        """What moving data between its regions takes. Raises ConfigError."""
+        return Transfers()
+
+    def details(
+        self, provider: Provider, offers: Sequence[Offer], now_s: float
+    ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str]]:
+        """More about offers than the scheduler needs, for `spotweave offers`.
+
+        Args:
+            provider: that `open` gave.
+            offers: of the provider.
+            now_s: epoch seconds.
+
+        Returns:
+            Facts by offer id, such as {"score": 3}; and notes about what could not be learnt.
+
+        Raises:
+            ProviderError: if it cannot be asked now.
+        """
+        return {}, ()
+
+
+def provider_class(name: str) -> type[ProviderConfig]:
+    """The class of the provider of this name. Raises ConfigError (one line)."""
+    known = {one.name: one.value for one in entry_points(group=GROUP)} | _OURS
+    if name not in known:
+        raise ConfigError(
+            f"no provider {name!r} is installed: expected {', '.join(sorted(known))} (docs/extending.md)"
+        )
+    module, _, attribute = known[name].partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"provider {name}: {known[name]} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, ProviderConfig)):
+        raise ConfigError(f"provider {name}: {known[name]} is no subclass of ProviderConfig")
+    return found
