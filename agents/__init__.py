@@ -1,1 +1,1 @@
-"""Everything that implements Policy: rules of the literature, networks, agents, planners."""
+"""What decides: rules of the literature, networks, agents, and everything for federated work."""

@@ -1,4 +1,4 @@
-"""The one interface that every rule, network and planner implements, in simulation and live."""
+"""The one interface that every rule and network implements, in simulation and live."""
 
 from __future__ import annotations
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from envs.simulation.federations.rounds.application import Market
-from envs.simulation.federations.rounds.decisions import Placement, View
+from envs.simulation.federations.rounds.decisions import Placement
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 
 RETRY_S = 60
 """Where nothing is available, the next try is so much later."""
 
 
-def cheapest_offer(view: View, client: int, market: Market) -> int | None:
+def cheapest_offer(view: RunningApplication, client: int, market: Market) -> int | None:
     """The available offer of this market with the lowest price now; the first of equals. None without any."""
     offers = [
         offer
@@ -20,7 +21,7 @@ def cheapest_offer(view: View, client: int, market: Market) -> int | None:
     return min(offers, key=view.usd_hour, default=None)
 
 
-def rent_now(view: View, client: int, market: Market) -> Placement:
+def rent_now(view: RunningApplication, client: int, market: Market) -> Placement:
     """Start on the cheapest available offer, or try again a little later.
 
     Raises:
@@ -30,7 +31,7 @@ def rent_now(view: View, client: int, market: Market) -> Placement:
     return Placement(offer) if offer is not None else rent_at(view, client, market, view.now_s + RETRY_S)
 
 
-def rent_at(view: View, client: int, market: Market, start_s: float) -> Placement:
+def rent_at(view: RunningApplication, client: int, market: Market, start_s: float) -> Placement:
     """Be off until `start_s`; where to start is decided then, at the prices of then. Raises as `rent_now`."""
     for offer in view.member(client).allowed:
         if view.offers[offer].market == market:
@@ -41,5 +42,5 @@ def rent_at(view: View, client: int, market: Market, start_s: float) -> Placemen
     )
 
 
-def _who(view: View, client: int) -> str:
+def _who(view: RunningApplication, client: int) -> str:
     return "the server" if client == SERVER else f"client {view.clients[client].name}"

@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
-from envs.simulation.federations.rounds.decisions import (
-    NEVER,
-    Answer,
-    Cause,
-    Leave,
-    Placement,
-    Question,
-    View,
-)
+from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Leave, Placement, Question
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.tariff import Tariff
 
 SPOT_USD_HOUR = 0.36
@@ -61,10 +54,10 @@ class RandomPolicy:
         self._seed = seed
         self._leaves = leaves
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         self._generator = np.random.default_rng(self._seed)
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         generator, client = self._generator, view.clients[question.client]
         if generator.random() < self._leaves:
             return Leave()
@@ -91,9 +84,9 @@ class Script:
         self._answers = answers
         self.asked: list[tuple[int, Question]] = []
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         self.asked = []
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         self.asked.append((view.now_s, question))
         return self._answers.get((question.cause, question.client), Placement(0))

@@ -15,8 +15,9 @@ from envs.simulation.federations.fleet.fleet import Entrant, Fleet, Played, play
 from envs.simulation.federations.fleet.ledger import Ledger, Share
 from envs.simulation.federations.fleet.quotas import SharedQuota, instances_of, quotas_of
 from envs.simulation.federations.rounds.application import Application, Client, Market, Offer
-from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Question, RoundScheduler, View
+from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Question, RoundScheduler
 from envs.simulation.federations.rounds.history import Bill
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import Degradation, Quota
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.series import StepSeries
@@ -28,7 +29,7 @@ GPUS = SharedQuota("gpus", 2, {"spot": 1, "on-demand": 1})
 class Releasing(AlwaysOn):
     """Always on, but the fast client's instance is released after the first round, until 700 s."""
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         if question == (Cause.FINISHED, FAST) and view.round_index == 0:
             return rent_at(view, FAST, Market.SPOT, 700)
         return super().decide(question, view)
@@ -131,7 +132,7 @@ def test_instances_of_one_offer_can_be_limited() -> None:
     """One spot instance: the second client is placed on demand, where the policy may go there."""
 
     class Anywhere(AlwaysOn):
-        def decide(self, question: Question, view: View) -> Answer:
+        def decide(self, question: Question, view: RunningApplication) -> Answer:
             self._market = Market.SPOT if view.available(0) else Market.ON_DEMAND
             return super().decide(question, view)
 
@@ -160,7 +161,7 @@ def test_nobody_is_granted_what_would_leave_two_waiting_for_each_other() -> None
 class Napping(AlwaysOn):
     """Releases everybody after each result; in a new round the fast client comes 900 s after the slow one."""
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         if question.cause is Cause.FINISHED:
             return rent_at(view, question.client, Market.SPOT, NEVER)
         if question == (Cause.ROUND, FAST):

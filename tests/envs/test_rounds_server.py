@@ -28,9 +28,9 @@ from envs.simulation.federations.rounds.decisions import (
     Placement,
     Question,
     State,
-    View,
 )
 from envs.simulation.federations.rounds.history import ServerLoss
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import (
     SERVER,
     Checkpoints,
@@ -205,10 +205,10 @@ def test_a_quota_closes_an_offer_and_a_move_gives_its_place_back() -> None:
         name = "asks"
         seen: list[tuple[int, bool, bool]]
 
-        def start(self, view: View) -> None:
+        def start(self, view: RunningApplication) -> None:
             self.seen = []
 
-        def decide(self, question: Question, view: View) -> Answer:
+        def decide(self, question: Question, view: RunningApplication) -> Answer:
             if view.now_s == 0:
                 self.seen.append((question.client, view.available(NEAR), view.available(FAR)))
             if question.cause is Cause.ROUND and question.client == 0:
@@ -297,7 +297,7 @@ def test_a_copy_has_the_same_future() -> None:
 class Wanders(RandomPolicy):
     """A random policy that moves and postpones the server, too, but never lets it leave."""
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         if question.client != SERVER:
             return super().decide(question, view)
         server = view.member(SERVER)

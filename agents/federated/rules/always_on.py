@@ -9,7 +9,8 @@ from agents.federated.renting import rent_now
 from agents.policy import Policy
 from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Market
-from envs.simulation.federations.rounds.decisions import Answer, Placement, Question, View
+from envs.simulation.federations.rounds.decisions import Answer, Placement, Question
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.snapshot import Observation
 
 _OTHER_MARKET_USD_HOUR = 1e6
@@ -34,10 +35,10 @@ class AlwaysOn(Policy):
         """(n,) flat actions."""
         return kept_or_cheapest(observations, self._market is Market.SPOT)
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         """Nothing is remembered."""
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Keep what runs; rent what is missing."""
         client = view.member(question.client)
         if client.running:

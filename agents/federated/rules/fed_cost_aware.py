@@ -28,13 +28,13 @@ from envs.simulation.federations.rounds.decisions import (
     NEVER,
     Answer,
     Cause,
-    ClientView,
     Leave,
     Placement,
     Question,
     State,
-    View,
 )
+from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.round_estimates import SPIN_UP_S, RoundEstimates
 from envs.simulation.snapshot import Observation
@@ -101,11 +101,11 @@ class FedCostAware(Policy):
 
     # With the whole application in view.
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         """Nothing is known about the clients' times."""
         self._known = RoundEstimates(len(view.clients), self._weight)
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Answer one question; see the module's docstring for the rules."""
         cause, k = question
         if k == SERVER:
@@ -125,7 +125,7 @@ class FedCostAware(Policy):
                 return rent_at(view, k, Market.SPOT, start_s)
         return rent_now(view, k, Market.SPOT)
 
-    def slowest_finish_s(self, view: View) -> float | None:
+    def slowest_finish_s(self, view: RunningApplication) -> float | None:
         """Estimated finish of the current round (Listing 1); None while some client is unknown."""
         latest_s = float(view.now_s)
         for k, client in enumerate(view.clients):
@@ -136,7 +136,7 @@ class FedCostAware(Policy):
                 latest_s = max(latest_s, finish_s)
         return latest_s
 
-    def _observe(self, k: int, client: ClientView) -> None:
+    def _observe(self, k: int, client: Member) -> None:
         """Take in the epoch that a client has just delivered.
 
         An epoch that went on from a checkpoint says nothing about a whole one, and only an instance's first
@@ -156,7 +156,7 @@ class FedCostAware(Policy):
         """The epoch's estimate; where one kind was never seen, the other kind's."""
         return self._known.epoch_s(k, cold, warm_share=1.0)
 
-    def _finish_s(self, k: int, view: View) -> float | None:
+    def _finish_s(self, k: int, view: RunningApplication) -> float | None:
         """When a client that owes a result will deliver it."""
         client, spin_up_s = view.clients[k], self._known.measured_s(k, SPIN_UP_S)
         epoch_s, warm_s = self._epoch_s(k, client.epochs_here == 0), self._epoch_s(k, False)
@@ -174,7 +174,7 @@ class FedCostAware(Policy):
             begin_s = requested_s + spin_up_s
         return begin_s + epoch_s - client.saved * warm_s
 
-    def _next_start_s(self, k: int, view: View, is_off: bool = False) -> float | None:
+    def _next_start_s(self, k: int, view: RunningApplication, is_off: bool = False) -> float | None:
         """When a client without work shall be started for the next round; None: it had better stay on.
 
         A client that is off already (`is_off`) has no instance to keep, so the threshold does not count.
@@ -189,7 +189,7 @@ class FedCostAware(Policy):
             return None
         return NEVER if view.round_index + 1 == view.rounds else next_round_s - spin_up_s - self._buffer_s
 
-    def _cannot_pay(self, k: int, view: View) -> bool:
+    def _cannot_pay(self, k: int, view: RunningApplication) -> bool:
         """Whether a client's remaining budget does not pay for the coming round (Section III-E)."""
         client = view.clients[k]
         if client.budget_usd is None:
@@ -201,7 +201,7 @@ class FedCostAware(Policy):
         seconds = self._rented_s(k, epoch_s, view) if self._whole_round_budget else epoch_s
         return client.budget_usd - view.spent_usd(k) < seconds * view.usd_hour(offer) / 3600
 
-    def _rented_s(self, k: int, epoch_s: float, view: View) -> float:
+    def _rented_s(self, k: int, epoch_s: float, view: RunningApplication) -> float:
         """How long an instance will be on for the coming round and for the start of the one after."""
         epochs = [self._epoch_s(j, other.epochs_here == 0) or 0.0 for j, other in enumerate(view.clients)]
         idle_s = max(epochs) + view.aggregation_s - epoch_s
@@ -211,6 +211,6 @@ class FedCostAware(Policy):
         return before_s + epoch_s + waiting_s
 
 
-def _stay(client: ClientView) -> Placement:
+def _stay(client: Member) -> Placement:
     assert client.offer is not None
     return Placement(client.offer)

@@ -27,15 +27,10 @@ from agents.federated.schedulers.dynamic_scheduler import moved, select_instance
 from envs.simulation.federations import model
 from envs.simulation.federations.model import Federation
 from envs.simulation.federations.rounds.application import Market
-from envs.simulation.federations.rounds.decisions import (
-    Answer,
-    Cause,
-    ClientView,
-    Placement,
-    Question,
-    View,
-)
+from envs.simulation.federations.rounds.decisions import Answer, Cause, Placement, Question
 from envs.simulation.federations.rounds.deployment import Deployment
+from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 
 PATIENCE = 2
@@ -91,14 +86,14 @@ class MultiFedLS:
         self._measured = _Measurements(self.federation)
         self._target: model.Placement | None = None
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         """Nothing was revoked or measured yet."""
         self._placement = self.initial
         self._revoked = {}
         self._measured = _Measurements(self.federation)
         self._target = None
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Answer one question; see the module's docstring."""
         cause, task = question
         member = view.member(task)
@@ -137,7 +132,7 @@ class MultiFedLS:
         self._placement = moved(self._placement, task, vm_type)
         return Placement(self._offer(task, vm_type))
 
-    def _free(self, task: int, vm_type: int, view: View) -> bool:
+    def _free(self, task: int, vm_type: int, view: RunningApplication) -> bool:
         """Whether a task could start there now, and all others could be where they are to be.
 
         A task that has no VM at the moment keeps its place in the quotas, so that it can always come back.
@@ -154,7 +149,7 @@ class MultiFedLS:
 
     # After a revocation (Algorithm 3).
 
-    def _replace(self, task: int, view: View, revoked: bool = True) -> Placement:
+    def _replace(self, task: int, view: RunningApplication, revoked: bool = True) -> Placement:
         if revoked and self._exclude:
             self._revoked.setdefault(task, set()).add(self._type(task))
         possible = self._possible(task)
@@ -180,7 +175,7 @@ class MultiFedLS:
 
     # Degradations (section 8.3).
 
-    def _measure(self, task: int, view: View) -> None:
+    def _measure(self, task: int, view: RunningApplication) -> None:
         client, server = view.clients[task], view.server
         if self._move_factor is None or client.resumed or server is None or server.offer is None:
             return
@@ -192,7 +187,7 @@ class MultiFedLS:
         types = (places[client.offer][0], places[server.offer][0])
         self._measured.take(task, client, types, expected_s, self._move_factor)
 
-    def _worth_moving(self, view: View) -> model.Placement | None:
+    def _worth_moving(self, view: RunningApplication) -> model.Placement | None:
         """Where all tasks had better be from this round on; None: where they are."""
         if not self._measured.concern(self._placement):
             return None
@@ -254,7 +249,7 @@ class _Measurements:
         """[client, one region, the other], the smaller region first."""
 
     def take(
-        self, task: int, client: ClientView, types: tuple[int, int], expected_s: float, factor: float
+        self, task: int, client: Member, types: tuple[int, int], expected_s: float, factor: float
     ) -> None:
         """An epoch that a client has delivered, with its VM type and the server's."""
         assert client.started_s is not None

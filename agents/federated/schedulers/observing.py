@@ -6,8 +6,8 @@ import numpy as np
 
 from agents.policy import Policy
 from envs.simulation.federations.episodes.observed import Observed
-from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.decisions import Answer, Question, View
+from envs.simulation.federations.rounds.decisions import Answer, Question
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.snapshot import empty_observation
 
 
@@ -16,29 +16,25 @@ class Observing:
 
     Args:
         policy: a rule or a network.
-        application: what it decides about.
         measured: whether mean times are known beforehand (pre-scheduling).
         most_questions: an application with more is given up.
     """
 
-    def __init__(
-        self, policy: Policy, application: Application, measured: bool = False, most_questions: int = 20_000
-    ) -> None:
+    def __init__(self, policy: Policy, measured: bool = False, most_questions: int = 20_000) -> None:
         self.name = policy.name
         self._policy = policy
-        self._application = application
         self._measured = measured
         self._most = most_questions
         self._asked = 0
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         """A new application begins."""
         self._asked = 0
-        self._observation = empty_observation(1, len(self._application.offers), (1,))
-        self._observed = Observed(view, self._application, self._observation, 0, self._measured)
+        self._observation = empty_observation(1, len(view.offers), (1,))
+        self._observed = Observed(view, self._observation, 0, self._measured)
         self._policy.begin(0, 0)
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         """The policy's action; a client whose budget cannot pay for the coming round leaves.
 
         Raises:
@@ -49,6 +45,6 @@ class Observing:
             return leave
         self._asked += 1
         if self._asked > self._most:
-            raise ValueError(f"{self._application.name} was cut short: policy {self.name} decides for ever")
+            raise ValueError(f"{view.application.name} was cut short: policy {self.name} decides for ever")
         action = int(self._policy.act_batch(self._observation, np.zeros(1, np.int64))[0])
         return self._observed.answer(question, action)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from agents.federated.renting import RETRY_S
 from envs.simulation.federations.rounds.application import Market
-from envs.simulation.federations.rounds.decisions import Answer, Cause, Placement, Question, View
+from envs.simulation.federations.rounds.decisions import Answer, Cause, Placement, Question
+from envs.simulation.federations.rounds.running import RunningApplication
 
 
 class ZoneScheduler:
@@ -21,11 +22,11 @@ class ZoneScheduler:
     def __init__(self) -> None:
         self._revoked: dict[int, set[int]] = {}
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         """Nothing was revoked yet."""
         self._revoked = {}
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Keep what runs; rent the cheapest spot offer where nothing does.
 
         Raises:

@@ -86,15 +86,11 @@ def reading(
     name: str, title: str, source: ApplicationSource, policy: Policy, identity: str, measured: bool = False
 ) -> Contestant:
     """A rule or a network, which reads observations."""
-
-    def make(application: Application) -> RoundScheduler:
-        return Observing(policy, application, measured)
-
     return Contestant(
         name,
         title,
         identity,
-        lambda suite, told: columns(play_all(source, make, suite, told)),
+        lambda suite, told: columns(play_all(source, lambda _: Observing(policy, measured), suite, told)),
         ours=name in TITLES,
     )
 

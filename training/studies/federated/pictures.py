@@ -43,7 +43,7 @@ def outcomes(study: Study) -> dict[str, Outcome]:
     found = {
         "spot": play(application, AlwaysOn(Market.SPOT), root),
         "fed_cost_aware": play(application, FedCostAware(), root),
-        "ours": play(ready, Observing(ours, ready), root),
+        "ours": play(ready, Observing(ours), root),
     }
     for name, outcome in found.items():
         outcome.policy = TITLES[name]

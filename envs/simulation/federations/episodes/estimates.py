@@ -7,20 +7,22 @@ pre-scheduling has been done (`measured`), the mean times themselves.
 
 from __future__ import annotations
 
-from envs.simulation.federations.rounds.decisions import ClientView, State, View
+from envs.simulation.federations.rounds.decisions import State
+from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.round_estimates import COLD_S, SPIN_UP_S, WARM_S, RoundEstimates, epoch_left_s
 
 
 class ViewEstimates(RoundEstimates):
-    """The estimates of an application that a `View` shows; times are on each client's first offer.
+    """The estimates of an application that runs; times are on each client's first offer.
 
     Args:
         view: the application, at its beginning.
         measured: whether pre-scheduling has measured the mean times (Brum 2023, section 6.1).
     """
 
-    def __init__(self, view: View, measured: bool) -> None:
+    def __init__(self, view: RunningApplication, measured: bool) -> None:
         super().__init__(len(view.clients))
         self._view = view
         self._seen_epochs = [0] * len(view.clients)
@@ -41,7 +43,7 @@ class ViewEstimates(RoundEstimates):
                 self._seen_epochs[k] = client.finished_s
                 self._delivered(k, client)
 
-    def _delivered(self, k: int, client: ClientView) -> None:
+    def _delivered(self, k: int, client: Member) -> None:
         if client.resumed or client.started_s is None or client.finished_s is None or client.offer is None:
             return
         seconds = (client.finished_s - client.started_s) / self._factor(k, client.offer)

@@ -7,8 +7,8 @@ import numpy as np
 from envs.simulation import columns as col
 from envs.simulation.federations.episodes.estimates import ViewEstimates
 from envs.simulation.federations.episodes.picture import OfferColumns, fill_task
-from envs.simulation.federations.rounds.application import Application
-from envs.simulation.federations.rounds.decisions import Answer, Cause, Leave, Placement, Question, View
+from envs.simulation.federations.rounds.decisions import Answer, Cause, Leave, Placement, Question
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.round_estimates import ASK_AGAIN_LEAST_S, ask_again_s, slack_s
 from envs.simulation.snapshot import Observation
 
@@ -18,7 +18,6 @@ class Observed:
 
     Args:
         view: the application while it runs.
-        application: what runs.
         observation: of all lanes, with a window of one.
         lane: which of them is this application's.
         measured: whether the tasks' mean times are known beforehand (pre-scheduling).
@@ -28,15 +27,13 @@ class Observed:
         lane: as given; it is changed where a copy of the application goes on in another lane.
     """
 
-    def __init__(
-        self, view: View, application: Application, observation: Observation, lane: int, measured: bool
-    ) -> None:
+    def __init__(self, view: RunningApplication, observation: Observation, lane: int, measured: bool) -> None:
         self._view = view
-        self._epoch_cv = application.epoch_cv
+        self._epoch_cv = view.application.epoch_cv
         self._observation = observation
         self.lane = lane
         self._n_offers = observation["clusters"].shape[1]
-        self._offers = OfferColumns(application, self._n_offers)
+        self._offers = OfferColumns(view.application, self._n_offers)
         self.known = ViewEstimates(view, measured)
 
     def show(self, question: Question) -> Leave | None:

@@ -8,7 +8,9 @@ from envs.simulation import columns as col
 from envs.simulation.federations.episodes.estimates import ViewEstimates
 from envs.simulation.federations.episodes.uptime import Uptime
 from envs.simulation.federations.rounds.application import Application, Market
-from envs.simulation.federations.rounds.decisions import ClientView, Question, View
+from envs.simulation.federations.rounds.decisions import Question
+from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,
@@ -16,6 +18,7 @@ from envs.simulation.snapshot import (
     REFERENCE_HETERO,
     RENTED,
     Category,
+    FloatArray,
     Observation,
     derive_into,
     request_beyond,
@@ -72,7 +75,7 @@ class OfferColumns:
                 past = (uptime.ratio(now_s), uptime.spell_s(now_s), uptime.mean_up_s(now_s))
                 self._fixed[k, _PAST] = past
 
-    def fill(self, view: View, clusters: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
+    def fill(self, view: RunningApplication, clusters: FloatArray) -> None:
         """Overwrite `clusters` (C, N_CLUSTER_FIELDS) with the offers as they are now."""
         if view.now_s - self._past_at_s >= PAST_EVERY_S:
             self._past_at_s = view.now_s
@@ -87,7 +90,7 @@ class OfferColumns:
 
 
 def fill_task(
-    observation: Observation, lane: int, question: Question, view: View, known: ViewEstimates
+    observation: Observation, lane: int, question: Question, view: RunningApplication, known: ViewEstimates
 ) -> None:
     """Write the task that is asked about into row 0 of a lane, then derive columns and mask.
 
@@ -148,7 +151,7 @@ def fill_task(
     )
 
 
-def _waited_for(question: Question, view: View, observation: Observation, lane: int) -> bool:
+def _waited_for(question: Question, view: RunningApplication, observation: Observation, lane: int) -> bool:
     """Whether all others wait for this task: it may not wait too, or an application could stand still."""
     if question.client == SERVER:
         return True
@@ -169,10 +172,10 @@ def _waited_for(question: Question, view: View, observation: Observation, lane: 
 
 
 def _fill_pair(
-    pair: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
-    cluster: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    pair: FloatArray,
+    cluster: FloatArray,
     k: int,
-    client: ClientView,
+    client: Member,
     offer: int,
     known: ViewEstimates,
 ) -> None:

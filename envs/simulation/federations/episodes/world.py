@@ -104,7 +104,7 @@ class FederatedWorld:
                 key=key,
                 application=application,
                 world=world,
-                observed=Observed(world, application, self.observation, number, self.measured),
+                observed=Observed(world, self.observation, number, self.measured),
                 reference=reference_of(application),
             )
             self._lanes[number] = lane

@@ -9,7 +9,27 @@ from envs.simulation.federations.rounds.tariff import HORIZON_S
 
 
 class Member:
-    """Fulfils `decisions.ClientView`; changed by the simulation only."""
+    """One task: schedulers look at it, and only the simulation changes it.
+
+    Times are seconds since the beginning, None where not yet so.
+
+    Attributes:
+        name: its name.
+        allowed: offers that it may rent.
+        budget_usd: what its instances may cost; None for no limit.
+        state: what it is doing.
+        offer: the offer its instance is on, or that is planned or was last used.
+        planned_start_s: when it shall be started, while it is off; `math.inf` where nothing is planned.
+        has_task: whether it owes the result of the current round.
+        epochs_here: results that its current instance has delivered; 0: its current or next epoch is cold.
+        resumed: whether its latest epoch went on from a checkpoint: its time is not that of a whole one.
+        saved: share of the current epoch that a checkpoint holds, in [0, 1].
+        launched_s: when its latest instance was requested.
+        ready_s: when that instance could train.
+        started_s: when its latest training began.
+        finished_s: when it delivered its latest result.
+        messages_s: seconds of its latest epoch that messages took; 0 where they are not told apart.
+    """
 
     __slots__ = (
         "_application",

@@ -14,7 +14,17 @@ from envs.simulation.federations.rounds.server import SERVER
 
 
 class RunningApplication:
-    """Fulfils `decisions.View`.
+    """What is known of it when a question is asked; a scheduler must not change it.
+
+    Prices and availability are read by `usd_hour` and `available`, never from the offers ahead of time.
+
+    Attributes:
+        rounds: how many there are.
+        round_index: the current round, from 0; while a round is about to begin: that one.
+        round_begun_s: when the current round began; None before it has.
+        aggregation_s: from a round's last result until the next round can begin.
+        clients: every client, also those that left.
+        server: the server where it is a task of its own, as a client that never trains; None where it is not.
 
     Args:
         application: what runs.

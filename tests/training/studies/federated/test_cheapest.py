@@ -10,15 +10,9 @@ import pytest
 
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from envs.simulation.federations.rounds.application import Application, Client, Interruption, Market, Offer
-from envs.simulation.federations.rounds.decisions import (
-    NEVER,
-    Answer,
-    Cause,
-    Placement,
-    Question,
-    View,
-)
+from envs.simulation.federations.rounds.decisions import NEVER, Answer, Cause, Placement, Question
 from envs.simulation.federations.rounds.draws import Draws
+from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.federations.rounds.world import play
 from envs.simulation.streams import episode_sequence
@@ -58,10 +52,10 @@ class Script:
         self._instances = schedule.instances
         self._offer = offer
 
-    def start(self, view: View) -> None:
+    def start(self, view: RunningApplication) -> None:
         """Nothing is remembered."""
 
-    def decide(self, question: Question, view: View) -> Answer:
+    def decide(self, question: Question, view: RunningApplication) -> Answer:
         """Keep an instance to its last round, request the next one at its second."""
         client = view.clients[question.client]
         mine = [item for item in self._instances if item.client == question.client]

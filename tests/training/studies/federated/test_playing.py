@@ -59,7 +59,7 @@ def test_a_client_that_cannot_pay_leaves_and_its_round_is_lost() -> None:
 def test_observers_are_measured_as_the_environment_measures_them() -> None:
     source = federated_source(FederatedConfig(market="zones", clients_most=3, rounds_most=7))
     rule = named_rule("round_cost")
-    ours = columns(play_all(source, lambda application: Observing(rule, application), SUITE))
+    ours = columns(play_all(source, lambda _: Observing(rule), SUITE))
     theirs = run_suite(FederatedWorld(source, 2), rule, SUITE)
     for metric in ("cost_usd", "time_min", "cost_percent", "delay_percent", "interruptions", "left"):
         assert ours[metric] == pytest.approx([result.metrics[metric] for result in theirs])

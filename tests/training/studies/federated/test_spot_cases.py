@@ -37,9 +37,7 @@ def test_nobody_waits_for_ever_where_types_differ(title: str) -> None:
     )
     rule = named_rule("round_cost")
     played = columns(
-        play_all(
-            OneApplication(application), lambda given: Observing(rule, given, True), find_suite("test", 2)
-        )
+        play_all(OneApplication(application), lambda _: Observing(rule, True), find_suite("test", 2))
     )
     assert played["rounds_lost"] == [0, 0]
     assert max(played["time_min"]) < 24 * 60
