@@ -41,8 +41,8 @@ BENCHMARKS = (
     ),
     Benchmark(
         "multicloud",
-        "simulation of MultiCloud-v0",
-        partial(simulation.measure, "spotweave/MultiCloud-v0", "spot_fallback", 10_000, 50_000),
+        "simulation of MultiCloud-v1",
+        partial(simulation.measure, "spotweave/MultiCloud-v1", "spot_fallback", 10_000, 50_000),
     ),
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
     Benchmark("training", "training throughput", training.measure),

@@ -115,7 +115,7 @@ def application(service: Service) -> FastAPI:
     policy = config.policy
     # Its own objects: the loop's are asked by one thread only.
     deciders = Deciders.load(
-        policy.market, policy.federated, policy.weights, window=settings.window, margin=settings.margin
+        policy.market, policy.federated, policy.weights, window=settings.window, guards=settings.guards
     )
     routes: list[Callable[[Context], APIRouter]] = [
         lambda context: dashboard.router(context, service.store, service, policy.mode)

@@ -1,4 +1,4 @@
-"""`spotweave/Federated-v0`: federated applications whose rounds train on rented, interruptible instances."""
+"""`spotweave/Federated-v1`: federated applications whose rounds train on rented, interruptible instances."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _HOUR_S = 3600
 
 @dataclass
 class FederatedConfig:
-    """What `spotweave/Federated-v0` simulates.
+    """What `spotweave/Federated-v1` simulates.
 
     Attributes:
         scenario: a scenario file, or the name of a bundled one (docs/federated-rounds.md), whose

@@ -7,8 +7,8 @@ from gymnasium.envs.registration import registry
 
 ENTRY_POINTS = {
     "spotweave/MultiCluster-v0": ("envs.multicluster:MultiClusterEnv", "envs.multicluster:make_vector"),
-    "spotweave/Federated-v0": ("envs.federated:FederatedEnv", "envs.federated:make_vector"),
-    "spotweave/MultiCloud-v0": ("envs.multicloud:MultiCloudEnv", "envs.multicloud:make_vector"),
+    "spotweave/Federated-v1": ("envs.federated:FederatedEnv", "envs.federated:make_vector"),
+    "spotweave/MultiCloud-v1": ("envs.multicloud:MultiCloudEnv", "envs.multicloud:make_vector"),
 }
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 
 from agents.rules.appraisal import Appraiser
-from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need
 from deploy.scheduler.view import View
 from envs.simulation.snapshot import Observation, encode
@@ -23,22 +21,19 @@ class Appraising:
     def __init__(self) -> None:
         self._appraiser = Appraiser(RULE)
 
-    def expected_usd(
-        self, need: Need, view: View, offers: Sequence[Offer] | None = None
-    ) -> dict[str | None, float]:
+    def expected_usd(self, need: Need, view: View) -> dict[str | None, float]:
         """Expected USD until the task's end (of a federated client: until it has delivered next).
 
         Args:
             need: the task.
             view: of the offers.
-            offers: the places; None: all of the view.
 
         Returns:
             By offer id, and for None ("none for now"); within +-10,000. A place that cannot be had now is
             appraised as if it could.
         """
-        observation = encode(view.snapshot([need], offers), 1)
+        observation = encode(view.snapshot([need]), 1)
         batch = {name: np.asarray(array)[None] for name, array in observation.items()}
         usd = self._appraiser(cast(Observation, batch), 1)[0, 0]
-        places: list[str | None] = [*(offer.offer_id for offer in offers or view.offers), None]
+        places: list[str | None] = [*(offer.offer_id for offer in view.offers), None]
         return {place: float(usd[k]) for k, place in enumerate(places)}

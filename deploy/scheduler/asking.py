@@ -15,8 +15,9 @@ class Asking:
     """When each task is asked about next. A scheduler that was restarted asks all who wait at once.
 
     Args:
-        reconsider_s: a task that runs is asked about so often (0: never), and at once when its provider
-            advises to leave or announces the end of one of its instances.
+        reconsider_s: tasks that are reconsidered while they run are asked about this often (0: never).
+            Every task is asked about at once when its provider advises to leave or announces the end of one
+            of its instances, which no training does.
     """
 
     def __init__(self, reconsider_s: float) -> None:
@@ -31,9 +32,10 @@ class Asking:
         self._warned.pop(key, None)
         return not_before_s <= now_s and self._next_s.get(key, -math.inf) <= now_s
 
-    def runs_due(self, task: Task, held: Sequence[Instance], now_s: float) -> bool:
-        """Whether a task that runs is asked about now."""
+    def runs_due(self, task: Task, held: Sequence[Instance], reconsidered: bool, now_s: float) -> bool:
+        """Whether a task that runs, and is reconsidered now and then or not, is asked about now."""
         if task.phase is not Phase.RUNNING or not held:
+            self._running_s.pop(task.key, None)
             return False
         if doomed(held):
             return self._next_s.get(task.key, -math.inf) <= now_s
@@ -41,7 +43,7 @@ class Asking:
         if warned - self._warned.get(task.key, frozenset()):
             self._warned[task.key] = warned
             return True
-        if self._reconsider_s <= 0:
+        if self._reconsider_s <= 0 or not reconsidered:
             return False
         return self._running_s.setdefault(task.key, now_s + self._reconsider_s) <= now_s
 

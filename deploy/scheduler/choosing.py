@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -18,15 +17,15 @@ from deploy.scheduler.appraising import Appraising
 from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.giving_up import end_job, requeue
+from deploy.scheduler.guards import Guards, Outcome
 from deploy.scheduler.leaving import leave, pays_nowhere, starts_nowhere
-from deploy.scheduler.moving import Move, appraise, lasting
-from deploy.scheduler.needs import Kind, Need
+from deploy.scheduler.needs import Need
+from deploy.scheduler.observed import observe
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.placing import cancel_move, intend_move, place
 from deploy.scheduler.purse import Purse
 from deploy.scheduler.quarantine import Quarantine
 from deploy.scheduler.roster import Asked, Roster
-from deploy.scheduler.safety import catch, hopeless
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.view import View
 from deploy.scheduler.writing import Watched, Writing
@@ -34,6 +33,7 @@ from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 from deploy.store.values import Json
+from envs.simulation.guards.safety import spare_s
 from envs.simulation.round_estimates import ask_again_s
 
 log = structlog.get_logger("scheduler")
@@ -54,21 +54,6 @@ class Policies:
     decides: Decider
     mode: Mode = Mode.ACT
     watched: Decider | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What becomes of a policy's choice.
-
-    Attributes:
-        offer_id: where the task goes or stays; None for none for now, which leaves a task that runs.
-        overruled: why that is not the policy's choice; "" if it is.
-        move: what moving it would bring and cost, where that was asked.
-    """
-
-    offer_id: str | None
-    overruled: str = ""
-    move: Move | None = None
 
 
 class Chooser:
@@ -96,6 +81,7 @@ class Chooser:
         self._settings = settings
         self._roster = Roster(store, settings, purse, cooldowns, quarantine)
         self._writing = Writing(store, policies.mode)
+        self._guards = Guards(settings.guards, store.prices)
         self._appraising = Appraising()
         self._occupancy = Occupancy()
         self._holding: set[str] = set()
@@ -153,24 +139,36 @@ class Chooser:
 
     def _catch(self, one: Asked, view: View, now_s: float) -> bool:
         """Move a task that runs on spot capacity while its deadline can still be met elsewhere."""
-        verdict = catch(one.fallback, None, view.offers, view.free(), self._settings.margin)
-        if verdict.offer_id is None or self._policies.mode is Mode.DRY_RUN:
+        if self._policies.mode is Mode.DRY_RUN or not self._may_be_due(one, view):
             return False
-        offer = view.offer(verdict.offer_id)
-        if not self._purse.pays(offer, one.need):
+        need = one.fallback
+        row = observe(view.snapshot([need]), [need], 1, self._guards.rules).row(0)
+        outcome = self._guards.bound(row, need, None, view.offers, left_usd=self._left_usd(need))
+        if outcome.offer_id is None:
             return False
+        offer = view.offer(outcome.offer_id)
         with self._store.transaction():
             cancel_move(self._store, one.task, "the safety net moves it elsewhere", now_s)
-            about: dict[str, Json] = {"reason": verdict.reason}
+            about: dict[str, Json] = {"reason": outcome.overruled}
             intend_move(self._store, one.task, one.need.resources.instances, offer, now_s, None, about)
-            data: dict[str, Json] = {"offer": offer.offer_id, "reason": verdict.reason}
+            data: dict[str, Json] = {"offer": offer.offer_id, "reason": outcome.overruled}
             self._store.events.add("task.caught", now_s, data, key=one.need.key)
         self._purse.take(offer, one.need)
         view.take(offer.offer_id, one.need.resources.instances)
         return True
 
+    def _may_be_due(self, one: Asked, view: View) -> bool:
+        """Whether the net may have to act: most tasks have hours to spare, and need no closer look."""
+        allowed_s, rules = one.fallback.allowed_s, self._guards.rules
+        sure = [offer for offer in view.offers if offer.market != "spot"]
+        longest_s = max((one.fallback.finish_s(offer) for offer in sure), default=0.0)
+        return rules.safety_net == 1 and spare_s(allowed_s, longest_s, rules) <= 0
+
+    def _left_usd(self, need: Need) -> float:
+        return min(self._purse.left_usd, self._purse.left_of(need.key.job_id))
+
     def _decide_all(self, asked: list[Asked], view: View, now_s: float) -> None:
-        asked = self._realistic_ones(asked, view, now_s)
+        asked = self._who_stay(asked, view, now_s)
         left = min(len(asked), self._settings.decisions_per_pass) if view.offers else 0
         while asked and left > 0:
             # One transaction for many: a wait for the disk after each would be most of a pass. But a request
@@ -181,13 +179,13 @@ class Chooser:
                     left -= 1
                     self._decide_one(asked, view, now_s)
 
-    def _realistic_ones(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
-        """Those who are decided about, each as far as there is hope for it."""
+    def _who_stay(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
+        """Those who are decided about; the others have no budget left."""
         found = []
         for one in asked:
             with self._quarantine.guard(one.need.key.job_id, "looking at what it may still cost"):
                 if not self._leaves(one, view, now_s):
-                    found.append(self._realistic(one, view, now_s))
+                    found.append(one)
         return found
 
     def _decide_one(self, asked: list[Asked], view: View, now_s: float) -> None:
@@ -219,7 +217,9 @@ class Chooser:
             # What a task that raises had written is undone with it, and nothing else.
             self._store.transaction(),
         ):
-            outcome = self._outcome(one, decision.offer_id, view, now_s)
+            if decision.lost:
+                self._writing.hopeless(key, decision.lost, now_s)
+            outcome = self._outcome(one, decision, view, now_s)
             latency_s = time.perf_counter() - started
             beside = self._watch(one, outcome, view, now_s)
             self._follow(decision, one, outcome, beside, latency_s, view, now_s)
@@ -248,21 +248,17 @@ class Chooser:
             leave(self._store, one.task, reason, now_s)
         return True
 
-    def _outcome(self, one: Asked, chosen: str | None, view: View, now_s: float) -> Outcome:
-        """A policy's choice, or what the safety net or the price of a switch make of it."""
-        verdict = catch(one.fallback, chosen, view.offers, view.free(), self._settings.margin)
-        if verdict.offer_id is not None:
-            return Outcome(verdict.offer_id, verdict.reason)
-        if one.standing is None or chosen is None:
-            return Outcome(chosen)
-        here, there = lasting(
-            one.standing.offer, view.offer(chosen), self._store.prices, now_s, self._settings.moves.memory_s
+    def _outcome(self, one: Asked, decision: Decision, view: View, now_s: float) -> Outcome:
+        """What the guards make of a policy's choice."""
+        return self._guards.bound(
+            decision.row,
+            decision.need,
+            decision.offer_id,
+            view.offers,
+            now_s,
+            one.standing,
+            self._left_usd(decision.need),
         )
-        standing = replace(one.standing, offer=here)
-        move = appraise(one.need, standing, there, self._appraising, view, self._settings.moves)
-        if move.worth:
-            return Outcome(chosen, "", move)
-        return Outcome(None, f"it stays: {move.words}", move)
 
     def _watch(self, one: Asked, outcome: Outcome, view: View, now_s: float) -> Watched | None:
         """What another policy would have made of the same task; None where there is no other."""
@@ -272,7 +268,7 @@ class Chooser:
         decision = watched.decide(view.snapshot([one.need]), [one.need], view.offers)
         assert decision is not None
         self._writing.answer(decision, now_s)
-        choice = self._outcome(one, decision.offer_id, view, now_s).offer_id
+        choice = self._outcome(one, decision, view, now_s).offer_id
         usd = self._appraising.expected_usd(one.need, view)
         # A task that runs stays with "none", which is appraised as its own place.
         stays = one.need.here if one.need.running and one.need.here in usd else None
@@ -309,31 +305,17 @@ class Chooser:
         if chosen is None:
             return
         offer, instances = view.offer(chosen), need.resources.instances
-        if not self._purse.pays(offer, need):
-            return
         self._purse.take(offer, need)
         if task.phase in (None, Phase.WAITING):
             place(self._store, need.key, instances, offer, now_s, number)
             self._roster.asking.placed(need.key)
         else:
             about: dict[str, Json] = {"reason": outcome.overruled or "the policy's choice"}
-            if outcome.move is not None:
-                about |= {"gain_usd": outcome.move.gain_usd, "cost_usd": outcome.move.cost_usd}
+            if outcome.gain_usd is not None:
+                about |= {"gain_usd": outcome.gain_usd, "cost_usd": outcome.cost_usd}
             intend_move(self._store, task, instances, offer, now_s, number, about)
         self._roster.lateness.start(need.key, need.misses)
         view.take(chosen, instances)
-
-    def _realistic(self, one: Asked, view: View, now_s: float) -> Asked:
-        """The task without a deadline that nothing can meet any more: no money is spent on it then.
-
-        Where the net is off (a margin of minus infinity) policies see every deadline as it is.
-        """
-        reason = hopeless(one.need, view.offers)
-        if not reason or self._settings.margin.fixed_s == -math.inf:
-            return one
-        self._writing.hopeless(one.need.key, reason, now_s)
-        kind: Kind = "general" if one.need.kind == "deadline" else one.need.kind
-        return replace(one, need=replace(one.need, kind=kind, slack_s=None))
 
     def _ask_again_s(self, need: Need, offers: Sequence[Offer]) -> float:
         """In the time that training asks in, but no later than any other task.

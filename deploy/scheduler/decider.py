@@ -26,10 +26,12 @@ from deploy.scheduler.answers import (
     valid_answer,
 )
 from deploy.scheduler.needs import Need
+from deploy.scheduler.observed import Row, observe
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot, encode
+from envs.simulation.guards.rules import GuardRules, GuardsConfig
+from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot
 
 APPRAISED = "expected_usd"
 Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
@@ -70,6 +72,8 @@ class Decision:
         need: the task that is decided.
         offer_id: where to; None for none for now.
         candidates: all, best first, those that are not valid last.
+        row: what the policy saw of the task.
+        lost: why its deadline can be met nowhere any more, so that it was not shown; "" otherwise.
         invalid: the policy's answer, where another rule decided because it was not valid.
     """
 
@@ -77,6 +81,8 @@ class Decision:
     need: Need
     offer_id: str | None
     candidates: tuple[Candidate, ...]
+    row: Row
+    lost: str = ""
     invalid: Invalid | None = None
 
 
@@ -88,6 +94,7 @@ class Decider:
         window: needs shown at once (J).
         components: names of the policy's value components.
         weights: their weights in this deployment; None: those it was trained with.
+        rules: of the guards; None: the defaults.
 
     Attributes:
         invalid: answers that were not followed, by the policy that gave them and what was wrong with them.
@@ -99,14 +106,16 @@ class Decider:
         window: int = 8,
         components: Sequence[str] = (),
         weights: Sequence[float] | None = None,
+        rules: GuardRules | None = None,
     ) -> None:
         self.policy = policy
         self.window = window
         self.components = tuple(components)
         self.invalid: Counter[tuple[str, str]] = Counter()
         self._appraiser = Appraiser("expected_cost")
+        self._rules = GuardsConfig().rules() if rules is None else rules
         # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
-        encode(snapshot_of((), (), {}, Occupancy()), window)
+        observe(snapshot_of((), (), {}, Occupancy()), (), window, self._rules)
         if weights is not None:
             if not isinstance(policy, ValuePolicy):
                 raise ValueError(
@@ -130,7 +139,8 @@ class Decider:
         """
         if not needs:
             return None
-        observation = encode(snapshot, self.window)
+        observed = observe(snapshot, needs, self.window, self._rules)
+        observation = observed.observation
         n_offers, invalid = len(offers), None
         try:
             action = valid_answer(self.policy, observation)
@@ -147,7 +157,8 @@ class Decider:
         chosen = None if place == n_offers else offers[place].offer_id
         # What the policy takes comes first, whatever a table of values says: shortlists and margins count.
         ranked = sorted(candidates, key=lambda item: (item.offer_id != chosen, *_rank(item)))
-        return Decision(policy.name, needs[row], chosen, tuple(ranked), invalid)
+        shown = observed.row(row)
+        return Decision(policy.name, needs[row], chosen, tuple(ranked), shown, observed.lost[row], invalid)
 
     def _candidates(
         self, observation: Observation, row: int, need: Need, offers: Sequence[Offer], table: Table

@@ -42,7 +42,7 @@ def need_of(
         budget_left_usd: what its job's budget, and the deployment's, still pay.
     """
     work, profile = job.spec.work, job.spec.profile
-    running = task.phase in (Phase.STARTING, Phase.RUNNING)
+    running = task.phase is Phase.RUNNING
     here: Offer | None = held[0].offer if held else None
     common = {
         "key": task.key,
@@ -60,7 +60,7 @@ def need_of(
     }
     if isinstance(work, Flower):
         assert member is not None
-        common |= _federated(job, work, task, here, member, settings.set_up_s)
+        common |= _federated(job, work, task, here, member)
         return Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
     saved_in = here.region if running and here is not None else task.saved_region
     common |= {
@@ -136,7 +136,7 @@ def _until_end_s(job: Job, work: SparkBatch | Flower, now_s: float) -> float | N
 
 
 def _federated(
-    job: Job, work: Flower, task: Task, here: Offer | None, member: Membership, set_up_s: float
+    job: Job, work: Flower, task: Task, here: Offer | None, member: Membership
 ) -> dict[str, object]:
     region = client_of(job, task.key).region
     # Data stay where they are: a client with a region trains there or nowhere.
@@ -153,8 +153,8 @@ def _federated(
             owes=member.owes,
             round_left_s=member.round_left_s,
             round_s=member.round_s,
-            slowest_s=member.slowest_s,
-            cold_s=set_up_s,
+            cold_s=member.cold_s,
+            time_error_s=member.time_error_s,
             others_usd_hour=member.others_usd_hour,
             budget_left_usd=member.budget_left_usd,
         ),

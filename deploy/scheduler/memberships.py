@@ -28,7 +28,6 @@ class Membership:
         round_s: expected seconds of a whole round.
         rounds_left: that are not finished.
         epoch_s: its part of a round at speed 1, on an instance that has trained before.
-        slowest_s: that of the slowest client.
         others_usd_hour: what the others' instances cost.
         budget_left_usd: None without a budget.
         cold_s: what its first epoch on a new instance takes longer, at speed 1; 0 while unknown.
@@ -40,7 +39,6 @@ class Membership:
     round_s: float
     rounds_left: int
     epoch_s: float
-    slowest_s: float
     others_usd_hour: float
     budget_left_usd: float | None
     cold_s: float = 0.0
@@ -136,7 +134,6 @@ class Memberships:
                 round_s=max(round_s, left_s),
                 rounds_left=max(0, work.rounds - done[task.key]),
                 epoch_s=epochs_s[task.key],
-                slowest_s=max(epochs_s.values()),
                 others_usd_hour=all_usd_hour - usd_hour[task.key],
                 budget_left_usd=left_usd.get(task.key.task),
                 cold_s=known.cold_extra_s(k) or 0.0,

@@ -11,7 +11,7 @@ from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.model.transfers import Move
 from envs.simulation.round_estimates import slack_s
-from envs.simulation.snapshot import Category
+from envs.simulation.snapshot import REFERENCE_HETERO, Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
 
@@ -22,9 +22,6 @@ _CATEGORIES = {
     "federated": Category.FEDERATED,
 }
 
-
-REFERENCE_HETERO = 70.0
-"""`HETERO_FACTOR` of speed 1: the released policies were trained with this one for a V100."""
 ZETA = 10.0
 """A sensitivity of 1 lets speeds count within so much of a task's reference (Liu 2022, section 5.3)."""
 
@@ -44,7 +41,6 @@ class Round:
         owes: whether its result of the current round is still to come.
         round_left_s: expected seconds until all others of its round have delivered.
         round_s: expected seconds of a whole round.
-        slowest_s: of the slowest client's part of a round, at speed 1.
         cold_s: what its first execution on new instances takes longer.
         budget_left_usd: None without a budget.
         others_usd_hour: price of all instances that its application holds beside its own.
@@ -56,7 +52,6 @@ class Round:
     owes: bool = True
     round_left_s: float = 0.0
     round_s: float = 0.0
-    slowest_s: float = 0.0
     cold_s: float = 0.0
     budget_left_usd: float | None = None
     others_usd_hour: float = 0.0
@@ -152,6 +147,24 @@ class Need:
         if self.kind == "streaming" or self.checkpoint_s <= 0:
             return work_s
         return work_s + self.save_s * ((work_s - 1) // self.checkpoint_s)
+
+    def finish_s(self, offer: Offer) -> float:
+        """Expected seconds until its work (of a stream: its next batch) ends on an offer, from now."""
+        if offer.offer_id == self.here:
+            return self.left_here_s
+        move = self.moves.get(offer.region)
+        moved_s = 0.0 if move is None else move.seconds
+        saves_s = self.save_s if self.running else 0.0
+        start_s = offer.launch_s + self.restart_s + moved_s + saves_s
+        return start_s + self.left_s(offer.speed) + self.round.cold_s / offer.speed
+
+    @property
+    def allowed_s(self) -> float:
+        """Seconds allowed for the next execution: what later rounds need is not; 0 without a deadline."""
+        if self.slack_s is None:
+            return 0.0
+        later = max(0, self.executions_left - 1) if self.kind == "federated" else 0
+        return self.slack_s - later * self.round.round_s
 
     def slack_on_s(self, offer: Offer) -> float:
         """Of a federated client: seconds until the latest start there with which its round is not late."""

@@ -11,20 +11,19 @@ from deploy.scheduler.needs import Need, hetero_of
 from deploy.scheduler.occupancy import Occupancy
 from envs.simulation import columns as col
 from envs.simulation.snapshot import (
+    FULLY_SENSITIVE,
     HISTORY_STEPS,
     N_CLUSTER_FIELDS,
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
+    RENTED,
     FloatArray,
     Snapshot,
+    request_beyond,
 )
 
 PROVIDERS = {"aws": 1, "gcp": 2, "azure": 3}
 """Numbers of `PROVIDER` of what is rented; 0 is what is owned."""
-OTHER_PROVIDER = 1
-"""What is rented elsewhere counts as the provider that most of the policies' training was about."""
-FULLY_SENSITIVE = 5.0
-"""Sensitivity of a task whose time goes with the speed: the largest that policies were trained with."""
 
 
 def snapshot_of(
@@ -50,34 +49,66 @@ def snapshot_of(
     Returns:
         A snapshot with `allow_none`.
     """
+    clusters, history = clusters_of(offers, occupancy)
+    fill_use(clusters, offers, used, halted or {}, missed or {})
+    rows = [rows_of(need, offers, transfer_s or {}) for need in needs]
+    return snapshot_from(clusters, history, rows)
+
+
+def clusters_of(offers: Sequence[Offer], occupancy: Occupancy) -> tuple[FloatArray, FloatArray]:
+    """(C, N_CLUSTER_FIELDS) of offers apart from their use, and (C, HISTORY_STEPS) of their past."""
     clusters = np.zeros((len(offers), N_CLUSTER_FIELDS), np.float32)
     history = np.zeros((len(offers), HISTORY_STEPS), np.float32)
     regions: dict[str, int] = {}
     for k, offer in enumerate(offers):
         # By name alone: an owned cluster beside a cloud's region is in that region.
-        region = regions.setdefault(offer.region, len(regions))
-        _fill_offer(clusters[k], k, offer, used.get(offer.offer_id, 0), region)
-        clusters[k, col.HALTED] = 0 if halted is None else halted.get(offer.offer_id, 0)
-        clusters[k, col.MISSED] = 0 if missed is None else missed.get(offer.offer_id, 0)
+        _fill_offer(clusters[k], k, offer, regions.setdefault(offer.region, len(regions)))
         clusters[k, col.MEAN_OCCUPATION] = occupancy.mean(offer.offer_id, offer.quota)
         history[k] = occupancy.ratios(offer.offer_id, offer.quota)
-    jobs = np.zeros((len(needs), N_JOB_FIELDS), np.float32)
-    pairs = np.zeros((len(needs), len(offers), N_PAIR_FIELDS), np.float32)
-    for j, need in enumerate(needs):
-        _fill_job(jobs[j], need)
-        for k, offer in enumerate(offers):
-            moved_s = 0.0 if transfer_s is None else transfer_s.get((need.key.job_id, offer.offer_id), 0.0)
-            _fill_pair(pairs[j, k], need, offer, moved_s)
+    return clusters, history
+
+
+def fill_use(
+    clusters: FloatArray,
+    offers: Sequence[Offer],
+    used: Mapping[str, int],
+    halted: Mapping[str, int],
+    missed: Mapping[str, int],
+) -> None:
+    """Fill in what changes while a pass decides."""
+    for column, counts in ((col.USED, used), (col.HALTED, halted), (col.MISSED, missed)):
+        clusters[:, column] = [counts.get(offer.offer_id, 0) for offer in offers]
+
+
+def rows_of(
+    need: Need, offers: Sequence[Offer], transfer_s: Mapping[tuple[str, str], float]
+) -> tuple[FloatArray, FloatArray]:
+    """(N_JOB_FIELDS,) of a task and (C, N_PAIR_FIELDS) of it on each offer."""
+    job = np.zeros(N_JOB_FIELDS, np.float32)
+    pairs = np.zeros((len(offers), N_PAIR_FIELDS), np.float32)
+    _fill_job(job, need)
+    for k, offer in enumerate(offers):
+        _fill_pair(pairs[k], need, offer, transfer_s.get((need.key.job_id, offer.offer_id), 0.0))
+    return job, pairs
+
+
+def snapshot_from(
+    clusters: FloatArray, history: FloatArray, rows: Sequence[tuple[FloatArray, FloatArray]]
+) -> Snapshot:
+    """Put clusters and copies of tasks' rows together."""
+    jobs = np.zeros((len(rows), N_JOB_FIELDS), np.float32)
+    pairs = np.zeros((len(rows), len(clusters), N_PAIR_FIELDS), np.float32)
+    for k, (job, on_offers) in enumerate(rows):
+        jobs[k], pairs[k] = job, on_offers
     return Snapshot(clusters, history, jobs, pairs, allow_none=True)
 
 
-def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -> None:
+def _fill_offer(row: FloatArray, k: int, offer: Offer, region: int) -> None:
     row[col.SEQUENCE] = k + 1
     row[col.CAPACITY_NORMAL] = offer.quota if offer.market == "owned" else 0
     row[col.CAPACITY_MAX] = offer.quota
     row[col.CAPACITY_NOW] = offer.quota if offer.available else 0
     row[col.HETERO_FACTOR] = hetero_of(offer.speed)
-    row[col.USED] = used
     row[col.PRICE_USD_HOUR] = offer.price_usd_hour
     row[col.ON_DEMAND_USD_HOUR] = 0.0 if offer.market == "owned" else offer.on_demand_usd_hour
     row[col.IS_SPOT] = float(offer.market == "spot")
@@ -87,7 +118,7 @@ def _fill_offer(row: FloatArray, k: int, offer: Offer, used: int, region: int) -
     row[col.MEAN_UP_S] = offer.mean_up_s if offer.market == "spot" else 0.0
     row[col.LAUNCH_S] = offer.launch_s
     row[col.NOTICE_S] = offer.notice_s
-    row[col.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, OTHER_PROVIDER)
+    row[col.PROVIDER] = 0 if offer.market == "owned" else PROVIDERS.get(offer.provider, RENTED)
     row[col.REGION] = region
     row[col.QUEUES] = float(offer.queues)
 
@@ -135,26 +166,22 @@ def _fill_round(row: FloatArray, need: Need) -> None:
     row[col.OTHERS_USD_HOUR] = about.others_usd_hour
     if about.budget_left_usd is not None:
         row[col.HAS_BUDGET] = 1.0
-        row[col.BUDGET_LEFT_USD] = about.budget_left_usd
+        row[col.BUDGET_LEFT_USD] = max(0.0, about.budget_left_usd)
 
 
 def _fill_pair(row: FloatArray, need: Need, offer: Offer, transfer_s: float) -> None:
     """The task on an offer. Where it may never run its request exceeds what there is."""
     here = need.here == offer.offer_id
     request = need.resources.instances
-    if need.refusal(offer) is not None:
-        request = max(request, offer.quota + 1)
+    if not here and need.refusal(offer) is not None:
+        request = max(request, int(request_beyond(offer.quota)))
     row[col.REQUEST] = row[col.PEAK_REQUEST] = request
-    row[col.DEADLINE_S] = 0.0 if need.slack_s is None else need.slack_s
+    row[col.DEADLINE_S] = need.allowed_s
     move = need.moves.get(offer.region)
     moved_s, row[col.EGRESS_USD] = (0.0, 0.0) if move is None else move
     row[col.TRANSFER_S] = need.restart_s + transfer_s + moved_s + (need.save_s if need.running else 0.0)
+    row[col.HERE] = float(here)
     if here:
-        row[col.HERE] = 1.0
         row[col.EXECUTION_S] = need.left_here_s
         return
-    if need.kind == "federated":
-        left_s = (need.standard_s * (1.0 - need.progress) + need.round.cold_s) / offer.speed
-    else:
-        left_s = need.left_s(offer.speed)
-    row[col.EXECUTION_S] = left_s
+    row[col.EXECUTION_S] = need.left_s(offer.speed) + need.round.cold_s / offer.speed

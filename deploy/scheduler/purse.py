@@ -91,10 +91,6 @@ class Purse:
             f"an instance there costs at least {offer.least_usd(self._soon_s):.4f}"
         )
 
-    def pays(self, offer: Offer, need: Need) -> bool:
-        """Whether both budgets pay the least that a start of a task costs."""
-        return need.start_usd(offer) <= min(self.left_usd, self.left_of(need.key.job_id))
-
     def take(self, offer: Offer, need: Need) -> None:
         """It will be started there."""
         usd = need.start_usd(offer)

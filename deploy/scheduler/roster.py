@@ -14,10 +14,10 @@ from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.asking import Asking, doomed
 from deploy.scheduler.cooldowns import Cooldowns
 from deploy.scheduler.estimates import DEFAULT_STANDARD_S, missed, need_of
+from deploy.scheduler.guards import Standing, standing_of
 from deploy.scheduler.lateness import Lateness
 from deploy.scheduler.learned import Learned
 from deploy.scheduler.memberships import DEFAULT_EPOCH_S, Membership, Memberships
-from deploy.scheduler.moving import Standing, standing_of
 from deploy.scheduler.needs import Need
 from deploy.scheduler.placing import moves
 from deploy.scheduler.purse import Purse
@@ -28,6 +28,8 @@ from deploy.store.intents import Intent
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task, Waiting
+from envs.simulation.guards.moves import reconsidered
+from envs.simulation.guards.safety import spare_s
 
 _SPARE = 8
 """So many more tasks are looked at than decisions are taken: what a policy's window holds beside."""
@@ -143,7 +145,7 @@ class Roster:
                 continue
             with self._quarantine.guard(job.job_id, "looking at a task with a place"):
                 move = under_way.get(task.key)
-                ask, risk = self._look_at_placed(job, task, by_task[task.key], move, offers, now_s)
+                ask, risk = self._look_at_placed(job, task, by_task[task.key], move, now_s)
                 asked += [] if ask is None else [ask]
                 at_risk += [] if risk is None else [risk]
         asked.sort(key=lambda entry: jobs[entry.task.key.job_id].submitted_s)
@@ -171,7 +173,6 @@ class Roster:
         task: Task,
         held: Sequence[Instance],
         move: Intent | None,
-        offers: Sequence[Offer],
         now_s: float,
     ) -> tuple[_Entry | None, _Entry | None]:
         """A task that has a place, as one to be asked about and as one at risk; None: it is not."""
@@ -183,14 +184,15 @@ class Roster:
             return (_Entry(task, mine) if due else None), None
         at_risk = None
         if _at_risk(job, task, mine) and (move is None or move.payload["market"] == "spot"):
-            at_risk = _Entry(task, mine, standing_of(task, mine, offers, now_s))
-        if move is not None or not self.asking.runs_due(task, mine, now_s):
+            at_risk = _Entry(task, mine, standing_of(task, mine, now_s))
+        asked = bool(mine) and _reconsidered(job, mine[0].offer)
+        if move is not None or not self.asking.runs_due(task, mine, asked, now_s):
             return None, at_risk
         if doomed(mine):
             return _Entry(task, []), at_risk
         if isinstance(job.spec.work, Flower):
             return None, at_risk
-        return _Entry(task, mine, standing_of(task, mine, offers, now_s)), at_risk
+        return _Entry(task, mine, standing_of(task, mine, now_s)), at_risk
 
     def _all_asked(
         self,
@@ -248,13 +250,13 @@ class Roster:
         sure = [offer for offer in offers if offer.market != "spot"]
         start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
         slowest = min((offer.speed for offer in sure), default=1.0)
-        margin = self._settings.margin
+        rules = self._settings.guards.rules()
         found = []
         for row in due:
             end = self._ends[row.key.job_id]
             if end is not None:
-                needs_s = (start_s + end[1] * (1 - row.saved) / slowest) * (1 + margin.share) + margin.fixed_s
-                if end[0] - now_s <= needs_s + 2 * self._settings.period_s:
+                needs_s = start_s + end[1] * (1 - row.saved) / slowest
+                if spare_s(end[0] - now_s, needs_s, rules) <= 2 * self._settings.period_s:
                     found.append((end[0], row))
         return [row for _, row in sorted(found)]
 
@@ -285,6 +287,11 @@ class Roster:
         ids = {key.job_id for key in keys}
         self._memberships.keep_only(ids)
         self._ends = {job_id: end for job_id, end in self._ends.items() if job_id in ids}
+
+
+def _reconsidered(job: Job, offer: Offer) -> bool:
+    """Whether policies are asked now and then about a job that runs on an offer, as in training."""
+    return reconsidered(offer.market == "spot", offer.queues, isinstance(job.spec.work, SparkStreaming))
 
 
 def _at_risk(job: Job, task: Task, held: Sequence[Instance]) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from deploy.model.transfers import Transfers
-from deploy.scheduler.moving import MoveRules
-from deploy.scheduler.safety import Margin
+from envs.simulation.guards.rules import GuardsConfig
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,9 @@ class SchedulerSettings:
         silent_within_s: an instance whose node has not answered for longer is lost to its task.
         vanished_after_s: an instance that its provider has not reported for so long, and whose node does not
             answer, is gone.
-        margin: of the safety net.
-        reconsider_s: a task that runs may be moved by the policy so often; 0: only when its provider advises
-            to leave or announces an end.
-        moves: what a move must bring.
+        guards: what bounds the policies.
+        reconsider_s: the policy is asked this often whether to move a task that runs (see
+            `guards.moves.reconsidered`); 0: only when its provider advises to leave or announces an end.
         set_up_s: expected from ready nodes to work: what runners need to bring a task up.
         transfers: what moving data between regions takes.
         budget_usd: what everything may cost together, since the deployment began; None: no limit.
@@ -50,9 +48,8 @@ class SchedulerSettings:
     failures_most: int = 6
     silent_within_s: float = 90.0
     vanished_after_s: float = 900.0
-    margin: Margin = field(default_factory=Margin)
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
     reconsider_s: float = 1800.0
-    moves: MoveRules = field(default_factory=MoveRules)
     set_up_s: float = 20.0
     transfers: Transfers = field(default_factory=Transfers)
     budget_usd: float | None = None

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 from deploy.model.instances import Offer
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
-from envs.simulation.snapshot import Snapshot
+from deploy.scheduler.picture import clusters_of, fill_use, rows_of, snapshot_from
+from envs.simulation.snapshot import FloatArray, Snapshot
 
 
-@dataclass(frozen=True)
 class View:
-    """Offers and their use at one moment.
+    """Offers and their use in one pass.
 
-    Attributes:
+    Columns are computed once: a task is shown many times before it is decided about.
+
+    Args:
         offers: in a fixed order.
         used: instances that run or boot on each, by its id.
         halted: instances that wait inside those with queues of their own.
@@ -25,36 +26,46 @@ class View:
         missed: deadlines missed on each so far.
     """
 
-    offers: Sequence[Offer]
-    used: Counter[str]
-    halted: Counter[str]
-    occupancy: Occupancy
-    missed: Mapping[str, int]
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        used: Counter[str],
+        halted: Counter[str],
+        occupancy: Occupancy,
+        missed: Mapping[str, int],
+    ) -> None:
+        self.offers = offers
+        self.used = used
+        self._halted = halted
+        self._occupancy = occupancy
+        self._missed = missed
+        self._by_id = {offer.offer_id: offer for offer in offers}
+        self._rows: dict[int, tuple[Need, tuple[FloatArray, FloatArray]]] = {}
 
-    def snapshot(self, needs: Sequence[Need], offers: Sequence[Offer] | None = None) -> Snapshot:
-        """Of these needs, and of these offers instead of all."""
-        return snapshot_of(
-            self.offers if offers is None else offers,
-            needs,
-            self.used,
-            self.occupancy,
-            halted=self.halted,
-            missed=self.missed,
-        )
+    @cached_property
+    def _clusters(self) -> tuple[FloatArray, FloatArray]:
+        return clusters_of(self.offers, self._occupancy)
 
-    def free(self) -> dict[str, int]:
-        """Instances that may still be rented of each offer, by its id."""
-        return {offer.offer_id: offer.quota - self.used[offer.offer_id] for offer in self.offers}
+    def snapshot(self, needs: Sequence[Need]) -> Snapshot:
+        """Of these needs and all offers."""
+        clusters, history = self._clusters
+        clusters = clusters.copy()
+        fill_use(clusters, self.offers, self.used, self._halted, self._missed)
+        return snapshot_from(clusters, history, [self._of(need) for need in needs])
+
+    def _of(self, need: Need) -> tuple[FloatArray, FloatArray]:
+        known = self._rows.get(id(need))
+        if known is None:
+            known = need, rows_of(need, self.offers, {})
+            self._rows[id(need)] = known  # which keeps the need, so that its id stays its own
+        return known[1]
 
     def offer(self, offer_id: str) -> Offer:
         """By its id. Raises KeyError."""
-        for offer in self.offers:
-            if offer.offer_id == offer_id:
-                return offer
-        raise KeyError(offer_id)
+        return self._by_id[offer_id]
 
     def take(self, offer_id: str, instances: int) -> None:
         """What a task was given is not there for the next one."""
         offer = self.offer(offer_id)
         waits = offer.queues and self.used[offer_id] + instances > offer.quota
-        (self.halted if waits else self.used)[offer_id] += instances
+        (self._halted if waits else self.used)[offer_id] += instances

@@ -13,11 +13,11 @@ from agents.value_policy import ValuePolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.decider import Decision as PolicyDecision
+from deploy.scheduler.guards import Guards, Standing
 from deploy.scheduler.needs import Need
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
 from deploy.scheduler.policies import Loaded, knows_rounds, load_federated_policy, load_market_policy
-from deploy.scheduler.safety import Margin, catch
 from deploy.server.schemas import (
     DECISION_EXAMPLE,
     TASK_EXAMPLE,
@@ -29,6 +29,7 @@ from deploy.server.schemas import (
     TaskName,
     Window,
 )
+from envs.simulation.guards.rules import GuardsConfig
 
 ROUND_WINDOW = 1
 """Policies for rounds decide one task at a time."""
@@ -64,7 +65,7 @@ class Deciders:
         market: for all but federated tasks.
         federated: for federated tasks; None: they are refused.
         window: tasks that the market policy sees at once.
-        margin: of the safety net.
+        guards: what bounds the policies.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Deciders:
         market: Loaded,
         federated: Loaded | None = None,
         window: int = 8,
-        margin: Margin | None = None,
+        guards: GuardsConfig | None = None,
     ) -> None:
         self.market = market
         self.federated = federated
         self._window = window
-        self._margin = margin if margin is not None else Margin()
+        self._guards = Guards(GuardsConfig() if guards is None else guards)
         # Rules remember things from call to call; value policies do not, and need no turn.
         self._turn = threading.Lock()
 
@@ -88,7 +89,7 @@ class Deciders:
         federated: str | None = None,
         weights: Sequence[float] | None = None,
         window: int = 8,
-        margin: Margin | None = None,
+        guards: GuardsConfig | None = None,
     ) -> Deciders:
         """By the names of a deployment's configuration, ready: the first request is not slower than others.
 
@@ -98,7 +99,7 @@ class Deciders:
         """
         own = load_market_policy(market, ANY_NUMBER, weights)
         both = federated is not None or knows_rounds(own.policy)
-        made = cls(own, load_federated_policy(federated, own, ANY_NUMBER) if both else None, window, margin)
+        made = cls(own, load_federated_policy(federated, own, ANY_NUMBER) if both else None, window, guards)
         kinds = ["deadline", "federated"] if both else ["deadline"]
         tasks = [{**TASK_EXAMPLE, "kind": kind, "task": kind} for kind in kinds]
         # Compiles what is compiled at first use, and shows now whether the policies can decide.
@@ -148,7 +149,7 @@ class Deciders:
             (task.job_id, offer_id): seconds for task in seen for offer_id, seconds in task.transfer_s.items()
         }
         snapshot = snapshot_of(given.offers, needs, given.used, given.occupancy, transfer_s)
-        decider = Decider(loaded.policy, window, loaded.components)
+        decider = Decider(loaded.policy, window, loaded.components, rules=self._guards.rules)
         if isinstance(loaded.policy, ValuePolicy):
             decision = decider.decide(snapshot, needs, given.offers)
         else:
@@ -157,8 +158,9 @@ class Deciders:
                 decision = decider.decide(snapshot, needs, given.offers)
         assert decision is not None, "a group has at least one task"
         need = decision.need
-        verdict = self._net(need, decision.offer_id, given)
-        goes_to = decision.offer_id if verdict[0] is None else verdict[0]
+        standing = Standing() if need.running else None
+        outcome = self._guards.bound(decision.row, need, decision.offer_id, given.offers, standing=standing)
+        goes_to = outcome.offer_id
         if goes_to is not None and goes_to != need.here:
             given.used[goes_to] += need.resources.instances
         return DecisionAnswer.model_construct(
@@ -168,7 +170,7 @@ class Deciders:
             task=_named(need),
             offer_id=goes_to,
             policy_choice=decision.offer_id,
-            net=verdict[1],
+            net=outcome.overruled,
             invalid="" if decision.invalid is None else decision.invalid.words,
             candidates=_candidates(decision),
             window=Window.model_construct(
@@ -177,11 +179,6 @@ class Deciders:
                 left_out=len(tasks) - len(seen),
             ),
         )
-
-    def _net(self, need: Need, chosen: str | None, given: _Offers) -> tuple[str | None, str]:
-        free = {offer.offer_id: offer.quota - given.used[offer.offer_id] for offer in given.offers}
-        verdict = catch(need, chosen, given.offers, free, self._margin)
-        return verdict.offer_id, verdict.reason
 
     def _weighed(self, changes: Mapping[str, float]) -> tuple[Loaded, dict[str, float]]:
         """The market policy with some weights changed, as an object of its own, and the weights in force."""

@@ -214,7 +214,7 @@ def _serve(options: argparse.Namespace) -> None:
     try:
         settings = ServerSettings(jobs=options.jobs, tokens=store is not None and not options.no_tokens)
         deciders = Deciders.load(
-            options.policy, options.federated_policy, window=settings.window, margin=settings.margin
+            options.policy, options.federated_policy, window=settings.window, guards=settings.guards
         )
         app = create_app(settings, deciders, store, clock=clock)
         service = HttpListener(app, options.host, options.port, tls, options.insecure)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.scheduler.safety import Margin
 from deploy.server.connections import ConnectionLimits
 from deploy.server.quotas import MIB, Quotas
+from envs.simulation.guards.rules import GuardsConfig
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ServerSettings:
         tokens: whether requests need an access token. Without, everyone who reaches the port may do
             everything, and only requests that come to a loopback name are answered.
         window: tasks that a market policy sees at once (J).
-        margin: of the safety net.
+        guards: what bounds the policies.
         decision_bytes: largest body of a request for decisions.
         job_bytes: largest body of a submission, its files (base64) included.
         job_files: at most so many files of a job.
@@ -38,7 +38,7 @@ class ServerSettings:
     jobs: Path | None = None
     tokens: bool = True
     window: int = 8
-    margin: Margin = field(default_factory=Margin)
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
     decision_bytes: int = 2 * MIB
     job_bytes: int = 32 * MIB
     job_files: int = 500

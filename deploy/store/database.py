@@ -269,7 +269,11 @@ def _dumps(value: Any) -> str:
 
 def _sqlite_engine(url: URL, durable: bool) -> Engine:
     engine = create_engine(
-        url, connect_args={"timeout": BUSY_S}, json_serializer=_dumps, pool_size=8, max_overflow=56
+        url,
+        connect_args={"timeout": BUSY_S},
+        json_serializer=_dumps,
+        pool_size=8,
+        max_overflow=56,
     )
 
     @event.listens_for(engine, "connect")

@@ -76,7 +76,7 @@ class Gantt:
         """In a state: waiting ones from the oldest on, which is next; others from the newest on."""
         at = jobs.c.submitted_s
         order = (at, jobs.c.job_id) if state is JobState.PENDING else (at.desc(), jobs.c.job_id.desc())
-        query = select(jobs).where(jobs.c.state == state.value).order_by(*order).limit(limit)
+        query = job_of.rows.where(jobs.c.state == state.value).order_by(*order).limit(limit)
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query)]
 
@@ -95,7 +95,7 @@ class Gantt:
 
     def lanes(self, job_ids: Collection[str], each: int) -> Mapping[str, Sequence[Task]]:
         """The first `each` tasks of every job, in the order of its spec."""
-        query = select(tasks).where(_among(job_ids, each)).order_by(tasks.c.job_id, tasks.c.position)
+        query = task_of.rows.where(_among(job_ids, each)).order_by(tasks.c.job_id, tasks.c.position)
         found: defaultdict[str, list[Task]] = defaultdict(list)
         with self._database.read() as connection:
             for row in connection.execute(query):

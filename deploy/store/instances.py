@@ -14,12 +14,12 @@ from deploy.model.jobs import TaskKey
 from deploy.security.keys import DeploymentKey
 from deploy.store import charging
 from deploy.store.database import Database
+from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import instances
 from deploy.store.values import portions
 
 _ORDER = list(InstanceState)
-_COLUMNS = tuple(instances.c.keys())
 _GONE = InstanceState.TERMINATED.value
 LIVE = tuple(state.value for state in InstanceState if state.live)
 """Asked for one by one, unlike "not terminated", these are found by the index."""
@@ -78,6 +78,7 @@ class Instances:
     def __init__(self, database: Database, key: DeploymentKey) -> None:
         self._database = database
         self._key = key
+        self._decoded = Decoded(instances, self._decode)
 
     def request(
         self,
@@ -135,7 +136,7 @@ class Instances:
         """One instance. Raises NotFoundError."""
         with self._database.read() as connection:
             row = connection.execute(
-                select(instances).where(instances.c.instance_id == instance_id)
+                self._decoded.rows.where(instances.c.instance_id == instance_id)
             ).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no instance {instance_id!r}: see spotweave instances")
@@ -144,7 +145,7 @@ class Instances:
     def by_client_token(self, client_token: str) -> Instance | None:
         """The one that was asked for with this token, if there is one."""
         with self._database.read() as connection:
-            query = select(instances).where(instances.c.client_token == client_token)
+            query = self._decoded.rows.where(instances.c.client_token == client_token)
             row = connection.execute(query).one_or_none()
         return None if row is None else self._instance(row)
 
@@ -153,7 +154,7 @@ class Instances:
         found = {}
         with self._database.read() as connection:
             for some in portions(client_tokens):
-                query = select(instances).where(
+                query = self._decoded.rows.where(
                     instances.c.client_token.in_(some),
                     instances.c.state == _GONE,
                 )
@@ -163,7 +164,7 @@ class Instances:
 
     def live(self, provider: str | None = None) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests; of one provider, or of all."""
-        query = select(instances).where(instances.c.state.in_(LIVE))
+        query = self._decoded.rows.where(instances.c.state.in_(LIVE))
         if provider is not None:
             # As an expression it is not looked up in the index of providers, which has all that ever were.
             query = query.where(instances.c.provider.concat("") == provider)
@@ -172,7 +173,7 @@ class Instances:
     def in_states(self, states: Collection[InstanceState]) -> Sequence[Instance]:
         """All in one of these states, in the order of their requests."""
         return self._in_order(
-            select(instances).where(instances.c.state.in_([state.value for state in states]))
+            self._decoded.rows.where(instances.c.state.in_([state.value for state in states]))
         )
 
     def _in_order(self, query: Select[Any]) -> Sequence[Instance]:
@@ -193,7 +194,7 @@ class Instances:
         found = {}
         with self._database.read() as connection:
             for some in portions(names):
-                query = select(instances).where(instances.c.instance_id.in_(some))
+                query = self._decoded.rows.where(instances.c.instance_id.in_(some))
                 for row in connection.execute(query).all():
                     found[row.instance_id] = self._instance(row)
         return found
@@ -201,8 +202,7 @@ class Instances:
     def newest_live(self, limit: int) -> Sequence[Instance]:
         """At most so many of those that exist, or may, the newest first."""
         query = (
-            select(instances)
-            .where(instances.c.state.in_(LIVE))
+            self._decoded.rows.where(instances.c.state.in_(LIVE))
             .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
             .limit(limit)
         )
@@ -218,21 +218,17 @@ class Instances:
 
     def of_job(self, job_id: str) -> Sequence[Instance]:
         """All that a job ever had, in the order of their requests."""
-        query = (
-            select(instances)
-            .where(instances.c.job_id == job_id)
-            .order_by(instances.c.requested_s, instances.c.instance_id)
+        query = self._decoded.rows.where(instances.c.job_id == job_id).order_by(
+            instances.c.requested_s, instances.c.instance_id
         )
         with self._database.read() as connection:
             return [self._instance(row) for row in connection.execute(query).all()]
 
     def latest(self, limit: int) -> Sequence[Instance]:
         """The latest `limit` asked for, the newest first."""
-        query = (
-            select(instances)
-            .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
-            .limit(limit)
-        )
+        query = self._decoded.rows.order_by(
+            instances.c.requested_s.desc(), instances.c.instance_id.desc()
+        ).limit(limit)
         with self._database.read() as connection:
             return [self._instance(row) for row in connection.execute(query).all()]
 
@@ -347,7 +343,9 @@ class Instances:
         self._database.writing.execute(statement)
 
     def _instance(self, row: Row[Any]) -> Instance:
-        values = dict(zip(_COLUMNS, row, strict=True))
+        return self._decoded(row)
+
+    def _decode(self, values: dict[str, Any]) -> Instance:
         del values["offer_id"], values["provider"]
         values["key"] = TaskKey(values.pop("job_id"), values.pop("task"))
         values["offer"] = Offer(**values["offer"])

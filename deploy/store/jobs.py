@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from deploy.model.jobs import JobSpec, JobState
 from deploy.store.database import Database
+from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.schema import jobs, tasks
 from deploy.store.values import plain, portions
@@ -54,10 +55,12 @@ def _spec(text: str) -> JobSpec:
     return JobSpec.model_validate_json(text)
 
 
-def job_of(row: Row[Any]) -> Job:
-    """From a row of its table."""
-    values = dict(row._mapping)
+def _decode(values: dict[str, Any]) -> Job:
     return Job(**{**values, "spec": _spec(values["spec"]), "state": JobState(values["state"])})
+
+
+job_of = Decoded(jobs, _decode)
+"""From a row of `job_of.rows`."""
 
 
 class Jobs:
@@ -78,7 +81,7 @@ class Jobs:
         connection = self._database.writing
         if job.request_id is not None:
             same = (jobs.c.submitter == job.submitter) & (jobs.c.request_id == job.request_id)
-            row = connection.execute(select(jobs).where(same)).one_or_none()
+            row = connection.execute(job_of.rows.where(same)).one_or_none()
             if row is not None:
                 earlier = job_of(row)
                 if earlier.spec != job.spec:
@@ -132,14 +135,14 @@ class Jobs:
     def get(self, job_id: str) -> Job:
         """One job. Raises NotFoundError."""
         with self._database.read() as connection:
-            row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
+            row = connection.execute(job_of.rows.where(jobs.c.job_id == job_id)).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no job {job_id!r}: see spotweave jobs")
         return job_of(row)
 
     def live(self) -> Sequence[Job]:
         """All that may still change, in the order of their submission."""
-        query = select(jobs).where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
+        query = job_of.rows.where(jobs.c.state.in_(LIVE)).order_by(jobs.c.submitted_s, jobs.c.job_id)
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query).all()]
 
@@ -148,13 +151,13 @@ class Jobs:
         found = {}
         with self._database.read() as connection:
             for some in portions(names):
-                for row in connection.execute(select(jobs).where(jobs.c.job_id.in_(some))):
+                for row in connection.execute(job_of.rows.where(jobs.c.job_id.in_(some))):
                     found[row.job_id] = job_of(row)
         return found
 
     def latest(self, limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
         """The latest `limit` submitted ones (in these states), the newest first."""
-        query = select(jobs).order_by(jobs.c.submitted_s.desc(), jobs.c.job_id.desc()).limit(limit)
+        query = job_of.rows.order_by(jobs.c.submitted_s.desc(), jobs.c.job_id.desc()).limit(limit)
         if states is not None:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
         with self._database.read() as connection:

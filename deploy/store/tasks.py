@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, bindparam, select, update
+from sqlalchemy import ColumnElement, bindparam, select, update
 
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.store.database import Database
+from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import LIVE
 from deploy.store.schema import jobs, tasks
@@ -74,18 +75,16 @@ class Waiting(NamedTuple):
     not_before_s: float
 
 
-_COLUMNS = tuple(tasks.c.keys())
-
-
-def task_of(row: Row[Any]) -> Task:
-    """From a row of all columns of its table."""
-    # Thousands are read in each pass: a mapping of SQLAlchemy's takes as long as the query.
-    values = dict(zip(_COLUMNS, row, strict=True))
+def _decode(values: dict[str, Any]) -> Task:
     key = TaskKey(values.pop("job_id"), values.pop("task"))
     phase = values.pop("phase")
     del values["position"]
     instances = tuple(values.pop("instances"))
     return Task(key=key, phase=None if phase is None else Phase(phase), instances=instances, **values)
+
+
+task_of = Decoded(tasks, _decode)
+"""From a row of `task_of.rows`."""
 
 
 def _is(key: TaskKey) -> ColumnElement[bool]:
@@ -150,22 +149,21 @@ class Tasks:
     def get(self, key: TaskKey) -> Task:
         """One task. Raises NotFoundError."""
         with self._database.read() as connection:
-            row = connection.execute(select(tasks).where(_is(key))).one_or_none()
+            row = connection.execute(task_of.rows.where(_is(key))).one_or_none()
         if row is None:
             raise NotFoundError(f"job {key.job_id!r} has no task {key.task!r}: see spotweave jobs")
         return task_of(row)
 
     def of_job(self, job_id: str) -> Sequence[Task]:
         """All of a job, in the order of its spec."""
-        query = select(tasks).where(tasks.c.job_id == job_id).order_by(tasks.c.position)
+        query = task_of.rows.where(tasks.c.job_id == job_id).order_by(tasks.c.position)
         with self._database.read() as connection:
             return [task_of(row) for row in connection.execute(query).all()]
 
     def live(self) -> Sequence[Task]:
         """All of live jobs, in the order of the jobs' submission and of the spec."""
         query = (
-            select(tasks)
-            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
             .where(jobs.c.state.in_(LIVE))
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
@@ -175,8 +173,7 @@ class Tasks:
     def placed(self) -> Sequence[Task]:
         """Those of `live` that have an attempt, whatever its phase."""
         query = (
-            select(tasks)
-            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
             .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_not(None))
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
@@ -188,9 +185,10 @@ class Tasks:
         found = {}
         with self._database.read() as connection:
             for some in portions({key.job_id for key in keys}):
-                for row in connection.execute(select(tasks).where(tasks.c.job_id.in_(some))).all():
-                    found[TaskKey(row.job_id, row.task)] = row
-        return {key: task_of(found[key]) for key in keys if key in found}
+                for row in connection.execute(task_of.rows.where(tasks.c.job_id.in_(some))).all():
+                    task = task_of(row)
+                    found[task.key] = task
+        return {key: found[key] for key in keys if key in found}
 
     def held(self) -> set[str]:
         """Ids of the instances that the tasks of live jobs have."""
@@ -211,15 +209,13 @@ class Tasks:
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )
         with self._database.read() as connection:
-            return [
-                Waiting(TaskKey(job, task), *rest) for job, task, *rest in connection.execute(query).all()
-            ]
+            rows = connection.execute(query).all()
+        return [Waiting(TaskKey(job, task), saved, at_s) for job, task, saved, at_s in rows]
 
     def released(self) -> Sequence[Task]:
         """Those of `live` that wait for a place and have had one."""
         query = (
-            select(tasks)
-            .join(jobs, jobs.c.job_id == tasks.c.job_id)
+            task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
             .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_(None), tasks.c.attempt > 0)
             .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
         )

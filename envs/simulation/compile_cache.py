@@ -17,6 +17,7 @@ import numba
 
 COMPILED_FOLDERS = (
     "envs/simulation",
+    "envs/simulation/guards",
     "envs/simulation/slices",
     "envs/simulation/market",
     "agents/rules",

@@ -27,6 +27,18 @@ MaskArray = NDArray[np.int8]
 
 HISTORY_STEPS = 105
 """Occupation steps kept per cluster (Liu 2022, Table 5.1: the latest 105 steps)."""
+REFERENCE_HETERO = 70.0
+"""`HETERO_FACTOR` of speed 1 outside Liu 2022's own worlds: that of a V100 in the market worlds."""
+FULLY_SENSITIVE = 5.0
+"""`SENSITIVITY` of a task whose time is proportional to the speed: the largest that policies trained with."""
+RENTED = 1
+"""`PROVIDER` of what is rented from a provider without a number of its own."""
+
+
+@njit(cache=True)
+def request_beyond(capacity_max: float) -> float:
+    """`REQUEST` of a task where it may not go: more than a cluster of that `CAPACITY_MAX` can ever have."""
+    return 2 * capacity_max + 1
 
 
 class Category(IntEnum):

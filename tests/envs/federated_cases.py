@@ -1,4 +1,4 @@
-"""Plays federated applications decision by decision, through the world behind `spotweave/Federated-v0`."""
+"""Plays federated applications decision by decision, through the world behind `spotweave/Federated-v1`."""
 
 from __future__ import annotations
 

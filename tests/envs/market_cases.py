@@ -10,6 +10,7 @@ import numpy as np
 
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.availability import LognormalComponent, LognormalMixture
+from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market.applications_config import ApplicationsConfig
 from envs.simulation.market.config import MarketConfig, MarketWorldConfig, OfferConfig, WorkloadConfig
 from envs.simulation.market.episodes import EpisodeData, Jobs, Tasks
@@ -20,6 +21,8 @@ from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
 
 HOUR = 3600
+UNGUARDED = GuardsConfig(safety_net=False, gain_test=False)
+"""The oracle knows no guards: each choice of a policy is followed."""
 LAW = JobLaw(
     gang_sizes=(1, 2, 3),
     gang_weights=(0.6, 0.3, 0.1),
@@ -128,7 +131,9 @@ def small_config(
         "data_gb": [5.0, 60.0],
     }
     return MarketWorldConfig(
-        WorkloadConfig(**{**jobs, **(workload or {})}), MarketConfig(**{"margin_s": 0, **(market or {})})
+        WorkloadConfig(**{**jobs, **(workload or {})}),
+        MarketConfig(**{"margin_s": 0, **(market or {})}),
+        UNGUARDED,
     )
 
 
@@ -165,6 +170,7 @@ def story(
     launch_key: int = 1,
     revocation_key: int = 1,
     tasks: Tasks | None = None,
+    guards: GuardsConfig | None = None,
     **market: Any,
 ) -> MarketWorld:
     """A loaded world of one lane: jobs take their standard time everywhere, prices default to 1 USD/h."""
@@ -191,6 +197,7 @@ def story(
             jobs=len(jobs), federated=tasks is not None, applications=ApplicationsConfig(epoch_spread=0.0)
         ),
         MarketConfig(**{"restart_s": 0, "reconsider_interval_s": 0, **market}),
+        guards or UNGUARDED,
     )
     columns = {name: np.array([job[name] for job in jobs]) for name in jobs[0]}
     standard = columns["standard_s"]

@@ -12,7 +12,7 @@ from envs.simulation.snapshot import empty_observation
 
 
 class Observing:
-    """Shows each question to a policy as `spotweave/Federated-v0` does, and takes its action as the answer.
+    """Shows each question to a policy as `spotweave/Federated-v1` does, and takes its action as the answer.
 
     Args:
         policy: a rule or a network.

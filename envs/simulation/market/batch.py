@@ -6,10 +6,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from envs.simulation.guards.guarded import guarded
+from envs.simulation.guards.rules import no_facts
 from envs.simulation.market import columns as at
 from envs.simulation.market.clock import step_lane
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.observation import observe_lane
+from envs.simulation.market.observation import learn_facts, observe_lane
 from envs.simulation.market.state import Floats, Ints, Lanes, Offers, Rules
 from envs.simulation.snapshot import FloatArray, MaskArray
 
@@ -30,18 +32,30 @@ def step_lanes(
     rewards: Floats,
     done: NDArray[np.bool_],
 ) -> int:
-    """Step every active lane and rewrite its observation; the first lane with an invalid action, else -1."""
+    """Step every active lane and rewrite its observation; the first lane with an invalid action, else -1.
+
+    Guards look at each action with the observation that it answers.
+    """
     for lane in range(actions.shape[0]):
         if active[lane]:
             action = actions[lane]
             invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != at.RUNNING
             if invalid or mask[lane, action] == 0:
                 return lane
+    n_places = offers.fixed.shape[0] + 1
+    facts = no_facts(offers.fixed.shape[0])
     for lane in range(actions.shape[0]):
         rewards[lane] = 0.0
         done[lane] = True
         if active[lane]:
-            rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, actions[lane])
+            row, place = divmod(actions[lane], n_places)
+            job = lanes.window[lane, row]
+            learn_facts(lanes, episodes, offers, rules, lane, job, place, facts)
+            choices = mask[lane, row * n_places : (row + 1) * n_places]
+            place = guarded(
+                clusters[lane], jobs[lane, row], pairs[lane, row], choices, place, facts, rules.guards
+            )
+            rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, row * n_places + place)
             done[lane] = lanes.lane[lane, at.STATUS] != at.RUNNING
             observe_lane(
                 lanes,

@@ -21,9 +21,11 @@ from envs.simulation.market.execution import (
 from envs.simulation.market.interruption import availability_changes
 from envs.simulation.market.ledger import delay_hours, objective, record_miss, take_mark
 from envs.simulation.market.members import is_client, is_member
+from envs.simulation.market.net import watch_deadlines
 from envs.simulation.market.placement import apply_decision, finish_move, launch_ends, serve_queues
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
+    MEAN_STEPS,
     NEVER,
     SAMPLE_S,
     Lanes,
@@ -31,8 +33,6 @@ from envs.simulation.market.state import (
     Rules,
 )
 from envs.simulation.snapshot import HISTORY_STEPS, Category
-
-MEAN_STEPS = 100
 
 
 @inner
@@ -81,6 +81,7 @@ def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
                 truncate(lanes, episodes, offers, rules, lane)
             else:
                 live_instant(lanes, episodes, offers, rules, lane)
+                watch_deadlines(lanes, episodes, offers, rules, lane)
         else:
             return
 
@@ -111,6 +112,8 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
     for job in range(lanes.lane[lane, at.FIRST], arrived):
         when = lanes.when[lane, job]
         t = min(t, when[at.EVENT_S], when[at.LATE_S], when[at.DUE_S])
+        if when[at.NET_S] > lanes.lane[lane, at.NOW_S]:  # before that the net found no way yet
+            t = min(t, when[at.NET_S])
     for c in range(offers.fixed.shape[0]):
         if offers.fixed[c, at.SPOT] == 1 and lanes.offer[lane, c, at.PRESENT] > 0:
             t = min(t, episodes.up[slot, c, lanes.offer[lane, c, at.UP_NOW], at.UNTIL])

@@ -40,6 +40,7 @@ OCCUPATION_SUM = 9  # over the latest 100 samples
 EVENT_S = 0  # when its phase ends
 DUE_S = 1  # its next decision
 LATE_S = 2  # next moment at which a deadline may pass; of a client: at which its budget ends
+NET_S = 3  # when the safety net looks at it next, while it is on spot capacity
 
 # `Lanes.job`: of a job in a lane.
 PHASE = 0  # see below

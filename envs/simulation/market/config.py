@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from envs.simulation.arrivals import ArrivalConfig
+from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market.applications_config import ApplicationsConfig
 from envs.simulation.market.checks import at_least, bounds, require
 
@@ -274,16 +275,18 @@ class MarketConfig:
 
 @dataclass
 class MarketWorldConfig:
-    """The two halves of a market world: what arrives, and where it may run."""
+    """What arrives in a market world, where it may run, and what bounds every policy."""
 
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     market: MarketConfig = field(default_factory=MarketConfig)
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
 
     def validate(self) -> None:
-        """Check both halves.
+        """Check all parts.
 
         Raises:
             WorldError: one line naming the parameter, its value and what is expected.
         """
         self.workload.validate()
         self.market.validate()
+        self.guards.validate()

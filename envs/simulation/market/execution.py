@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envs.simulation.guards.moves import reconsidered
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import MINIMUM_S, charge_egress, close_bill, egress_charge, open_bill
 from envs.simulation.market.compiled import inner
@@ -25,6 +26,7 @@ def return_to_buffer(lanes: Lanes, lane: int, job: int) -> None:
     lanes.job[lane, job, at.PHASE] = at.BUFFERED
     lanes.job[lane, job, at.OFFER] = -1
     lanes.when[lane, job, at.EVENT_S] = NEVER
+    lanes.when[lane, job, at.NET_S] = NEVER
     lanes.when[lane, job, at.DUE_S] = t
     lanes.job[lane, job, at.ENTERED_S] = t
 
@@ -35,6 +37,17 @@ def vacate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     c = lanes.job[lane, job, at.OFFER]
     lanes.offer[lane, c, at.USED] -= episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS]
     lanes.offer[lane, c, at.PRESENT] -= 1
+
+
+@inner
+def watch_from_now(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int
+) -> None:
+    """A job is on an offer: with a deadline and on spot capacity it is the safety net's business."""
+    critical = episodes.job[lanes.episode_of_lane[lane], job, at.CATEGORY] == Category.TIME_CRITICAL.value
+    spot = offers.fixed[lanes.job[lane, job, at.OFFER], at.SPOT] == 1
+    if rules.guards.safety_net == 1 and critical and spot:
+        lanes.when[lane, job, at.NET_S] = lanes.lane[lane, at.NOW_S] + 1
 
 
 @inner
@@ -88,12 +101,9 @@ def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     slot = lanes.episode_of_lane[lane]
     c = lanes.job[lane, job, at.OFFER]
     begin_work(lanes, episodes, offers, lane, job)
-    movable = offers.fixed[c, at.SPOT] == 0 and offers.fixed[c, at.QUEUES] == 0
-    if (
-        movable
-        and episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value
-        and rules.reconsider_interval_s > 0
-    ):
+    streams = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
+    asked = reconsidered(offers.fixed[c, at.SPOT] == 1, offers.fixed[c, at.QUEUES] == 1, streams)
+    if asked and rules.reconsider_interval_s > 0:
         lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
 
 
@@ -130,6 +140,7 @@ def close_job(lanes: Lanes, lane: int, job: int) -> None:
     lanes.when[lane, job, at.EVENT_S] = NEVER
     lanes.when[lane, job, at.DUE_S] = NEVER
     lanes.when[lane, job, at.LATE_S] = NEVER
+    lanes.when[lane, job, at.NET_S] = NEVER
     lanes.job[lane, job, at.FINISH_S] = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.CLOSED] += 1
     first = lanes.lane[lane, at.FIRST]

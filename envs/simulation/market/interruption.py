@@ -8,7 +8,7 @@ from envs.simulation.market.billing import charge_disk, close_bill, open_bill
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import NOTICE, uniform
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.execution import return_to_buffer, vacate
+from envs.simulation.market.execution import return_to_buffer, vacate, watch_from_now
 from envs.simulation.market.members import freezes, is_member
 from envs.simulation.market.placement import lost_executor_s
 from envs.simulation.market.progress import share_after, share_done, work_done_s
@@ -87,13 +87,20 @@ def save_on_interruption(lanes: Lanes, episodes: Episodes, offers: Offers, lane:
         lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
         lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
         return
-    kept = work_done_s(lanes, episodes, lane, job, t, True)
-    if kept > 0:
-        lanes.job_real[lane, job, at.SAVED] = share_after(lanes, lane, job, kept)
-        lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[c, at.REGION]
+    keep_checkpoint(lanes, episodes, offers, lane, job)
     if not hibernates:
         elapsed = t - lanes.job[lane, job, at.WORK_START_S]
         lanes.counters[lane, at.LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, elapsed)
+
+
+@inner
+def keep_checkpoint(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> None:
+    """A working job has what its latest periodic checkpoint holds."""
+    kept = work_done_s(lanes, episodes, lane, job, lanes.lane[lane, at.NOW_S], True)
+    if kept > 0:
+        region = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
+        lanes.job_real[lane, job, at.SAVED] = share_after(lanes, lane, job, kept)
+        lanes.job[lane, job, at.CHECKPOINT_REGION] = region
 
 
 @inner
@@ -128,6 +135,7 @@ def resume(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
     lanes.when[lane, job, at.EVENT_S] = t + lanes.job[lane, job, at.PAUSED_LEFT_S]
     if phase == at.IDLE:  # the next batch fell due, or falls due, by the clock
         lanes.when[lane, job, at.EVENT_S] = max(t, lanes.when[lane, job, at.EVENT_S] - pause)
+    watch_from_now(lanes, episodes, offers, rules, lane, job)
     open_bill(lanes, episodes, lane, job)
     if phase == at.IDLE and is_member(episodes, lanes.episode_of_lane[lane], job):
         member_resumes(lanes, episodes, offers, rules, lane, job)

@@ -24,7 +24,7 @@ from envs.simulation.market.state import (
     Offers,
     Rules,
 )
-from envs.simulation.snapshot import FloatArray
+from envs.simulation.snapshot import FloatArray, request_beyond
 
 
 @inner
@@ -81,7 +81,8 @@ def observe_member(
     if facts[at.BUDGET] > 0:
         open_bill = closing_charge(lanes, episodes, offers, lane, job) if state[at.PHASE] == at.IDLE else 0
         row[col.HAS_BUDGET] = 1.0
-        row[col.BUDGET_LEFT_USD] = (budget_left(lanes, episodes, lane, job) - open_bill) / CHARGES_PER_USD
+        left_usd = (budget_left(lanes, episodes, lane, job) - open_bill) / CHARGES_PER_USD
+        row[col.BUDGET_LEFT_USD] = max(0.0, left_usd)
     row[col.TIME_ERROR_S] = time_error_s(lanes, episodes, lane, job)
     row[col.OTHERS_USD_HOUR] = others_usd_hour(lanes, episodes, lane, job)
     if allowance > 0:
@@ -113,7 +114,7 @@ def observe_member_pairs(
         request = facts[at.EXECUTORS]
         pays = facts[at.BUDGET] == 0 or affordable(lanes, episodes, offers, rules, lane, job, c)
         if not pays or not has_room(lanes, offers, rules, lane, c, request):
-            request = 2 * offers.fixed[c, at.QUOTA] + 1
+            request = request_beyond(offers.fixed[c, at.QUOTA])
         warm = c == here and state[at.WARM] == 1
         work = work_left_s(episodes.execution_s[slot, job, c], saved) + (0 if warm else facts[at.COLD_S])
         egress = egress_charge(episodes, offers, slot, job, region, state[at.CHECKPOINT_REGION])

@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation import columns as col
+from envs.simulation.guards.rules import Facts
+from envs.simulation.guards.safety import hide_lost_deadline
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import egress_charge
-from envs.simulation.market.clock import MEAN_STEPS
+from envs.simulation.market.billing import MINIMUM_S, egress_charge
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batches_due
 from envs.simulation.market.member_view import observe_member
 from envs.simulation.market.members import is_member
 from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
-from envs.simulation.market.quotes import recent_availability, sync_price
+from envs.simulation.market.quotes import mean_price, recent_availability, sync_price
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
+    MEAN_STEPS,
     Lanes,
     Offers,
     Rules,
@@ -59,7 +61,9 @@ def observe_lane(
             if rules.federated == 1 and is_member(episodes, lanes.episode_of_lane[lane], job):
                 observe_member(lanes, episodes, offers, rules, lane, job, jobs[k], pairs[k])
             else:
-                observe_job(lanes, episodes, offers, rules, lane, job, jobs[k], pairs[k])
+                done = share_done(lanes, episodes, lane, job)
+                observe_job(lanes, episodes, offers, rules, lane, job, jobs[k], pairs[k], done)
+            hide_lost_deadline(clusters, jobs[k], pairs[k], rules.guards)
     derive_into(clusters, jobs, pairs, True, mask)
 
 
@@ -124,8 +128,9 @@ def observe_job(
     job: int,
     row: FloatArray,
     pairs: FloatArray,
+    done: float,
 ) -> None:
-    """Columns of one job that awaits a decision, and its columns on every offer."""
+    """Columns of one job, of whose execution a share is done, and its columns on every offer."""
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
     streaming = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
@@ -134,7 +139,6 @@ def observe_job(
     standard = episodes.job[slot, job, at.STANDARD_S]
     executed = lanes.job[lane, job, at.EXECUTED]
     left = episodes.job[slot, job, at.EXECUTIONS] - executed
-    done = share_done(lanes, episodes, lane, job)
     has_deadline = streaming or episodes.job[slot, job, at.CATEGORY] == Category.TIME_CRITICAL.value
     slack = 0
     if has_deadline:
@@ -172,6 +176,28 @@ def observe_job(
     if streaming:
         row[col.BACKLOG] = batches_due(episodes, slot, job, t) - executed
     observe_pairs(lanes, episodes, offers, rules, lane, job, done, slack, pairs)
+
+
+@inner
+def learn_facts(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    lane: int,
+    job: int,
+    place: int,
+    facts: Facts,
+) -> None:
+    """Fill in what guards must know about a running job that is to be moved: prices of both places.
+
+    Nothing is lost by a move, which saves first, and no budget is kept outside the snapshot.
+    """
+    if lanes.job[lane, job, at.PHASE] != at.WORKING or place == offers.fixed.shape[0]:
+        return
+    for c in (lanes.job[lane, job, at.OFFER], place):
+        facts.mean_usd_hour[c] = mean_price(lanes, episodes, lane, c, rules.guards.price_memory_s) / 1e6
+        facts.minimum_s[c] = MINIMUM_S
 
 
 @inner

@@ -10,7 +10,12 @@ from envs.simulation.market.billing import charge_disk, close_bill
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
-from envs.simulation.market.execution import begin_set_up, return_to_buffer, vacate
+from envs.simulation.market.execution import (
+    begin_set_up,
+    return_to_buffer,
+    vacate,
+    watch_from_now,
+)
 from envs.simulation.market.forecast import asked_after_s
 from envs.simulation.market.members import is_client, is_member, notify
 from envs.simulation.market.progress import share_done, worked_s
@@ -155,6 +160,7 @@ def launch(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane:
     fails = not available or uniform(key, job, attempt, FAILURE) < offers.chance[c, at.LAUNCH_FAILURE]
     lanes.job[lane, job, at.PHASE] = at.LAUNCHING
     lanes.job[lane, job, at.FAILS] = 1 if fails else 0
+    watch_from_now(lanes, episodes, offers, rules, lane, job)
     if fails:
         lanes.when[lane, job, at.EVENT_S] = t + rules.failure_s
     else:

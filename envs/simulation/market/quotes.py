@@ -46,6 +46,21 @@ def price_integral(lanes: Lanes, episodes: Episodes, lane: int, c: int, t: int) 
 
 
 @inner
+def mean_price(lanes: Lanes, episodes: Episodes, lane: int, c: int, memory_s: float) -> float:
+    """Mean micro-dollars per executor-hour over the latest `memory_s`, or since the episode's start."""
+    rows = episodes.price[lanes.episode_of_lane[lane], c]
+    row, t = sync_price(lanes, episodes, lane, c), lanes.lane[lane, at.NOW_S]
+    start = max(0, t - int(memory_s))
+    if t == start:
+        return float(rows[row, at.PRICE])
+    total = rows[row, at.PRICE_INTEGRAL] + rows[row, at.PRICE] * (t - rows[row, at.SINCE])
+    while rows[row, at.SINCE] > start:
+        row -= 1
+    total -= rows[row, at.PRICE_INTEGRAL] + rows[row, at.PRICE] * (start - rows[row, at.SINCE])
+    return float(total / (t - start))
+
+
+@inner
 def up_seconds(rows: Ints, row: int, t: int) -> int:
     """Seconds up from the history's start to `t`, which lies in `row`."""
     return int(rows[row, at.UP_SECONDS] + (t - rows[row, at.SINCE]) * rows[row, at.UP])

@@ -11,10 +11,18 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.guards.rules import GuardRules
 from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.round_estimates import UNKNOWN
-from envs.simulation.snapshot import HISTORY_STEPS
+from envs.simulation.snapshot import (
+    HISTORY_STEPS,
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    FloatArray,
+    MaskArray,
+)
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,6 +31,8 @@ NEVER = 1 << 60
 CHARGES_PER_USD = 3_600_000_000
 SAMPLE_S = 300
 """Occupation is sampled this often."""
+MEAN_STEPS = 100
+"""Samples in `MEAN_OCCUPATION`."""
 
 N_MARKS = 4
 
@@ -46,6 +56,11 @@ class Lanes(NamedTuple):
     when: Ints  # (N, M, columns) apart from `job`, because every instant looks through it
     job: Ints  # (N, M, columns)
     job_real: Floats  # (N, M, columns)
+    # What the safety net sees of one job: rows as of an observation, written when it looks.
+    net_clusters: FloatArray  # (N, C, N_CLUSTER_FIELDS)
+    net_job: FloatArray  # (N, 1, N_JOB_FIELDS)
+    net_pairs: FloatArray  # (N, 1, C, N_PAIR_FIELDS)
+    net_mask: MaskArray  # (N, C + 1)
 
 
 class Offers(NamedTuple):
@@ -73,6 +88,7 @@ class Rules(NamedTuple):
     max_s: int
     federated: int  # 1 if some jobs are tasks of federated applications
     epoch_spread: float  # an epoch takes up to this share more or less than usual
+    guards: GuardRules
 
 
 def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_rows: int = 0) -> Lanes:
@@ -88,9 +104,13 @@ def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_row
         log=np.zeros((n_lanes, log_rows, at.LOG_COLUMNS), np.int64),
         offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
         occupation=np.zeros((n_lanes, n_offers, HISTORY_STEPS), np.int16),
-        when=np.zeros((n_lanes, max_jobs, at.LATE_S + 1), np.int64),
+        when=np.zeros((n_lanes, max_jobs, at.NET_S + 1), np.int64),
         job=np.zeros((n_lanes, max_jobs, at.JOB_COLUMNS), np.int64),
         job_real=np.zeros((n_lanes, max_jobs, at.JOB_REAL_COLUMNS), np.float64),
+        net_clusters=np.zeros((n_lanes, n_offers, N_CLUSTER_FIELDS), np.float32),
+        net_job=np.zeros((n_lanes, 1, N_JOB_FIELDS), np.float32),
+        net_pairs=np.zeros((n_lanes, 1, n_offers, N_PAIR_FIELDS), np.float32),
+        net_mask=np.zeros((n_lanes, n_offers + 1), np.int8),
     )
     lanes.lane[:, at.STATUS] = at.TRUNCATED
     lanes.lane[:, at.DECIDED] = -1

@@ -113,6 +113,7 @@ class MarketWorld:
             max_s=market.max_s,
             federated=int(config.workload.federated),
             epoch_spread=float(config.workload.applications.epoch_spread),
+            guards=config.guards.rules(),
         )
         self.offers = make_offers(config, data)
         self.lanes = empty_lanes(n_lanes, market.window, n_offers, most, _LOG_ROWS if record else 0)

@@ -49,6 +49,7 @@ def report(found: Comparison, took_s: float) -> None:
     print(f"{found.policy}, seed {found.seed}: {took_s:.0f} s of CPU, {found.passes} passes of the loop")
     print(f"  decisions the same: {found.same_steps} of {len(theirs.steps)} (live: {len(found.live.steps)})")
     print(f"  observations: {found.columns or 'every entry of every column the same'}")
+    print(f"  caught by the safety net: {found.caught}, moved while they ran: {found.moved}")
     print(f"  metrics: {found.metrics or f'all {len(metrics)} the same'}")
     print(f"  ends of jobs in the store the same: {found.ends_in_store == theirs.ends_s}")
     print(f"  jobs, misses, interruptions and bills in the store: {found.in_store or 'all the same'}")

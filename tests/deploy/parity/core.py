@@ -1,6 +1,6 @@
 """One episode of the simulated market, driven from outside: what was asked of it happens, and time goes on.
 
-The core is the one that `spotweave/MultiCloud-v0` steps. There it stops at each decision and is told one
+The core is the one that `spotweave/MultiCloud-v1` steps. There it stops at each decision and is told one
 action; here it stops wherever something can be seen (a job arrived, is due, started, ended, was interrupted
 or is late, or the price of something rented changed), and a scheduler asks for what it wants. A job that is
 due and is given nothing was told "none for now".
@@ -16,7 +16,9 @@ import numpy as np
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from envs.simulation.market import columns as at
 from envs.simulation.market.clock import advance, fill_window, live_instant, next_instant, sample_occupation
+from envs.simulation.market.net import catch, look_at
 from envs.simulation.market.placement import apply_decision
+from envs.simulation.market.progress import share_after, work_done_s
 from envs.simulation.market.quotes import sync_availability, sync_price
 from envs.simulation.market.state import clear_lane
 from envs.simulation.market.world import MarketWorld
@@ -27,7 +29,7 @@ ORIGIN_S = 1_700_000_100
 _LANE = 0
 # Phases in which all that a scheduler sees is that a job runs.
 _SEEN = np.arange(at.DONE + 1)
-_SEEN[[at.WORKING, at.IDLE, at.MOVING]] = at.SETTING_UP
+_SEEN[[at.IDLE, at.MOVING]] = at.WORKING
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Stay:
         ran_s: since when its instances run; None: they do not yet, or never did.
         ended_s: when they ended.
         by_provider: whether their provider ended them, or never started them.
+        moved: whether the job left for another offer.
         names: of its instances, as far as they were asked for.
     """
 
@@ -50,6 +53,7 @@ class Stay:
     ran_s: int | None = None
     ended_s: int | None = None
     by_provider: bool = False
+    moved: bool = False
     names: list[str] = field(default_factory=list)
 
 
@@ -57,8 +61,8 @@ class SimulationCore:
     """An episode of a market world.
 
     Args:
-        world: one lane, without moves of running jobs, hibernation and federated applications, of which the
-            live side has ways of its own.
+        world: one lane, without hibernation and federated applications, of which the live side has ways of
+            its own.
         key: of the episode.
 
     Attributes:
@@ -69,11 +73,9 @@ class SimulationCore:
     """
 
     def __init__(self, world: MarketWorld, key: EpisodeKey) -> None:
-        market = world.config.market
-        if world.n_lanes != 1 or world.spec.federated or market.hibernate or market.reconsider_interval_s:
+        if world.n_lanes != 1 or world.spec.federated or world.config.market.hibernate:
             raise ValueError(
-                "the core needs a world of one lane with market.reconsider_interval_s=0, "
-                "market.hibernate=false and workload.federated=false"
+                "the core needs a world of one lane with market.hibernate=false and workload.federated=false"
             )
         self.world = world
         world.reset([key])
@@ -85,6 +87,8 @@ class SimulationCore:
         self.job = world.episodes.job[slot]
         self.stays: list[Stay] = []
         self._open: dict[int, Stay] = {}
+        self._left: dict[int, Stay] = {}
+        """By job that moves: where it still saves its work."""
         self._asked = False
 
     @property
@@ -112,11 +116,21 @@ class SimulationCore:
         """Where a job is in its life."""
         return int(self.lanes.job[_LANE, job, at.PHASE])
 
+    def saved(self, job: int) -> float:
+        """Share of a job's execution that is safe, or, where no provider takes it away, can be made so."""
+        if self.phase(job) != at.WORKING:
+            return float(self.lanes.job_real[_LANE, job, at.SAVED])
+        work_s = work_done_s(self.lanes, self.episodes, _LANE, job, self.now, self._on_spot(job))
+        return float(share_after(self.lanes, _LANE, job, work_s))
+
     def put(self, job: int, offer: int) -> Stay:
         """Ask for all instances of a job on an offer; further requests for the same stay change nothing.
 
+        A job that has a place moves, as it does in the world: from spot capacity at once, from other capacity
+        once its work is saved. The world launches the new instances only then.
+
         Raises:
-            RefusedError: if the job has a place, or has ended.
+            RefusedError: if the job has ended, or cannot be moved.
             CapacityError: if the offer is not available.
             QuotaError: if its quota leaves too little room.
         """
@@ -124,7 +138,8 @@ class SimulationCore:
         if there is not None and there.offer == offer and there.asked_s == self.now:
             return there
         name = self.world.spec.cluster_names[offer]
-        if self.phase(job) != at.BUFFERED:
+        moves = there is not None and self._can_move(job, offer)
+        if self.phase(job) != at.BUFFERED and not moves:
             raise RefusedError(f"job {job} is not in the buffer: it cannot go to {name}")
         if not sync_availability(self.lanes, self.episodes, _LANE, offer, self.now):
             raise CapacityError(f"no capacity on {name}")
@@ -134,7 +149,13 @@ class SimulationCore:
             raise QuotaError(
                 f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit"
             )
-        self._decide(job, offer)
+        if there is not None and self._on_spot(job):
+            catch(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
+        else:
+            self._decide(job, offer)
+        if there is not None:
+            there.moved = True
+            self._left[job] = self._open.pop(job)
         # Until a launch, or a queue, ends nothing more can be seen of it.
         self._asked |= self.phase(job) not in (at.QUEUED, at.LAUNCHING)
         stay = Stay(job, offer, self.now)
@@ -142,6 +163,23 @@ class SimulationCore:
         self.stays.append(stay)
         self._look()
         return stay
+
+    def _on_spot(self, job: int) -> bool:
+        return bool(self.offers.fixed[self.lanes.job[_LANE, job, at.OFFER], at.SPOT])
+
+    def _can_move(self, job: int, offer: int) -> bool:
+        """Whether the world moves a job there now: caught on spot capacity, or asked about elsewhere."""
+        phase = self.phase(job)
+        if phase in (at.LAUNCHING, at.SETTING_UP, at.WORKING) and self._on_spot(job):
+            return not self.offers.fixed[offer, at.SPOT]
+        return bool(phase == at.WORKING and self.lanes.when[_LANE, job, at.DUE_S] <= self.now)
+
+    def _late(self) -> bool:
+        """Whether the safety net has to act now; if not, it is noted when it has to look again."""
+        whole = (self.lanes, self.episodes, self.offers, self.rules, _LANE)
+        jobs = np.flatnonzero(self.lanes.when[_LANE, : self.arrived, at.NET_S] <= self.now)
+        places = [look_at(*whole, int(job)) for job in jobs]
+        return max(places, default=-1) >= 0
 
     def go_on(self) -> None:
         """Let time pass until something can be seen; none passes when what was asked for is there at once."""
@@ -165,7 +203,8 @@ class SimulationCore:
                 return
             live_instant(self.lanes, self.episodes, self.offers, self.rules, _LANE)
             self._look()
-            seen = fill_window(self.lanes, _LANE) or self._visible() != before
+            late = self._late()
+            seen = late or fill_window(self.lanes, _LANE) or self._visible() != before
             if seen or price_s == moment:
                 return
 
@@ -178,12 +217,14 @@ class SimulationCore:
 
     def _look(self) -> None:
         """Note which stays began to run, and which ended, at this moment."""
+        for job in [job for job in self._left if self.phase(job) != at.MOVING]:
+            self._left.pop(job).ended_s = self.now
         for job, stay in list(self._open.items()):
             phase = self.phase(job)
             if phase in (at.BUFFERED, at.DONE):
                 stay.ended_s, stay.by_provider = self.now, phase == at.BUFFERED
                 del self._open[job]
-            elif phase not in (at.QUEUED, at.LAUNCHING) and stay.ran_s is None:
+            elif phase not in (at.QUEUED, at.LAUNCHING, at.MOVING) and stay.ran_s is None:
                 stay.ran_s = self.now
 
     def _visible(self) -> tuple[int, bytes]:

@@ -16,7 +16,6 @@ from deploy.scheduler.decider import Decider, Decision
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.needs import Need
 from deploy.scheduler.policies import load_market_policy
-from deploy.scheduler.safety import Margin
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -65,10 +64,9 @@ class Played:
 
 
 def config_of(jobs: int) -> MarketWorldConfig:
-    """MultiCloud-v0 by default, with so many jobs, which run where they are once they do."""
+    """MultiCloud-v1 as it ships, with this many jobs."""
     config = MarketWorldConfig()
     config.workload.jobs = jobs
-    config.market.reconsider_interval_s = 0
     return config
 
 
@@ -130,8 +128,9 @@ class CoreNodes:
 class Live:
     """The live loop in front of a simulation core, with a store on disk.
 
-    Everything is the code that runs in front of clouds. Settings make its ways those of the environment: no
-    back-off, no cooling down, no safety net, no moves of running jobs, the same time between two questions.
+    Everything is the code that runs in front of clouds. Safety net, moves and reconsideration are as they
+    ship. Settings make the rest as it is in the environment: no back-off, no cooling down, and the same times
+    between two questions.
     """
 
     def __init__(
@@ -165,8 +164,8 @@ class Live:
                 ready_within_s=float("inf"),
                 losses_most=1_000_000,
                 failures_most=1_000_000,
-                margin=Margin(fixed_s=float("-inf")),
-                reconsider_s=0.0,
+                guards=config.guards,
+                reconsider_s=float(config.market.reconsider_interval_s),
                 set_up_s=float(config.market.restart_s),
                 transfers=transfers_of(self.core),
             ),
@@ -216,6 +215,10 @@ class Live:
             "rented_usd": charges / CHARGES_PER_USD,
             "egress_usd": self.store.costs.total(self.clock.now()).egress / CHARGES_PER_USD,
         }
+
+    def events(self, kind: str) -> int:
+        """How many events of a kind there were."""
+        return sum(event.kind == kind for event in self.store.events.after(0, 1_000_000))
 
     def _streams(self, job_id: str) -> bool:
         return isinstance(self.store.jobs.get(job_id).spec.work, SparkStreaming)

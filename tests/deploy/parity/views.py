@@ -10,11 +10,10 @@ from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStre
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.model.transfers import Transfers
 from deploy.providers.base import RefusedError
-from deploy.scheduler.needs import REFERENCE_HETERO
 from envs.simulation.market import columns as at
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.quotes import recent_availability, sync_price
-from envs.simulation.snapshot import Category
+from envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
 
 KEPT_S = 3600
@@ -163,14 +162,11 @@ class CoreRunner:
 
     def _report(self, assignment: Assignment, stay: Stay) -> TaskReport:
         core = self._core
-        facts, state, real = (
-            core.job[stay.job],
-            core.lanes.job[_LANE, stay.job],
-            core.lanes.job_real[_LANE, stay.job],
-        )
-        phase = Phase.RUNNING
+        facts, state = core.job[stay.job], core.lanes.job[_LANE, stay.job]
+        begins = core.phase(stay.job) in (at.QUEUED, at.LAUNCHING, at.SETTING_UP)
+        phase = Phase.STARTING if begins and not stay.moved else Phase.RUNNING
         if stay.ended_s is not None:
-            phase = Phase.LOST if stay.by_provider else Phase.SUCCEEDED
+            phase = Phase.LOST if stay.by_provider or stay.moved else Phase.SUCCEEDED
         executed = int(state[at.EXECUTED])
         region = int(state[at.CHECKPOINT_REGION])
         report = TaskReport(
@@ -180,7 +176,7 @@ class CoreRunner:
             executions_done=executed,
             saved_region=core.world.data.regions[region] if region >= 0 else "",
         )
-        saved = float(real[at.SAVED])
+        saved = core.saved(stay.job)
         if facts[at.CATEGORY] != Category.STREAMING:
             done = 1.0 if phase is Phase.SUCCEEDED else share_done(core.lanes, core.episodes, _LANE, stay.job)
             return replace(report, progress=float(done), saved=saved, misses=int(state[at.MISSES]))

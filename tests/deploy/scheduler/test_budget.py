@@ -94,7 +94,7 @@ def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
     purse.know([replace(job, spec=job.spec.model_copy(update={"budget_usd": 0.02}))])
     assert purse.left_of(key.job_id) == pytest.approx(0.02 - 0.005)
     spot = here.cloud.offers[0].offer
-    assert not purse.pays(spot, need("two"))
+    assert need("two").start_usd(spot) > purse.left_usd
     assert purse.reason(spot).startswith("the deployment's budget leaves 0.0040 USD")
     assert not purse.shows(spot)
 
@@ -107,14 +107,14 @@ def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) ->
     own, other = need(job.job_id), need("other")
     purse.count(here.clock.now())
     purse.know([job])
-    assert purse.pays(spot, own)
+    assert own.start_usd(spot) <= purse.left_of(job.job_id)
     purse.take(spot, own)
     assert purse.left_usd == pytest.approx(0.009)
     assert purse.left_of(job.job_id) == pytest.approx(0.004)
-    assert not purse.pays(spot, own), "its own budget"
-    assert purse.pays(spot, other)
+    assert own.start_usd(spot) > purse.left_of(job.job_id), "its own budget"
+    assert other.start_usd(spot) <= purse.left_usd
     purse.take(spot, other)
-    assert not purse.pays(spot, other), "the deployment's"
+    assert other.start_usd(spot) > purse.left_usd, "the deployment's"
     assert purse.spent == ""
     purse.take(spot, other)
     assert purse.spent == "the deployment's budget of 0.014 USD is spent"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
-from deploy.scheduler.appraising import Appraising
 from deploy.scheduler.giving_up import end_job
-from deploy.scheduler.moving import Move, MoveRules, Standing, appraise, mean_usd_hour
+from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
 from deploy.scheduler.needs import Need
+from deploy.scheduler.observed import observe
 from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.picture import snapshot_of
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.view import View
 from deploy.store.store import Store
+from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer
 from tests.deploy.scheduler.restless import RestlessWorld
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
@@ -28,33 +29,44 @@ HALF_DONE = need(standard_s=3600.0, progress=0.5, restart_s=20.0, running=True, 
 START = 1_000_000.0
 
 
-def moved(price: float, standing: Standing | None = None, task: Need = HALF_DONE, **facts: float) -> Move:
+class Moved(NamedTuple):
+    """A move, appraised."""
+
+    gain_usd: float
+    cost_usd: float
+    worth: bool
+
+
+def moved(price: float, standing: Standing | None = None, task: Need = HALF_DONE, **facts: float) -> Moved:
     there = offer("fair", "on_demand", price_usd_hour=price, on_demand_usd_hour=1.0, **facts)
     offers: list[Offer] = [DEAR, there]
-    view = View(offers, Counter(), Counter(), Occupancy(), {})
-    return appraise(task, standing or Standing(DEAR), there, Appraising(), view, MoveRules())
+    guards = Guards(GuardsConfig())
+    row = observe(snapshot_of(offers, [task], {}, Occupancy()), [task], 1, guards.rules).row(0)
+    outcome = guards.bound(row, task, "fair", offers, standing=standing or Standing())
+    assert outcome.gain_usd is not None
+    assert outcome.cost_usd is not None
+    return Moved(outcome.gain_usd, outcome.cost_usd, outcome.offer_id == "fair")
 
 
 def test_a_lower_price_for_half_an_hour_is_worth_a_launch() -> None:
-    """Here 1800 s at 1 USD/h, there 80 s of start and 1800 s at 0.5; an hour of delay counts 0.25."""
+    """Here 1800 s at 1 USD/h, there 80 s of start and 1800 s at 0.5."""
     move = moved(0.5)
-    here, there = 1.25 * 1800 / 3600, 0.75 * 1880 / 3600
     start, overlap = 0.5 * 80 / 3600, 1.0 * 60 / 3600
-    assert move.gain_usd == pytest.approx(here - there + start, abs=1e-5)
+    assert move.gain_usd == pytest.approx((1.0 - 0.5) * 1800 / 3600, abs=1e-5)
     assert move.cost_usd == pytest.approx(start + overlap, abs=1e-5)
     assert move.worth
 
 
 def test_work_that_was_not_saved_is_paid_again_at_the_new_price() -> None:
-    quarter, half = (moved(0.5, Standing(DEAR, unsaved=share)) for share in (0.25, 0.5))
+    quarter, half = (moved(0.5, Standing(unsaved=share)) for share in (0.25, 0.5))
     assert quarter.cost_usd == pytest.approx(0.5 * 80 / 3600 + 60 / 3600 + 0.5 * 900 / 3600, abs=1e-5)
-    assert quarter.worth  # 0.244 against 1.2 x 0.153
-    assert not half.worth  # 0.244 against 1.2 x 0.278
+    assert quarter.worth  # 0.25 against 1.2 x 0.153
+    assert not half.worth  # 0.25 against 1.2 x 0.278
 
 
 def test_what_is_left_of_the_billing_minimum_is_paid_for_nothing() -> None:
-    assert moved(0.5, Standing(DEAR, minimum_left_s=30)).cost_usd == moved(0.5).cost_usd
-    longer = moved(0.5, Standing(DEAR, minimum_left_s=240)).cost_usd
+    assert moved(0.5, Standing(minimum_left_s=30)).cost_usd == moved(0.5).cost_usd
+    longer = moved(0.5, Standing(minimum_left_s=240)).cost_usd
     assert longer - moved(0.5).cost_usd == pytest.approx(180 / 3600, abs=1e-9)
     # Of a new minimum of 3600 s start and work use 1880.
     short = moved(0.5, billing_minimum_s=3600.0).cost_usd
@@ -62,10 +74,17 @@ def test_what_is_left_of_the_billing_minimum_is_paid_for_nothing() -> None:
 
 
 def test_a_price_below_the_cost_of_the_switch_is_not_followed_without_a_hint() -> None:
-    """At 0.91 the move gains 0.0394 USD, the switch costs 0.0369: within the margin of a fifth."""
-    assert moved(0.91).gain_usd > moved(0.91).cost_usd
-    assert not moved(0.91).worth
-    assert moved(0.91, Standing(DEAR, hinted=True)).worth
+    """At 0.92 the move gains 0.0400 USD, the switch costs 0.0371: within the margin of a fifth."""
+    assert moved(0.92).gain_usd > moved(0.92).cost_usd
+    assert not moved(0.92).worth
+    assert moved(0.92, Standing(hinted=True)).worth
+
+
+def test_a_move_that_saves_the_deadline_need_not_gain_anything() -> None:
+    late = replace(HALF_DONE, kind="deadline", slack_s=1500.0)
+    assert not moved(2.5, task=replace(late, slack_s=4000.0), speed=2.0).worth
+    assert moved(2.5, task=late, speed=2.0).worth
+    assert not moved(2.5, task=late, speed=1.1).worth  # it would be late there too
 
 
 def test_several_instances_cost_several_times_as_much() -> None:
@@ -127,7 +146,7 @@ def test_nobody_runs_after_prices_that_swing_for_a_day(tmp_path: Path) -> None:
 
 
 def test_without_a_memory_of_prices_it_would_run_after_them(tmp_path: Path) -> None:
-    world = swinging(True, replace(SLOW, moves=MoveRules(memory_s=1.0)), tmp_path)
+    world = swinging(True, replace(SLOW, guards=GuardsConfig(price_memory_s=1.0)), tmp_path)
     world.submit(batch(work_s=86_400.0))
     world.until_all_end(120_000.0)
     assert len(world.events("task.moved")) > 20

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
+from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
 from deploy.scheduler.choosing import Policies
 from deploy.scheduler.decider import Decider
 from deploy.scheduler.learned import Learned
-from deploy.scheduler.needs import Round
+from deploy.scheduler.needs import Need
+from deploy.scheduler.observed import observe
+from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.picture import snapshot_of
 from deploy.scheduler.policies import load_market_policy
-from deploy.scheduler.safety import Margin, catch, finish_s, hopeless
 from deploy.store.decisions import Mode
+from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
@@ -107,27 +112,17 @@ def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_where_it_is_cheap(
 SPOT, SURE = offer("spot"), offer("sure", "on_demand")
 
 
+def lost(task: Need, offers: Sequence[Offer]) -> str:
+    """Why a deadline is not shown; "" if it is."""
+    rules = GuardsConfig().rules()
+    return observe(snapshot_of(offers, [task], {}, Occupancy()), [task], 1, rules).lost[0]
+
+
 def test_a_deadline_is_beyond_hope_only_if_nothing_meets_it() -> None:
     late = need(kind="deadline", slack_s=650.0, restart_s=20.0)
-    assert hopeless(late, [SPOT, SURE])
-    assert not hopeless(late, [SPOT, offer("fast", speed=2.0)])
-    assert not hopeless(replace(late, running=True, here="spot", left_here_s=640.0), [SPOT, SURE])
-    assert not hopeless(replace(late, slack_s=None), [SPOT, SURE])
-    assert not hopeless(replace(late, kind="streaming"), [SPOT, SURE])
-    assert "was 5 s ago" in hopeless(replace(late, slack_s=-5.0), [SPOT, SURE])
-
-
-def test_the_net_counts_all_rounds_of_the_slowest_client() -> None:
-    """60 s of launch, its own epoch of 100 s, and four more of the slowest, which takes 300."""
-    client = need(kind="federated", standard_s=100.0, executions_left=5, round=Round(slowest_s=300.0))
-    assert finish_s(client, SURE) == 60 + 100 + 4 * 300
-    free = {"spot": 4, "sure": 4}
-    margin = Margin(fixed_s=60.0, share=0.1)
-    spare = replace(client, slack_s=1360 * 1.1 + 61)
-    assert catch(spare, "spot", [SPOT, SURE], free, margin).offer_id is None
-    assert catch(replace(spare, slack_s=1360 * 1.1 + 60), None, [SPOT, SURE], free, margin).offer_id == "sure"
-    # An idle one on sure capacity is not released any more.
-    idle = replace(
-        spare, slack_s=1300.0 + 60, here="sure", left_here_s=100.0, round=Round(True, slowest_s=300.0)
-    )
-    assert catch(idle, None, [SPOT, SURE], {"spot": 4, "sure": 0}, margin).offer_id == "sure"
+    assert lost(late, [SPOT, SURE])
+    assert not lost(late, [SPOT, offer("fast", speed=2.0)])
+    assert not lost(replace(late, running=True, here="spot", left_here_s=640.0), [SPOT, SURE])
+    assert not lost(replace(late, slack_s=None), [SPOT, SURE])
+    assert not lost(replace(late, kind="streaming"), [SPOT, SURE])
+    assert "was 5 s ago" in lost(replace(late, slack_s=-5.0), [SPOT, SURE])

@@ -13,11 +13,15 @@ from envs.simulation.federations.rounds.member import Member
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.snapshot import (
+    FULLY_SENSITIVE,
     N_CLUSTER_FIELDS,
+    REFERENCE_HETERO,
+    RENTED,
     Category,
     FloatArray,
     Observation,
     derive_into,
+    request_beyond,
 )
 
 _NOW = (col.PRICE_USD_HOUR, col.AVAILABLE)
@@ -45,8 +49,10 @@ class OfferColumns:
         for k, offer in enumerate(application.offers):
             row = self._fixed[k]
             row[col.SEQUENCE] = k + 1
-            row[col.CAPACITY_MAX] = row[col.CAPACITY_NOW] = tasks
-            row[col.HETERO_FACTOR] = 1.0
+            row[col.CAPACITY_MAX] = tasks
+            # Epoch times are given by client and offer: how much faster one is stands in the pairs alone.
+            row[col.HETERO_FACTOR] = REFERENCE_HETERO
+            row[col.PROVIDER] = RENTED
             row[col.IS_SPOT] = float(offer.market is Market.SPOT)
             row[col.REGION] = zones.index(offer.zone)
             row[col.ON_DEMAND_USD_HOUR] = self._listed(offer.zone)
@@ -77,6 +83,7 @@ class OfferColumns:
         clusters[:] = self._fixed
         n = len(view.offers)
         clusters[:n, _NOW] = [(view.usd_hour(k), view.available(k)) for k in range(n)]
+        clusters[:, col.CAPACITY_NOW] = clusters[:, col.CAPACITY_MAX] * clusters[:, col.AVAILABLE]
         for client in view.clients if view.server is None else [*view.clients, view.server]:
             if client.running and client.offer is not None:
                 clusters[client.offer, col.USED] += 1.0
@@ -104,10 +111,14 @@ def fill_task(
     round_s = known.round_s()
     job[col.PRESENT] = 1.0
     job[col.CATEGORY] = float(Category.FEDERATED)
+    job[col.EXPECTED_HETERO] = REFERENCE_HETERO
+    job[col.SENSITIVITY] = FULLY_SENSITIVE
     job[col.STANDARD_S] = warm_s
     job[col.EXECUTIONS] = rounds_left
     job[col.PERIOD_S] = round_s
     job[col.DURATION_S] = rounds_left * round_s
+    if client.running and client.finished_s is not None:
+        job[col.WAITED_S] = view.now_s - client.finished_s
     job[col.AGE_S] = view.now_s
     job[col.PROGRESS] = client.saved if client.has_task else 0.0
     job[col.IDLE] = float(client.running)
@@ -126,7 +137,7 @@ def fill_task(
         for other in others
         if other is not client and other.running and other.offer is not None
     )
-    pairs[:, col.REQUEST] = pairs[:, col.PEAK_REQUEST] = 2 * clusters[:, col.CAPACITY_MAX] + 1.0
+    pairs[:, col.REQUEST] = pairs[:, col.PEAK_REQUEST] = request_beyond(float(clusters[0, col.CAPACITY_MAX]))
     for offer in client.allowed:
         _fill_pair(pairs[offer], clusters[offer], k, client, offer, known)
         pairs[offer, col.EGRESS_USD] = view.message_usd(k, offer)
