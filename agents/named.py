@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from agents.federated.rules import ROUND_RULES
+from agents.federated.rules import ROUND_ENVIRONMENTS, ROUND_RULES
 from agents.policy import Policy
 from agents.rules import RULES, make_rule
 
 RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES)
+
+
+def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
+    """Names of the rules that are compared in an environment by default.
+
+    Args:
+        environment: its name, as rules declare it.
+        first: the rule that comes first.
+    """
+    if environment in ROUND_ENVIRONMENTS:
+        return tuple(ROUND_RULES)
+    names = [rule.name for rule in RULES.values() if rule.worlds is None or environment in rule.worlds]
+    return tuple(sorted(names, key=lambda name: name != first))
 
 
 def named_rule(name: str) -> Policy:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats.qmc import LatinHypercube
 
+from agents.named import rules_of
 from agents.rules import make_rule
 from envs.simulation.arrivals import ArrivalConfig
 from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig, chapter4
@@ -34,7 +35,6 @@ from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
-from training.worlds import WORLDS
 
 SEED = 4004
 CHECK_SEED = 5005
@@ -230,7 +230,7 @@ def check(episodes: int) -> None:
     for case in CASES:
         pattern, load = case.arrivals.pattern, case.scaled_by or "normal"
         print(f"{case.name}: published for SF-E {case.tmdl} / {case.ajdr}")
-        for rule in WORLDS["chapter4"].rules:
+        for rule in rules_of("chapter4", "sf_e"):
             played = play(chapter4(pattern, load), rule, suite)
             means, errors = played.mean(axis=0), played.std(axis=0, ddof=1) / np.sqrt(episodes)
             print(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agents.named import named_rule
+from agents.named import named_rule, rules_of
 from benchmarks.machine import one_core
 from benchmarks.measurement import Measurement
 from benchmarks.training import untrained, world_of
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import EpisodeKey
 from training.evaluation.episodes import measure_latency
-from training.worlds import WORLDS
 
 DECISIONS = 1000
 
@@ -19,10 +19,10 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """The default agent of each world and, beside it, a rule. Untrained weights take as long as trained."""
     decisions = 3 if smallest else DECISIONS
     key = EpisodeKey(seed=0, split="validation", index=0)
-    for env, entry in WORLDS.items():
+    for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent)
         world = world_of(env)
-        for policy in (trainer.policy, named_rule(entry.rules[-1])):
+        for policy in (trainer.policy, named_rule(rules_of(env)[-1])):
             with one_core():
                 latency = measure_latency(world, policy, key, decisions=decisions)
             name = f"{policy.name} on {env}: one decision"

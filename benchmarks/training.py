@@ -10,6 +10,7 @@ import hydra
 import torch
 
 from benchmarks.measurement import Measurement
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config
 from training.settings import TrainerSettings
@@ -17,7 +18,6 @@ from training.trainers.build import build_trainer, suited
 from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Task, Trainer
-from training.worlds import WORLDS
 
 AT_LEAST_S = 10.0
 GRADIENT_STEPS = 40
@@ -35,15 +35,15 @@ def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
     settings = typed(TrainerSettings, values["trainer"], "trainer")
-    agent = suited(agent_settings(values["agent"]), WORLDS[env], world_of(env).spec)
+    agent = suited(agent_settings(values["agent"]), ENVIRONMENTS[env], world_of(env).spec)
     config, device = world_config(values["env"]), torch.device("cpu")
-    return build_trainer(Task(WORLDS[env], config, agent, settings, values["seed"], device))[0]
+    return build_trainer(Task(ENVIRONMENTS[env], config, agent, settings, values["seed"], device))[0]
 
 
 def world_of(env: str) -> BatchWorld:
     """One copy of an environment; where there are many members, of the first that is validated on."""
     config = world_config(settings_of(f"+env={env}")["env"])
-    return WORLDS[env].build(WORLDS[env].members_of(config, "validation")[0], 1)
+    return ENVIRONMENTS[env].build(ENVIRONMENTS[env].members_of(config, "validation")[0], 1)
 
 
 def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
@@ -57,7 +57,7 @@ def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
 
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """Whole rounds (play, label, learn) of each world's default agent, by the clock, on all cores."""
-    for env, entry in WORLDS.items():
+    for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent, *(SMALLEST if smallest else ()))
         trainer.round()  # compiles, fills the replay, fits the input normalisation
         name = f"{entry.default_agent} on {env}"

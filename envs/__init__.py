@@ -1,1 +1,10 @@
-"""The worlds: the simulation core, recorded traces and the registered Gymnasium environments."""
+"""The environments: the simulation core, recorded traces and what Gymnasium knows of them.
+
+Importing this package registers them with Gymnasium.
+"""
+
+from __future__ import annotations
+
+from envs.registration import register
+
+register()

@@ -222,6 +222,6 @@ def _scenario(name: str) -> Application:
     return replace(application, start_together=False)
 
 
-def build_federated(config: FederatedConfig, n_lanes: int = 1) -> FederatedWorld:
-    """A federated world of `n_lanes` copies. Raises WorldError as `federated_source`."""
+def build_federated(config: FederatedConfig, n_lanes: int = 1, record: bool = False) -> FederatedWorld:
+    """A federated world of `n_lanes` copies; each keeps a timeline. Raises as `federated_source`."""
     return FederatedWorld(federated_source(config), n_lanes, config.time_weight, config.measured)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
 
 PAPER_POWER = 7862.5
@@ -124,3 +125,8 @@ class AnyClustersConfig:
         return [
             dataclasses.replace(self, clusters=size, seed=first + number) for number, size in enumerate(sizes)
         ]
+
+
+def build_drawn(config: AnyClustersConfig, n_lanes: int = 1, record: bool = False) -> SliceWorld:
+    """A world on the infrastructure that `config` names. Raises WorldError if it names none."""
+    return SliceWorld(config.drawn(), n_lanes, record)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from gymnasium.vector import AutoresetMode
 
-from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.single import WorldEnv
 from envs.vector import WorldVectorEnv
+
+
+def build_chapter4(config: Chapter4Config, n_lanes: int = 1, record: bool = False) -> SliceWorld:
+    """The homogeneous world of chapter 4 with the workload that `config` names."""
+    return SliceWorld(config.world(), n_lanes, record)
 
 
 class MultiClusterEnv(WorldEnv):

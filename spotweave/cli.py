@@ -40,8 +40,8 @@ def envs() -> None:
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
 
+    from envs.environments import ENVIRONMENTS
     from envs.registration import register
-    from training.worlds import WORLDS
 
     register()
     rows = []
@@ -51,7 +51,7 @@ def envs() -> None:
         creator = (
             load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
         )
-        option = f"+env={spec.name.lower()}" if spec.name.lower() in WORLDS else ""
+        option = f"+env={spec.name.lower()}" if spec.name.lower() in ENVIRONMENTS else ""
         rows.append((spec.id, option, first_line(creator)))
     show(("environment", "commands", "what it is"), rows)
 
@@ -62,9 +62,10 @@ def policies() -> None:
     from agents.federated.rules import ROUND_RULE_SOURCES
     from agents.registry import agents
     from agents.rules import RULES
+    from agents.rules.registry import MARKET
 
     rows = [
-        (rule.name, "market rule" if rule.market else "rule", rule.title, rule.source)
+        (rule.name, "market rule" if rule.worlds == MARKET else "rule", rule.title, rule.source)
         for rule in RULES.values()
     ]
     rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]

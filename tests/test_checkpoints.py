@@ -12,11 +12,11 @@ import pytest
 from agents.named import named_rule
 from agents.rules import make_rule
 from agents.stored import digest_file, released_names
+from envs.environments import ENVIRONMENTS
 from training.checkpoint import load_policy
 from training.config import typed
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import find_suite
-from training.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "checkpoints"
@@ -33,7 +33,7 @@ def test_the_card_belongs_to_the_file(name: str) -> None:
 
 
 def test_the_multicloud_policy_beats_uniform_progress_on_test_episodes() -> None:
-    entry = WORLDS["multicloud"]
+    entry = ENVIRONMENTS["multicloud"]
     world = entry.build(typed(entry.config_class, {}, "env"), 10)
     suite = find_suite("test", 10)
     policy = load_policy(CHECKPOINTS / "multicloud", world.spec)
@@ -47,7 +47,7 @@ def test_the_multicloud_policy_beats_uniform_progress_on_test_episodes() -> None
 
 @pytest.mark.parametrize("provider", ["aws", "gcp"])
 def test_the_multicloud_policy_works_with_the_offers_of_one_cloud(provider: str) -> None:
-    entry = WORLDS["multicloud"]
+    entry = ENVIRONMENTS["multicloud"]
     world = entry.build(typed(entry.config_class, {"market": {"providers": [provider]}}, "env"), 20)
     suite = find_suite("test", 20)
     policy = load_policy(CHECKPOINTS / "multicloud", world.spec)
@@ -68,7 +68,7 @@ def test_the_policies_of_liu2022_do_again_what_table_5_3_says(name: str, seed: i
             for row in csv.DictReader(file)
             if row["policy"] == name and row["seed"] == str(seed) and int(row["episode"]) < episodes
         ]
-    entry = WORLDS["multicluster"]
+    entry = ENVIRONMENTS["multicluster"]
     world = entry.build(typed(entry.config_class, {}, "env"), episodes)
     policy = load_policy(CHECKPOINTS / "liu2022" / name, world.spec)
     results = run_suite(world, policy, find_suite("test", episodes))
@@ -80,7 +80,7 @@ def test_the_policies_of_liu2022_do_again_what_table_5_3_says(name: str, seed: i
 
 
 def test_the_policy_for_any_clusters_beats_the_tuned_rule_on_clusters_it_never_saw() -> None:
-    entry = WORLDS["anyclusters"]
+    entry = ENVIRONMENTS["anyclusters"]
     config = typed(entry.config_class, {"clusters": 8, "seed": 777}, "env")
     world = entry.build(config, 6)
     policy = load_policy(CHECKPOINTS / "liu2022" / "any_clusters", world.spec)
@@ -94,7 +94,7 @@ def test_the_policy_for_any_clusters_beats_the_tuned_rule_on_clusters_it_never_s
 
 def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() -> None:
     """docs/results/fedcostaware.md: a fifth of on demand, cheaper than FedCostAware, no budget passed."""
-    entry = WORLDS["federated"]
+    entry = ENVIRONMENTS["federated"]
     world = entry.build(typed(entry.config_class, {"market": "zones"}, "env"), 8)
     suite = find_suite("test", 8)
     policy = load_policy(CHECKPOINTS / "federated", world.spec)

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.registration import ENTRY_POINTS
-from training.worlds import WORLDS
+from envs.environments import ENVIRONMENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
@@ -133,9 +132,9 @@ def test_getting_started_has_commands_to_run() -> None:
     assert len(commands_of(ROOT / "docs" / "getting-started.md")) >= 5
 
 
-@pytest.mark.parametrize("name", sorted(WORLDS))
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_every_component_and_metric_is_explained(name: str) -> None:
-    entry = WORLDS[name]
+    entry = ENVIRONMENTS[name]
     spec = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1).spec
     pages = ("environments.md", "federated-environment.md")
     text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
@@ -145,7 +144,11 @@ def test_every_component_and_metric_is_explained(name: str) -> None:
 
 def test_every_environment_is_explained() -> None:
     text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
-    assert [name for name in ENTRY_POINTS if f"`{name}`" not in text] == []
+    assert [
+        one.gymnasium[0]
+        for one in ENVIRONMENTS.values()
+        if one.gymnasium is not None and f"`{one.gymnasium[0]}`" not in text
+    ] == []
 
 
 def test_every_claim_of_the_threat_model_names_a_test_that_exists() -> None:

@@ -27,8 +27,8 @@ from yaml import YAMLError
 
 from agents.registry import OURS, agent_named, agents
 from agents.settings import AgentSettings
+from envs.environments import ENVIRONMENTS
 from training.settings import TrainerSettings
-from training.worlds import WORLDS
 
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
 INTERRUPTED = 130
@@ -68,8 +68,11 @@ def register_schemas() -> None:
         else:
             store.store(name, node, group="agent")
     store.store("trainer_schema", plain(TrainerSettings()), package="trainer")
-    for name, entry in WORLDS.items():
-        store.store(f"{name}_schema", {"name": name, **plain(entry.config_class())}, package="env")
+    for name, entry in ENVIRONMENTS.items():
+        node = {"name": name, **plain(entry.config_class())}
+        store.store(f"{name}_schema", node, package="env")
+        if not Path(CONFIG_DIRECTORY, "env", f"{name}.yaml").is_file():  # of another package
+            store.store(name, node, group="env", package="env")
 
 
 def typed(kind: type[T], value: object, where: str) -> T:
@@ -166,17 +169,17 @@ def _with_resumed_environment(arguments: list[str]) -> list[str]:
         name = OmegaConf.select(OmegaConf.load(Path(resumed[-1]) / "config.yaml"), "env.name")
     except (OSError, YAMLError, OmegaConfBaseException):
         name = None  # there is nothing to resume, which the command itself says best
-    return [*arguments, f"+env={name if name in WORLDS else next(iter(WORLDS))}"]
+    return [*arguments, f"+env={name if name in ENVIRONMENTS else next(iter(ENVIRONMENTS))}"]
 
 
 def _with_default_agent(arguments: list[str]) -> list[str]:
     """Each environment has its own default agent; agent= always wins."""
     chosen = [argument.split("=", 1)[1] for argument in arguments if argument.startswith(("+env=", "env="))]
-    names = [name for name in chosen if name in WORLDS]
+    names = [name for name in chosen if name in ENVIRONMENTS]
     if any(argument.startswith("agent=") for argument in arguments) or not names:
         return arguments
     # In front: Hydra reads no setting behind a flag such as --cfg job.
-    return [f"agent={WORLDS[names[-1]].default_agent}", *arguments]
+    return [f"agent={ENVIRONMENTS[names[-1]].default_agent}", *arguments]
 
 
 def _check_composition(config_name: str, overrides: list[str]) -> None:
@@ -189,7 +192,7 @@ def _check_composition(config_name: str, overrides: list[str]) -> None:
         argument.startswith(("resume=", "config=", "+experiment=")) for argument in overrides
     )
     if config_name in NEED_ENVIRONMENT and not env_given and not named_elsewhere:
-        listing = "\n".join(f"  +env={name:<14} {entry.title}" for name, entry in WORLDS.items())
+        listing = "\n".join(f"  +env={name:<14} {entry.title}" for name, entry in ENVIRONMENTS.items())
         print(f"Choose an environment:\n{listing}", file=sys.stderr)
         sys.exit(USER_ERROR)
     try:
@@ -260,10 +263,10 @@ def resolved(config: DictConfig) -> dict[str, Any]:
 def world_config(values: Mapping[str, Any]) -> Any:
     """The typed world configuration of a resolved `env` group."""
     name = values["name"]
-    if name not in WORLDS:
-        raise UsageError(f"env.name is {name!r}: expected one of {', '.join(WORLDS)}")
+    if name not in ENVIRONMENTS:
+        raise UsageError(f"env.name is {name!r}: expected one of {', '.join(ENVIRONMENTS)}")
     settings = {key: value for key, value in values.items() if key != "name"}
-    return typed(WORLDS[name].config_class, settings, "env")
+    return typed(ENVIRONMENTS[name].config_class, settings, "env")
 
 
 def provenance() -> dict[str, str]:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from agents.named import named_rule
 from agents.settings import AgentSettings
+from envs.environments import ENVIRONMENTS
 from training.adapters.settings import require_library
 from training.adapters.trainer import LibraryTrainer
 from training.checkpoint import load_policy, save_policy
@@ -30,12 +31,12 @@ from training.config import (
     world_config,
 )
 from training.evaluation.comparison import compare_after_training
+from training.evaluation.contestants import default_rules
 from training.run_directory import RunDirectory
 from training.settings import RunSettings, TrainerSettings
 from training.trainers.build import build_trainer, suited
 from training.trainers.session import InterruptedTraining, Session
 from training.trainers.trainer import Task
-from training.worlds import WORLDS
 
 VALIDATION_LANES = 16
 
@@ -75,12 +76,12 @@ def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSett
 def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None) -> int:
     """Run (or go on with) one training; returns the exit code."""
     agent, settings, device = checked_settings(values)
-    entry = WORLDS[values["env"]["name"]]
+    entry = ENVIRONMENTS[values["env"]["name"]]
     config = world_config(values["env"])
     members = entry.members_of(config, "validation")
     tested = settings.test_episodes if len(members) == 1 else 0
     if settings.variety.share > 0.0 and entry.draw_validation is not None:
-        members = entry.draw_validation(config, settings.variety, values["seed"])
+        members = entry.drawn_for_validation(config, settings.variety, values["seed"])
     worlds = [entry.build(member, VALIDATION_LANES) for member in members]
     spec = worlds[0].spec
     agent = suited(agent, entry, spec)
@@ -109,7 +110,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
             trainer.close()
     if tested:
         policy = load_policy(run.policy, spec)
-        rules = [named_rule(name) for name in entry.rules]
+        rules = [named_rule(name) for name in default_rules(values["env"])]
         compare_after_training(worlds[0], policy, rules, tested, run.path, values)
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
     print(f"policy: {run.policy}")

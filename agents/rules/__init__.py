@@ -1,9 +1,11 @@
-"""Rule-based policies: one small module per rule of the literature, one registry, one compiled dispatch."""
+"""Rule-based policies: one small module per rule of the literature, which registers itself."""
 
 from __future__ import annotations
 
 from agents.rules.parameters import RuleParameters
 from agents.rules.policy import RulePolicy
-from agents.rules.registry import RULES, RuleSpec, make_rule
+from agents.rules.registry import RULES, Rule, load_rules, make_rule, register
 
-__all__ = ["RULES", "RuleParameters", "RulePolicy", "RuleSpec", "make_rule"]
+__all__ = ["RULES", "Rule", "RuleParameters", "RulePolicy", "make_rule", "register"]
+
+load_rules()

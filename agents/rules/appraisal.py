@@ -2,63 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules import expected_cost, tuned
+from agents.rules.choice import row_of
+from agents.rules.compiled import Kernel
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray, Observation
+from envs.simulation.snapshot import FloatArray, Observation, ObservationArrays, arrays_of
 
 MOST = 1.0e4
 """Bound on an appraised cost."""
 
-Kernel = Callable[..., None]
-
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def appraise_expected_cost(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
+    batch: ObservationArrays,
     parameters: NDArray[np.float64],
     out: FloatArray,
 ) -> None:
     """Fill out (n, J', C + 1) with expected USD; a cluster that cannot be chosen counts as if it could."""
-    n_clusters = clusters.shape[1]
+    n_clusters = batch.clusters.shape[1]
     usd = np.empty(n_clusters + 1)
     for k in range(out.shape[0]):
+        obs = row_of(batch, k)
         for job in range(out.shape[1]):
-            if jobs[k, job, col.PRESENT] == 0.0:
+            if obs.jobs[job, col.PRESENT] == 0.0:
                 continue
-            expected_cost.choices_usd(job, clusters[k], jobs[k], pairs[k], mask[k], parameters, usd)
+            expected_cost.choices_usd(obs, job, parameters, usd)
             for c in range(n_clusters + 1):
                 out[k, job, c] = min(MOST, max(-MOST, usd[c]))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def appraise_tuned(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
+    batch: ObservationArrays,
     parameters: NDArray[np.float64],
     out: FloatArray,
 ) -> None:
     """Fill out (n, J', C + 1) with the tuned rule's cost; "none" costs what the dearest cluster does."""
-    n_clusters = clusters.shape[1]
+    n_clusters = batch.clusters.shape[1]
     for k in range(out.shape[0]):
+        obs = row_of(batch, k)
         for job in range(out.shape[1]):
-            if jobs[k, job, col.PRESENT] == 0.0:
+            if obs.jobs[job, col.PRESENT] == 0.0:
                 continue
             dearest = 0.0
             for c in range(n_clusters):
-                cost = tuned.tuned_cost(job, c, clusters[k], jobs[k], pairs[k], parameters)
+                cost = tuned.tuned_cost(obs, job, c, parameters)
                 out[k, job, c] = cost
                 dearest = max(dearest, cost)
             out[k, job, n_clusters] = dearest
@@ -87,13 +79,5 @@ class Appraiser:
         """(n, n_jobs, C + 1) float32 costs for the first rows of the window; 0 where no job is."""
         n, n_clusters = observations["clusters"].shape[:2]
         out = np.zeros((n, n_jobs, n_clusters + 1), np.float32)
-        self._kernel(
-            np.ascontiguousarray(observations["clusters"], np.float32),
-            np.ascontiguousarray(observations["occupation"], np.float32),
-            np.ascontiguousarray(observations["jobs"], np.float32),
-            np.ascontiguousarray(observations["pairs"], np.float32),
-            np.ascontiguousarray(observations["action_mask"], np.int8),
-            self._parameters,
-            out,
-        )
+        self._kernel(arrays_of(observations), self._parameters, out)
         return out

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.choice import urgent_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
+from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def score(
+    obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]
+) -> tuple[float, float]:
     """The most urgent job goes to the offer with the smallest COST_USD among those that it fits in.
 
     Where it fits nowhere, the cheapest place to queue is taken.
     """
-    n_clusters = clusters.shape[0]
-    job = urgent_job(jobs, mask, n_clusters)
-    if job < 0:
-        return NO_ACTION
-    if stays(job, jobs, mask, n_clusters):
-        return flat_action(job, -1, n_clusters)
-    base = job * (n_clusters + 1)
-    best = -1
-    best_fits = False
-    best_cost = np.inf
-    for cluster in range(n_clusters):
-        if mask[base + cluster] != 0:
-            fits = pairs[job, cluster, col.FITS] != 0.0
-            cost = float(pairs[job, cluster, col.COST_USD])
-            better = cost < best_cost if fits == best_fits else fits
-            if best < 0 or better:
-                best = cluster
-                best_fits = fits
-                best_cost = cost
-    return flat_action(job, best, n_clusters)
+    fits = 1.0 if obs.pairs[job, cluster, col.FITS] != 0.0 else 0.0
+    return fits, -float(obs.pairs[job, cluster, col.COST_USD])
+
+
+register(
+    Rule(
+        "cheapest",
+        "Cheapest zone",
+        scored(urgent_job, score, worst=(-np.inf, -np.inf)),
+        "common practice",
+        worlds=MARKET,
+    )
+)

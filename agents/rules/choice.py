@@ -1,7 +1,7 @@
 """What the rules share: which job is decided, the flat action, and draws from a lane's memory.
 
-All kernels work on ONE observation (see `envs.simulation.snapshot.Observation`). A job is open for a decision
-if at least one of its actions is valid; `NO_ACTION` says that no job is.
+All functions work on ONE observation. A job is open for a decision if at least one of its actions is valid;
+`NO_ACTION` says that no job is.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from agents.rules.compiled import compiled
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 NO_ACTION = -1
 MEMORY_SIZE = 2
@@ -25,7 +26,7 @@ _LEHMER_MODULUS = 2147483647.0
 _LEHMER_MULTIPLIER = 48271.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def draw(memory: NDArray[np.float64]) -> float:
     """Next number of the lane's own stream, in (0, 1).
 
@@ -36,7 +37,7 @@ def draw(memory: NDArray[np.float64]) -> float:
     return float(memory[M_RANDOM] / _LEHMER_MODULUS)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def begin_memory(memory: NDArray[np.float64], seed: int) -> None:
     """Start an episode: memory (MEMORY_SIZE,) depends on the seed only.
 
@@ -52,106 +53,122 @@ def begin_memory(memory: NDArray[np.float64], seed: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def is_open(job: int, jobs: FloatArray, mask: MaskArray, n_clusters: int) -> bool:
+def row_of(batch: ObservationArrays, row: int) -> ObservationArrays:
+    """One observation of a batch, for functions that count references: it gives arrays away."""
+    return ObservationArrays(
+        batch.clusters[row], batch.occupation[row], batch.jobs[row], batch.pairs[row], batch.mask[row]
+    )
+
+
+@compiled
+def is_open(obs: ObservationArrays, job: int) -> bool:
     """Whether the job is there and any of its actions is valid."""
-    if jobs[job, col.PRESENT] == 0.0:
+    if obs.jobs[job, col.PRESENT] == 0.0:
         return False
+    n_clusters = obs.clusters.shape[0]
     base = job * (n_clusters + 1)
     valid = 0
     for action in range(base, base + n_clusters + 1):
-        valid += mask[action]
+        valid += obs.mask[action]
     return valid != 0
 
 
-@njit(cache=True, error_model="numpy")
-def mean_request(job: int, pairs: FloatArray) -> float:
+@compiled
+def is_valid(obs: ObservationArrays, job: int, cluster: int) -> bool:
+    """Whether the job may go to the cluster; a negative cluster means "none for now"."""
+    return bool(obs.mask[flat_action(obs, job, cluster)] != 0)
+
+
+@compiled
+def mean_request(obs: ObservationArrays, job: int) -> float:
     """Mean over the clusters of the executors that the job most likely asks for (Liu 2022, section 5.4)."""
     total = 0.0
-    for cluster in range(pairs.shape[1]):
-        total += pairs[job, cluster, col.REQUEST]
-    return float(total / pairs.shape[1])
+    for cluster in range(obs.pairs.shape[1]):
+        total += obs.pairs[job, cluster, col.REQUEST]
+    return float(total / obs.pairs.shape[1])
 
 
-@njit(cache=True, error_model="numpy")
-def extreme_job(jobs: FloatArray, pairs: FloatArray, mask: MaskArray, sign: float) -> int:
+@compiled
+def extreme_job(obs: ObservationArrays, sign: float) -> int:
     """The open job with the smallest sign * mean request, the first to arrive among equals; -1 if none."""
     best = NO_ACTION
     best_request = np.inf
-    for job in range(jobs.shape[0]):
-        if is_open(job, jobs, mask, pairs.shape[1]):
-            request = sign * mean_request(job, pairs)
+    for job in range(obs.jobs.shape[0]):
+        if is_open(obs, job):
+            request = sign * mean_request(obs, job)
             if request < best_request:
                 best = job
                 best_request = request
     return best
 
 
-@njit(cache=True, error_model="numpy")
-def smallest_job(jobs: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
+@compiled
+def smallest_job(obs: ObservationArrays) -> int:
     """The open job with the smallest mean request (SF rules, and all baselines of chapter 5)."""
-    return extreme_job(jobs, pairs, mask, 1.0)
+    return extreme_job(obs, 1.0)
 
 
-@njit(cache=True, error_model="numpy")
-def largest_job(jobs: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
+@compiled
+def largest_job(obs: ObservationArrays) -> int:
     """The open job with the largest mean request (LF rules)."""
-    return extreme_job(jobs, pairs, mask, -1.0)
+    return extreme_job(obs, -1.0)
 
 
-@njit(cache=True, error_model="numpy")
-def urgent_job(jobs: FloatArray, mask: MaskArray, n_clusters: int) -> int:
+@compiled
+def urgent_job(obs: ObservationArrays) -> int:
     """The open job whose next deadline is nearest; jobs without one come last, by arrival; -1 if none."""
     best = NO_ACTION
     best_slack = np.inf
-    for job in range(jobs.shape[0]):
-        if is_open(job, jobs, mask, n_clusters):
-            slack = jobs[job, col.SLACK_S] if jobs[job, col.HAS_DEADLINE] != 0.0 else np.inf
+    for job in range(obs.jobs.shape[0]):
+        if is_open(obs, job):
+            slack = obs.jobs[job, col.SLACK_S] if obs.jobs[job, col.HAS_DEADLINE] != 0.0 else np.inf
             if best == NO_ACTION or slack < best_slack:
                 best = job
                 best_slack = slack
     return best
 
 
-@njit(cache=True, error_model="numpy")
-def stays(job: int, jobs: FloatArray, mask: MaskArray, n_clusters: int) -> bool:
+@compiled
+def stays(obs: ObservationArrays, job: int) -> bool:
     """Whether a rule that does not reason about moving leaves the job where it runs."""
-    return bool(jobs[job, col.RUNNING] != 0.0 and mask[job * (n_clusters + 1) + n_clusters] != 0)
+    return bool(obs.jobs[job, col.RUNNING] != 0.0 and is_valid(obs, job, -1))
 
 
-@njit(cache=True, error_model="numpy")
-def keep_idle(action: int, jobs: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
+@compiled
+def keep_idle(obs: ObservationArrays, action: int) -> int:
     """The action, or to keep the instance if its job is idle: for rules that know nothing of rounds.
 
     What has been idle for much longer than a round is released: it may hold what the others wait for.
     """
-    n_clusters = pairs.shape[1]
+    n_clusters = obs.pairs.shape[1]
     job = action // (n_clusters + 1)
-    if jobs[job, col.IDLE] == 0.0:
+    if obs.jobs[job, col.IDLE] == 0.0:
         return action
-    base = job * (n_clusters + 1)
-    if jobs[job, col.WAITED_S] > jobs[job, col.ROUND_S] + IDLE_PATIENCE_S and mask[base + n_clusters] != 0:
-        return int(base + n_clusters)
+    idle_too_long = obs.jobs[job, col.WAITED_S] > obs.jobs[job, col.ROUND_S] + IDLE_PATIENCE_S
+    if idle_too_long and is_valid(obs, job, -1):
+        return flat_action(obs, job, -1)
     for cluster in range(n_clusters):
-        if pairs[job, cluster, col.HERE] != 0.0 and mask[base + cluster] != 0:
-            return int(base + cluster)
+        if obs.pairs[job, cluster, col.HERE] != 0.0 and is_valid(obs, job, cluster):
+            return flat_action(obs, job, cluster)
     return action
 
 
-@njit(cache=True, error_model="numpy")
-def flat_action(job: int, cluster: int, n_clusters: int) -> int:
+@compiled
+def flat_action(obs: ObservationArrays, job: int, cluster: int) -> int:
     """Flat action for the job on a cluster; a negative cluster means "none for now"."""
-    return job * (n_clusters + 1) + (cluster if cluster >= 0 else n_clusters)
+    n_clusters = obs.clusters.shape[0]
+    return int(job * (n_clusters + 1) + (cluster if cluster >= 0 else n_clusters))
 
 
-@njit(cache=True, error_model="numpy")
-def mean_available(cluster: int, clusters: FloatArray) -> float:
+@compiled
+def mean_available(obs: ObservationArrays, cluster: int) -> float:
     """Executors free on average over the latest 100 steps: (1 - RO) * CAP (Liu 2022, section 5.4)."""
-    return float((1.0 - clusters[cluster, col.MEAN_OCCUPATION]) * clusters[cluster, col.CAPACITY_NOW])
+    return float((1.0 - obs.clusters[cluster, col.MEAN_OCCUPATION]) * obs.clusters[cluster, col.CAPACITY_NOW])
 
 
-@njit(cache=True, error_model="numpy")
-def load(job: int, cluster: int, clusters: FloatArray, pairs: FloatArray) -> float:
+@compiled
+def load(obs: ObservationArrays, job: int, cluster: int) -> float:
     """Load of a cluster as the tuned rule sees it: max(100-step mean, 1 - free / capacity)."""
-    capacity = clusters[cluster, col.CAPACITY_NOW]
-    now = 1.0 - pairs[job, cluster, col.FREE] / capacity if capacity > 0.0 else 1.0
-    return max(float(clusters[cluster, col.MEAN_OCCUPATION]), now)
+    capacity = obs.clusters[cluster, col.CAPACITY_NOW]
+    now = 1.0 - obs.pairs[job, cluster, col.FREE] / capacity if capacity > 0.0 else 1.0
+    return max(float(obs.clusters[cluster, col.MEAN_OCCUPATION]), now)

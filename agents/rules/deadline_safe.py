@@ -11,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, load, smallest_job, stays
+from agents.rules.choice import load, smallest_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
+from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 
 @dataclass(frozen=True)
@@ -35,33 +37,22 @@ class DeadlineSafeParameters(RuleParameters):
     ratio: float = 2.0
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
     """The smallest job goes where improper * IH + no_fit * [no fit] + ratio * exec / std + load is least."""
-    n_clusters = clusters.shape[0]
-    job = smallest_job(jobs, pairs, mask)
-    if job < 0:
-        return NO_ACTION
-    if stays(job, jobs, mask, n_clusters):
-        return flat_action(job, -1, n_clusters)
-    base = job * (n_clusters + 1)
-    best = -1
-    best_cost = np.inf
-    for cluster in range(n_clusters):
-        if mask[base + cluster] != 0:
-            cost = parameters[0] * pairs[job, cluster, col.IMPROPER] + load(job, cluster, clusters, pairs)
-            cost += parameters[2] * pairs[job, cluster, col.EXECUTION_RATIO]
-            if pairs[job, cluster, col.FITS] == 0.0:
-                cost += parameters[1]
-            if best < 0 or cost < best_cost:
-                best = cluster
-                best_cost = cost
-    return flat_action(job, best, n_clusters)
+    cost = parameters[0] * obs.pairs[job, cluster, col.IMPROPER] + load(obs, job, cluster)
+    cost += parameters[2] * obs.pairs[job, cluster, col.EXECUTION_RATIO]
+    if obs.pairs[job, cluster, col.FITS] == 0.0:
+        cost += parameters[1]
+    return float(-cost)
+
+
+register(
+    Rule(
+        "deadline_safe",
+        "Deadline-safe",
+        scored(smallest_job, score),
+        "Spotweave: improper heterogeneity and waiting behind barriers",
+        DeadlineSafeParameters(),
+    )
+)

@@ -20,10 +20,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.federated.cost import N_TIMES, RoundParameters, weigh_task
-from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from agents.rules.compiled import compiled
 from agents.rules.parameters import RuleParameters
+from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, FloatArray, MaskArray
+from envs.simulation.snapshot import Category, ObservationArrays
 
 (
     _MISS,
@@ -95,7 +97,7 @@ class ExpectedCostParameters(RuleParameters):
     full_s: float = 15000.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def poisson_tail(mean: float, allowed: float) -> float:
     """P(more than `allowed` events) for a Poisson number of events; 1 if `allowed` is negative."""
     if allowed < 0.0:
@@ -110,54 +112,52 @@ def poisson_tail(mean: float, allowed: float) -> float:
     return float(max(0.0, 1.0 - total))
 
 
-@njit(cache=True, error_model="numpy")
-def interruption_rate(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64]) -> float:
+@compiled
+def interruption_rate(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
     """Expected interruptions per second of an instance of the offer (0 where none can happen)."""
-    if clusters[cluster, col.IS_SPOT] == 0.0:
+    if obs.clusters[cluster, col.IS_SPOT] == 0.0:
         return 0.0
-    mean_up = float(clusters[cluster, col.MEAN_UP_S])
+    mean_up = float(obs.clusters[cluster, col.MEAN_UP_S])
     if mean_up <= 0.0:
         mean_up = float(parameters[_UP])
     seen = mean_up
-    if clusters[cluster, col.AVAILABLE] > 0.0:
-        seen = max(float(clusters[cluster, col.SPELL_S]), 0.1 * mean_up)
+    if obs.clusters[cluster, col.AVAILABLE] > 0.0:
+        seen = max(float(obs.clusters[cluster, col.SPELL_S]), 0.1 * mean_up)
     return float(parameters[_HAZARD] / (mean_up ** (1.0 - parameters[_MEMORY]) * seen ** parameters[_MEMORY]))
 
 
-@njit(cache=True, error_model="numpy")
-def down_time(cluster: int, clusters: FloatArray, parameters: NDArray[np.float64]) -> float:
+@compiled
+def down_time(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
     """Expected seconds until an offer that is down returns.
 
     The mean down-time follows from its up-ratio and mean up-spell; the longer it has been down, the longer it
     is likely to stay so (heavy tails).
     """
-    ratio = float(clusters[cluster, col.UP_RATIO])
-    mean_up = float(clusters[cluster, col.MEAN_UP_S])
+    ratio = float(obs.clusters[cluster, col.UP_RATIO])
+    mean_up = float(obs.clusters[cluster, col.MEAN_UP_S])
     if ratio <= 0.0:
         mean_down = 10.0 * parameters[_DOWN]
     elif mean_up <= 0.0:
         mean_down = float(parameters[_DOWN])
     else:
         mean_down = mean_up * (1.0 - ratio) / ratio
-    if clusters[cluster, col.AVAILABLE] > 0.0:
+    if obs.clusters[cluster, col.AVAILABLE] > 0.0:
         return float(mean_down)
     mean_down = max(mean_down, 60.0)
-    seen = max(float(clusters[cluster, col.SPELL_S]), 0.1 * mean_down)
+    seen = max(float(obs.clusters[cluster, col.SPELL_S]), 0.1 * mean_down)
     return float(mean_down ** (1.0 - parameters[_DOWN_MEMORY]) * seen ** parameters[_DOWN_MEMORY])
 
 
-@njit(cache=True, error_model="numpy")
-def return_time(
-    job: int, cluster: int, clusters: FloatArray, pairs: FloatArray, parameters: NDArray[np.float64]
-) -> float:
+@compiled
+def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
     """Seconds after which to count on an offer that cannot be had now: it is down, or its quota is in use."""
-    if clusters[cluster, col.AVAILABLE] == 0.0:
-        return float(parameters[_PATIENCE] * down_time(cluster, clusters, parameters))
-    missing = max(0.0, float(pairs[job, cluster, col.REQUEST] - pairs[job, cluster, col.FREE]))
-    return float(parameters[_FULL] * missing / max(1.0, float(clusters[cluster, col.CAPACITY_NOW])))
+    if obs.clusters[cluster, col.AVAILABLE] == 0.0:
+        return float(parameters[_PATIENCE] * down_time(obs, cluster, parameters))
+    missing = max(0.0, float(obs.pairs[job, cluster, col.REQUEST] - obs.pairs[job, cluster, col.FREE]))
+    return float(parameters[_FULL] * missing / max(1.0, float(obs.clusters[cluster, col.CAPACITY_NOW])))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
     """Batches that miss their deadline when the next one ends `late_s` after its own, until caught up.
 
@@ -169,56 +169,50 @@ def late_batches(late_s: float, execution_s: float, period_s: float) -> float:
     return 1.0 + late_s / max(1e-3, period_s - execution_s)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def expected_usd(
-    job: int,
-    cluster: int,
-    wait_s: float,
-    clusters: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    parameters: NDArray[np.float64],
+    obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: NDArray[np.float64]
 ) -> float:
     """Expected total in USD of the job on the cluster if it gets there after `wait_s` seconds.
 
     Streaming jobs hold their executors until the last batch, which is due at a time of its own; what they
     can miss is every batch that an interruption, a late start or a slow cluster delays.
     """
-    here = pairs[job, cluster, col.HERE] != 0.0
-    recovery = float(clusters[cluster, col.LAUNCH_S] + pairs[job, cluster, col.TRANSFER_S])
+    here = obs.pairs[job, cluster, col.HERE] != 0.0
+    recovery = float(obs.clusters[cluster, col.LAUNCH_S] + obs.pairs[job, cluster, col.TRANSFER_S])
     start = wait_s if here else wait_s + recovery
-    egress = 0.0 if here else float(pairs[job, cluster, col.EGRESS_USD])
-    if clusters[cluster, col.QUEUES] != 0.0 and not here and pairs[job, cluster, col.FITS] == 0.0:
-        missing = pairs[job, cluster, col.REQUEST] - pairs[job, cluster, col.FREE]
+    egress = 0.0 if here else float(obs.pairs[job, cluster, col.EGRESS_USD])
+    if obs.clusters[cluster, col.QUEUES] != 0.0 and not here and obs.pairs[job, cluster, col.FITS] == 0.0:
+        missing = obs.pairs[job, cluster, col.REQUEST] - obs.pairs[job, cluster, col.FREE]
         queue_s = parameters[_QUEUE]
-        if jobs[job, col.HAS_DEADLINE] != 0.0:
+        if obs.jobs[job, col.HAS_DEADLINE] != 0.0:
             queue_s *= parameters[_QUEUE_RISK]
-        start += queue_s * max(0.0, missing) / max(1.0, float(clusters[cluster, col.CAPACITY_NOW]))
-    price = float(clusters[cluster, col.PRICE_USD_HOUR])
-    if clusters[cluster, col.PROVIDER] == 0.0:
+        start += queue_s * max(0.0, missing) / max(1.0, float(obs.clusters[cluster, col.CAPACITY_NOW]))
+    price = float(obs.clusters[cluster, col.PRICE_USD_HOUR])
+    if obs.clusters[cluster, col.PROVIDER] == 0.0:
         price += parameters[_OWNED]
-    rate = interruption_rate(cluster, clusters, parameters)
-    execution = float(pairs[job, cluster, col.EXECUTION_S])
-    streaming = jobs[job, col.CATEGORY] == Category.STREAMING.value
-    slack = jobs[job, col.SLACK_S] - parameters[_SAFETY]
+    rate = interruption_rate(obs, cluster, parameters)
+    execution = float(obs.pairs[job, cluster, col.EXECUTION_S])
+    streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
+    slack = obs.jobs[job, col.SLACK_S] - parameters[_SAFETY]
     work = execution
     if streaming:
         # The last batch is complete at a time of its own: who starts later pays for less idle time.
-        ahead = jobs[job, col.SLACK_S] - parameters[_ALLOWED] * jobs[job, col.PERIOD_S] - start
-        work = max(execution, ahead + jobs[job, col.DURATION_S] - jobs[job, col.PERIOD_S] + execution)
+        ahead = obs.jobs[job, col.SLACK_S] - parameters[_ALLOWED] * obs.jobs[job, col.PERIOD_S] - start
+        work = max(execution, ahead + obs.jobs[job, col.DURATION_S] - obs.jobs[job, col.PERIOD_S] + execution)
     undone = 0.5 * execution
-    if jobs[job, col.CHECKPOINT_INTERVAL_S] > 0.0:
-        undone = min(undone, 0.5 * jobs[job, col.CHECKPOINT_INTERVAL_S])
+    if obs.jobs[job, col.CHECKPOINT_INTERVAL_S] > 0.0:
+        undone = min(undone, 0.5 * obs.jobs[job, col.CHECKPOINT_INTERVAL_S])
     interruptions = rate * work
     rework = interruptions * (undone + recovery)
 
     paid_s = start - wait_s + work + rework
-    total = egress * (1.0 + interruptions) + price * pairs[job, cluster, col.REQUEST] * paid_s / 3600.0
+    total = egress * (1.0 + interruptions) + price * obs.pairs[job, cluster, col.REQUEST] * paid_s / 3600.0
 
-    has_deadline = jobs[job, col.HAS_DEADLINE] != 0.0
+    has_deadline = obs.jobs[job, col.HAS_DEADLINE] != 0.0
     if streaming:
-        left = max(1.0, float(jobs[job, col.EXECUTIONS]))
-        period = max(1.0, float(jobs[job, col.PERIOD_S]))
+        left = max(1.0, float(obs.jobs[job, col.EXECUTIONS]))
+        period = max(1.0, float(obs.jobs[job, col.PERIOD_S]))
         misses = 0.0
         if has_deadline:
             misses = late_batches(start + execution - slack, execution, period)
@@ -234,85 +228,78 @@ def expected_usd(
     return float(total + parameters[_DELAY] * (start + work + rework) / 3600.0)
 
 
-@njit(cache=True, error_model="numpy")
-def waiting_usd(
-    job: int,
-    clusters: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    parameters: NDArray[np.float64],
-) -> float:
+@compiled
+def waiting_usd(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> float:
     """Expected total of "none for now": staying where it runs, or the cheapest place to be had later."""
-    n_clusters = clusters.shape[0]
-    base = job * (n_clusters + 1)
-    running = stays(job, jobs, mask, n_clusters)
+    n_clusters = obs.clusters.shape[0]
+    running = stays(obs, job)
     waiting = np.inf
     for cluster in range(n_clusters):
-        if mask[base + cluster] != 0:
+        if is_valid(obs, job, cluster):
             if not running and parameters[_POSTPONE] > 0.0:
                 wait_s = parameters[_POSTPONE]
-                later = expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters)
+                later = expected_usd(obs, job, cluster, wait_s, parameters)
                 waiting = min(waiting, later)
-        elif running and pairs[job, cluster, col.HERE] != 0.0:
-            here = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
+        elif running and obs.pairs[job, cluster, col.HERE] != 0.0:
+            here = expected_usd(obs, job, cluster, 0.0, parameters)
             waiting = here - parameters[_MOVE] - parameters[_MARGIN] * max(0.0, here)
-        elif not running and 0.0 < pairs[job, cluster, col.REQUEST] <= clusters[cluster, col.CAPACITY_MAX]:
-            wait_s = return_time(job, cluster, clusters, pairs, parameters)
-            waiting = min(waiting, expected_usd(job, cluster, wait_s, clusters, jobs, pairs, parameters))
+        elif (
+            not running
+            and 0.0 < obs.pairs[job, cluster, col.REQUEST] <= obs.clusters[cluster, col.CAPACITY_MAX]
+        ):
+            wait_s = return_time(obs, job, cluster, parameters)
+            waiting = min(waiting, expected_usd(obs, job, cluster, wait_s, parameters))
     return float(waiting)
 
 
 @njit(cache=True, error_model="numpy")
 def choices_usd(
-    job: int,
-    clusters: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    parameters: NDArray[np.float64],
-    usd: NDArray[np.float64],
+    obs: ObservationArrays, job: int, parameters: NDArray[np.float64], usd: NDArray[np.float64]
 ) -> None:
     """Fill usd (C + 1,) with the expected total of each cluster, as if it could be had now, and of "none".
 
     What a task that trains in rounds is expected to cost is said in `agents.federated.cost`.
     """
-    n_clusters = clusters.shape[0]
-    if jobs[job, col.CATEGORY] == Category.FEDERATED.value:
+    n_clusters = obs.clusters.shape[0]
+    if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
         absent_s = np.zeros(n_clusters)
         for cluster in range(n_clusters):
-            if mask[job * (n_clusters + 1) + cluster] == 0:
-                absent_s[cluster] = return_time(job, cluster, clusters, pairs, parameters)
+            if not is_valid(obs, job, cluster):
+                absent_s[cluster] = return_time(obs, job, cluster, parameters)
         times = np.empty((n_clusters, N_TIMES))
-        weigh_task(clusters, jobs[job], pairs[job], absent_s, _ROUNDS, usd, times)
+        weigh_task(obs.clusters, obs.jobs[job], obs.pairs[job], absent_s, _ROUNDS, usd, times)
         return
     for cluster in range(n_clusters):
-        usd[cluster] = expected_usd(job, cluster, 0.0, clusters, jobs, pairs, parameters)
-    usd[n_clusters] = waiting_usd(job, clusters, jobs, pairs, mask, parameters)
+        usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
+    usd[n_clusters] = waiting_usd(obs, job, parameters)
 
 
 @njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The most urgent job goes where its expected total is smallest; "none" if waiting costs less."""
-    n_clusters = clusters.shape[0]
-    job = urgent_job(jobs, mask, n_clusters)
+    n_clusters = obs.clusters.shape[0]
+    job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
-    base = job * (n_clusters + 1)
     usd = np.empty(n_clusters + 1)
-    choices_usd(job, clusters, jobs, pairs, mask, parameters, usd)
+    choices_usd(obs, job, parameters, usd)
     best = -1
     for cluster in range(n_clusters):
-        if mask[base + cluster] != 0 and (best < 0 or usd[cluster] < usd[best]):
+        if is_valid(obs, job, cluster) and (best < 0 or usd[cluster] < usd[best]):
             best = cluster
-    if best >= 0 and mask[base + n_clusters] != 0 and usd[n_clusters] <= usd[best]:
+    if best >= 0 and is_valid(obs, job, -1) and usd[n_clusters] <= usd[best]:
         best = -1
-    return flat_action(job, best, n_clusters)
+    return flat_action(obs, job, best)
+
+
+register(
+    Rule(
+        "expected_cost",
+        "Expected cost",
+        choose,
+        "Spotweave: cost model of Brum 2023, eq. 6.4, with a Poisson hazard",
+        ExpectedCostParameters(),
+        worlds=MARKET,
+        keeps_idle=False,
+    )
+)

@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, smallest_job, stays
+from agents.rules.choice import smallest_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
+from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def score(
+    obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]
+) -> tuple[float, float]:
     """The smallest job goes to the proper cluster with most free executors now; if none is proper, to any."""
-    n_clusters = clusters.shape[0]
-    job = smallest_job(jobs, pairs, mask)
-    if job < 0:
-        return NO_ACTION
-    if stays(job, jobs, mask, n_clusters):
-        return flat_action(job, -1, n_clusters)
-    base = job * (n_clusters + 1)
-    best = -1
-    best_improper = True
-    best_free = -np.inf
-    for cluster in range(n_clusters):
-        if mask[base + cluster] != 0:
-            improper = pairs[job, cluster, col.IMPROPER] != 0.0
-            free = float(pairs[job, cluster, col.FREE])
-            better = free > best_free if improper == best_improper else best_improper
-            if best < 0 or better:
-                best = cluster
-                best_improper = improper
-                best_free = free
-    return flat_action(job, best, n_clusters)
+    improper = 1.0 if obs.pairs[job, cluster, col.IMPROPER] != 0.0 else 0.0
+    return -improper, float(obs.pairs[job, cluster, col.FREE])
+
+
+register(
+    Rule(
+        "ih_filter",
+        "IH filter",
+        scored(smallest_job, score, worst=(-np.inf, -np.inf)),
+        "Liu 2022, section 5.3 (improper heterogeneity), then most free executors",
+        worlds=("multicluster", "anyclusters"),
+    )
+)

@@ -6,33 +6,27 @@ The reference that spot savings are usually given against ("Can't Be Late", NSDI
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from agents.rules.compiled import compiled
 from agents.rules.offers import SAFE, any_offer, cheapest_offer
-from envs.simulation.snapshot import FloatArray, MaskArray
+from agents.rules.registry import MARKET, Rule, register
+from envs.simulation.snapshot import ObservationArrays
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The most urgent job goes to the cheapest safe offer: on demand, or an owned cluster with room."""
-    n_clusters = clusters.shape[0]
-    job = urgent_job(jobs, mask, n_clusters)
+    job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
-    if stays(job, jobs, mask, n_clusters):
-        return flat_action(job, -1, n_clusters)
-    none_valid = mask[job * (n_clusters + 1) + n_clusters] != 0
-    offer = cheapest_offer(job, SAFE, clusters, pairs, mask)
-    if offer < 0 and not none_valid:
-        offer = any_offer(job, clusters, pairs, mask)
-    return flat_action(job, offer, n_clusters)
+    if stays(obs, job):
+        return flat_action(obs, job, -1)
+    offer = cheapest_offer(obs, job, SAFE)
+    if offer < 0 and not is_valid(obs, job, -1):
+        offer = any_offer(obs, job)
+    return flat_action(obs, job, offer)
+
+
+register(Rule("on_demand", "On-demand only", choose, "common practice", worlds=MARKET))

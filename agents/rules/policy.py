@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from agents.rules.choice import MEMORY_SIZE, NO_ACTION, begin_memory
-from agents.rules.dispatch import choose_batch, choose_by_id
+from agents.rules.compiled import Kernel
+from agents.rules.kernels import answers
 from agents.rules.parameters import RuleParameters
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, contiguous
 
 _SEED_BITS = (1 << 63) - 1
 
@@ -21,15 +22,16 @@ class RulePolicy(Policy):
 
     Attributes:
         name: registered name of the rule.
-        rule_id: its number in `agents.rules.dispatch`.
         parameters: what `vector` was made from.
         vector: (P,) float64 parameters as the kernel reads them.
         memory: (lanes, MEMORY_SIZE) float64, a row per lane; grows with the highest lane begun.
     """
 
-    def __init__(self, name: str, rule_id: int, parameters: RuleParameters) -> None:
+    def __init__(
+        self, name: str, choose: Kernel, parameters: RuleParameters, keeps_idle: bool = True
+    ) -> None:
         self.name = name
-        self.rule_id = rule_id
+        self._answer, self._answer_rows = answers(choose, keeps_idle)
         self.parameters = parameters
         self.vector: NDArray[np.float64] = parameters.vector()
         self.memory: NDArray[np.float64] = np.empty((0, MEMORY_SIZE), np.float64)
@@ -83,19 +85,7 @@ class RulePolicy(Policy):
         if lanes.min() < 0:
             raise ValueError(f"lanes must be >= 0, got {int(lanes.min())}")
         self._grow(int(lanes.max()) + 1)
-        choose_batch(
-            self.rule_id,
-            np.ascontiguousarray(observations["clusters"], np.float32),
-            np.ascontiguousarray(observations["occupation"], np.float32),
-            np.ascontiguousarray(observations["jobs"], np.float32),
-            np.ascontiguousarray(observations["pairs"], np.float32),
-            np.ascontiguousarray(observations["action_mask"], np.int8),
-            rows,
-            lanes,
-            self.memory,
-            self.vector,
-            actions,
-        )
+        self._answer_rows(*contiguous(observations), rows, lanes, self.memory, self.vector, actions)
         if actions.min() == NO_ACTION:
             row = int(rows[np.argmin(actions)])
             raise ValueError(f"rule {self.name}: observation {row} offers no valid action, expected a job")
@@ -107,18 +97,7 @@ class RulePolicy(Policy):
         Raises:
             ValueError: if the observation has no valid action.
         """
-        action = int(
-            choose_by_id(
-                self.rule_id,
-                np.ascontiguousarray(observation["clusters"], np.float32),
-                np.ascontiguousarray(observation["occupation"], np.float32),
-                np.ascontiguousarray(observation["jobs"], np.float32),
-                np.ascontiguousarray(observation["pairs"], np.float32),
-                np.ascontiguousarray(observation["action_mask"], np.int8),
-                self._lane_zero,
-                self.vector,
-            )
-        )
+        action = int(self._answer(*contiguous(observation), self._lane_zero, self.vector))
         if action == NO_ACTION:
             raise ValueError(f"rule {self.name}: the observation offers no valid action, expected a job")
         return action

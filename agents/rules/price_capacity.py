@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from agents.rules.compiled import compiled
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -24,8 +24,9 @@ from agents.rules.offers import (
     place_of,
 )
 from agents.rules.parameters import RuleParameters
+from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 
 @dataclass(frozen=True)
@@ -43,71 +44,70 @@ class PriceCapacityParameters(RuleParameters):
     typical_up_s: float = 3600.0
 
 
-@njit(cache=True, error_model="numpy")
-def pool_depth(job: int, cluster: int, typical_up_s: float, clusters: FloatArray, pairs: FloatArray) -> float:
+@compiled
+def pool_depth(obs: ObservationArrays, job: int, cluster: int, typical_up_s: float) -> float:
     """How unlikely the offer is to run dry, in 0..1; 2 for an owned cluster.
 
     The product of the share of time it was up, of its up-spells (saturating) and of the room that the job
     would leave in it.
     """
-    if clusters[cluster, col.IS_SPOT] == 0.0:
+    if obs.clusters[cluster, col.IS_SPOT] == 0.0:
         return 2.0
-    mean_up = clusters[cluster, col.MEAN_UP_S]
+    mean_up = obs.clusters[cluster, col.MEAN_UP_S]
     spells = mean_up / (mean_up + typical_up_s) if mean_up > 0.0 else 0.5
-    free = max(float(pairs[job, cluster, col.FREE]), 1.0)
-    room = 1.0 - 0.5 * min(1.0, pairs[job, cluster, col.REQUEST] / free)
-    return float(clusters[cluster, col.UP_RATIO] * spells * room)
+    free = max(float(obs.pairs[job, cluster, col.FREE]), 1.0)
+    room = 1.0 - 0.5 * min(1.0, obs.pairs[job, cluster, col.REQUEST] / free)
+    return float(obs.clusters[cluster, col.UP_RATIO] * spells * room)
 
 
-@njit(cache=True, error_model="numpy")
-def deepest_offer(
-    job: int, parameters: NDArray[np.float64], clusters: FloatArray, pairs: FloatArray, mask: MaskArray
-) -> int:
+@compiled
+def deepest_offer(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> int:
     """The deepest opportunistic offer among those that cost nearly as little as the cheapest, or -1."""
-    cheapest = cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
+    cheapest = cheapest_offer(obs, job, OPPORTUNISTIC)
     if cheapest < 0:
         return -1
-    limit = (1.0 + parameters[1]) * pairs[job, cheapest, col.COST_USD]
+    limit = (1.0 + parameters[1]) * obs.pairs[job, cheapest, col.COST_USD]
     best = cheapest
-    best_depth = pool_depth(job, cheapest, parameters[2], clusters, pairs)
-    for cluster in range(clusters.shape[0]):
-        if mask[job * (clusters.shape[0] + 1) + cluster] == 0:
+    best_depth = pool_depth(obs, job, cheapest, parameters[2])
+    for cluster in range(obs.clusters.shape[0]):
+        if not is_valid(obs, job, cluster):
             continue
-        if not is_kind(job, cluster, OPPORTUNISTIC, clusters, pairs):
+        if not is_kind(obs, job, cluster, OPPORTUNISTIC):
             continue
-        same_deadline = pairs[job, cluster, col.IMPROPER] <= pairs[job, cheapest, col.IMPROPER]
-        depth = pool_depth(job, cluster, parameters[2], clusters, pairs)
-        if same_deadline and pairs[job, cluster, col.COST_USD] <= limit and depth > best_depth:
+        same_deadline = obs.pairs[job, cluster, col.IMPROPER] <= obs.pairs[job, cheapest, col.IMPROPER]
+        depth = pool_depth(obs, job, cluster, parameters[2])
+        if same_deadline and obs.pairs[job, cluster, col.COST_USD] <= limit and depth > best_depth:
             best = cluster
             best_depth = depth
     return best
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The most urgent job takes a deep pool among the cheapest spot offers; without slack, a safe offer."""
-    n_clusters = clusters.shape[0]
-    job = urgent_job(jobs, mask, n_clusters)
+    job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
-    base = job * (n_clusters + 1)
-    none_valid = mask[base + n_clusters] != 0
-    safe = cheapest_offer(job, SAFE, clusters, pairs, mask)
-    spot = deepest_offer(job, parameters, clusters, pairs, mask)
-    pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
-    if stays(job, jobs, mask, n_clusters):
-        here = place_of(job, pairs)
-        risky = here >= 0 and clusters[here, col.IS_SPOT] != 0.0
-        return flat_action(job, safe if risky and pressed else -1, n_clusters)
-    offer = safe if pressed else no_dearer(job, spot, safe, pairs)
-    if offer < 0 and not none_valid:
-        offer = any_offer(job, clusters, pairs, mask)
-    return flat_action(job, offer, n_clusters)
+    safe = cheapest_offer(obs, job, SAFE)
+    spot = deepest_offer(obs, job, parameters)
+    pressed = is_pressed(obs, job, safe, spot, parameters[0])
+    if stays(obs, job):
+        here = place_of(obs, job)
+        risky = here >= 0 and obs.clusters[here, col.IS_SPOT] != 0.0
+        return flat_action(obs, job, safe if risky and pressed else -1)
+    offer = safe if pressed else no_dearer(obs, job, spot, safe)
+    if offer < 0 and not is_valid(obs, job, -1):
+        offer = any_offer(obs, job)
+    return flat_action(obs, job, offer)
+
+
+register(
+    Rule(
+        "price_capacity",
+        "Price-capacity",
+        choose,
+        "EC2 allocation strategy price-capacity-optimized",
+        PriceCapacityParameters(),
+        worlds=MARKET,
+    )
+)

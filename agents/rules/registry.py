@@ -1,110 +1,86 @@
-"""All rules by name, with their titles, sources and default parameters."""
+"""All rules by name: those of this folder, and those that installed packages add.
+
+The modules of this folder are imported and register their rules. A package of a user's own names a `Rule`
+as an entry point of the group `spotweave.rules` (docs/extending.md).
+"""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 
-from agents.rules import dispatch
-from agents.rules.deadline_safe import DeadlineSafeParameters
-from agents.rules.eft import EftParameters
-from agents.rules.expected_cost import ExpectedCostParameters
+from agents.rules.compiled import Kernel
 from agents.rules.parameters import RuleParameters
 from agents.rules.policy import RulePolicy
-from agents.rules.price_capacity import PriceCapacityParameters
-from agents.rules.spot_fallback import SpotFallbackParameters
-from agents.rules.tuned import TunedParameters
-from agents.rules.uniform_progress import UniformProgressParameters
+from spotweave.plugins import plugins
+
+GROUP = "spotweave.rules"
+
+MARKET = ("multicloud",)
+HETEROGENEOUS = ("multicloud", "multicluster", "anyclusters")
+
+LIU_4 = "Liu 2022, chapter 4, rule-based baselines"
+LIU_5 = "Liu 2022, chapter 5, baselines"
 
 
 @dataclass(frozen=True)
-class RuleSpec:
-    """What is known of a rule.
+class Rule:
+    """A rule and what is known of it.
 
     Attributes:
         name: what commands call it.
         title: what tables call it.
-        rule_id: its number in `agents.rules.dispatch`.
-        parameters: default parameters.
+        choose: the compiled rule (see `agents.rules.kernels`).
         source: where it is described.
-        market: whether it reasons about prices and interruptions, i.e. is meant for market worlds.
+        parameters: default parameters.
+        worlds: names of the environments in which it is compared by default; None: in every one whose tasks
+            are jobs, which is where it can play.
+        keeps_idle: False for a rule that knows of federated rounds: it decides about idle instances itself.
     """
 
     name: str
     title: str
-    rule_id: int
-    parameters: RuleParameters
+    choose: Kernel
     source: str
-    market: bool = False
+    parameters: RuleParameters = field(default_factory=RuleParameters)
+    worlds: tuple[str, ...] | None = None
+    keeps_idle: bool = True
 
 
-_NO_PARAMETERS = RuleParameters()
-_LIU4 = "Liu 2022, chapter 4, rule-based baselines"
-_LIU5 = "Liu 2022, chapter 5, baselines"
+_rules: dict[str, Rule] = {}
 
-_SPECS = (
-    RuleSpec("random", "Random", dispatch.RANDOM, _NO_PARAMETERS, _LIU4),
-    RuleSpec("rr", "Round-Robin", dispatch.RR, _NO_PARAMETERS, _LIU5),
-    RuleSpec("maf", "MAF", dispatch.MAF, _NO_PARAMETERS, _LIU5),
-    RuleSpec("sf_p", "SF-P", dispatch.SF_P, _NO_PARAMETERS, _LIU4),
-    RuleSpec("lf_p", "LF-P", dispatch.LF_P, _NO_PARAMETERS, _LIU4),
-    RuleSpec("sf_e", "SF-E", dispatch.SF_E, _NO_PARAMETERS, _LIU4),
-    RuleSpec("lf_e", "LF-E", dispatch.LF_E, _NO_PARAMETERS, _LIU4),
-    RuleSpec("eft", "EFT", dispatch.EFT, EftParameters(), "earliest finish time, list scheduling"),
-    RuleSpec(
-        "deadline_safe",
-        "Deadline-safe",
-        dispatch.DEADLINE_SAFE,
-        DeadlineSafeParameters(),
-        "Spotweave: improper heterogeneity and waiting behind barriers",
-    ),
-    RuleSpec("tuned", "Tuned rule", dispatch.TUNED, TunedParameters(), "Spotweave: found by search"),
-    RuleSpec(
-        "ih_filter",
-        "IH filter",
-        dispatch.IH_FILTER,
-        _NO_PARAMETERS,
-        "Liu 2022, section 5.3 (improper heterogeneity), then most free executors",
-    ),
-    RuleSpec("on_demand", "On-demand only", dispatch.ON_DEMAND, _NO_PARAMETERS, "common practice", True),
-    RuleSpec(
-        "spot_fallback",
-        "Greedy spot",
-        dispatch.SPOT_FALLBACK,
-        SpotFallbackParameters(),
-        "Can't Be Late (NSDI'24): greedy with an on-demand fallback",
-        True,
-    ),
-    RuleSpec(
-        "uniform_progress",
-        "Uniform Progress",
-        dispatch.UNIFORM_PROGRESS,
-        UniformProgressParameters(),
-        "Can't Be Late (NSDI'24): single-zone policy, per job",
-        True,
-    ),
-    RuleSpec(
-        "price_capacity",
-        "Price-capacity",
-        dispatch.PRICE_CAPACITY,
-        PriceCapacityParameters(),
-        "EC2 allocation strategy price-capacity-optimized",
-        True,
-    ),
-    RuleSpec("cheapest", "Cheapest zone", dispatch.CHEAPEST, _NO_PARAMETERS, "common practice", True),
-    RuleSpec(
-        "expected_cost",
-        "Expected cost",
-        dispatch.EXPECTED_COST,
-        ExpectedCostParameters(),
-        "Spotweave: cost model of Brum 2023, eq. 6.4, with a Poisson hazard",
-        True,
-    ),
-)
+RULES: Mapping[str, Rule] = _rules
+"""Every rule by name, sorted."""
 
-RULES: Mapping[str, RuleSpec] = {spec.name: spec for spec in _SPECS}
-"""Every rule by name, in the order of tables."""
+
+def register(rule: Rule) -> Rule:
+    """Make a rule known by its name.
+
+    Raises:
+        ValueError: if another one has it.
+    """
+    if rule.name in _rules:
+        raise ValueError(f"two rules are called {rule.name!r}: rename one of them")
+    _rules[rule.name] = rule
+    return rule
+
+
+def load_rules() -> None:
+    """Import the modules of this folder, which register their rules, and add those of installed packages.
+
+    Raises:
+        PluginError: for an entry point that cannot be used.
+    """
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        import_module(module.name)
+    for rule in plugins(GROUP, Rule, RULES).values():
+        register(rule)
+    for name in sorted(_rules):
+        _rules[name] = _rules.pop(name)
 
 
 def make_rule(name: str, parameters: Mapping[str, float] | None = None) -> RulePolicy:
@@ -117,9 +93,9 @@ def make_rule(name: str, parameters: Mapping[str, float] | None = None) -> RuleP
         near = get_close_matches(name, RULES, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"unknown rule {name!r}{hint}: expected one of {', '.join(RULES)}")
-    spec = RULES[name]
+    rule = RULES[name]
     try:
-        chosen = spec.parameters.changed(parameters or {})
+        chosen = rule.parameters.changed(parameters or {})
     except ValueError as error:
         raise ValueError(f"rule {name}: {error}") from None
-    return RulePolicy(name, spec.rule_id, chosen)
+    return RulePolicy(name, rule.choose, chosen, rule.keeps_idle)

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import M_POINTER, NO_ACTION, flat_action, smallest_job, stays
-from envs.simulation.snapshot import FloatArray, MaskArray
+from agents.rules.choice import M_POINTER, NO_ACTION, flat_action, is_valid, smallest_job, stays
+from agents.rules.compiled import compiled
+from agents.rules.registry import HETEROGENEOUS, LIU_5, Rule, register
+from envs.simulation.snapshot import ObservationArrays
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The smallest job goes to the next valid cluster in turn; the first one of an episode is random."""
-    n_clusters = clusters.shape[0]
-    job = smallest_job(jobs, pairs, mask)
+    n_clusters = obs.clusters.shape[0]
+    job = smallest_job(obs)
     if job < 0:
         return NO_ACTION
-    if stays(job, jobs, mask, n_clusters):
-        return flat_action(job, -1, n_clusters)
-    base = job * (n_clusters + 1)
+    if stays(obs, job):
+        return flat_action(obs, job, -1)
     pointer = int(memory[M_POINTER]) % n_clusters
     for step in range(n_clusters):
         cluster = (pointer + step) % n_clusters
-        if mask[base + cluster] != 0:
+        if is_valid(obs, job, cluster):
             memory[M_POINTER] = float((cluster + 1) % n_clusters)
-            return flat_action(job, cluster, n_clusters)
-    return flat_action(job, -1, n_clusters)
+            return flat_action(obs, job, cluster)
+    return flat_action(obs, job, -1)
+
+
+register(Rule("rr", "Round-Robin", choose, LIU_5, worlds=HETEROGENEOUS))

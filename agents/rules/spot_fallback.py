@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from agents.rules.compiled import compiled
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -19,8 +19,9 @@ from agents.rules.offers import (
     place_of,
 )
 from agents.rules.parameters import RuleParameters
+from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 
 @dataclass(frozen=True)
@@ -34,35 +35,36 @@ class SpotFallbackParameters(RuleParameters):
     changeovers: float = 2.0
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The most urgent job takes the cheapest spot offer; without slack for an interruption, a safe one.
 
     A job on spot capacity is moved to a safe offer while that still meets its deadline. If no spot offer is
     available, the job waits.
     """
-    n_clusters = clusters.shape[0]
-    job = urgent_job(jobs, mask, n_clusters)
+    job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
-    base = job * (n_clusters + 1)
-    none_valid = mask[base + n_clusters] != 0
-    safe = cheapest_offer(job, SAFE, clusters, pairs, mask)
-    spot = cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
-    pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
-    if stays(job, jobs, mask, n_clusters):
-        here = place_of(job, pairs)
-        risky = here >= 0 and clusters[here, col.IS_SPOT] != 0.0
-        return flat_action(job, safe if risky and pressed else -1, n_clusters)
-    offer = safe if pressed else no_dearer(job, spot, safe, pairs)
-    if offer < 0 and not none_valid:
-        offer = any_offer(job, clusters, pairs, mask)
-    return flat_action(job, offer, n_clusters)
+    safe = cheapest_offer(obs, job, SAFE)
+    spot = cheapest_offer(obs, job, OPPORTUNISTIC)
+    pressed = is_pressed(obs, job, safe, spot, parameters[0])
+    if stays(obs, job):
+        here = place_of(obs, job)
+        risky = here >= 0 and obs.clusters[here, col.IS_SPOT] != 0.0
+        return flat_action(obs, job, safe if risky and pressed else -1)
+    offer = safe if pressed else no_dearer(obs, job, spot, safe)
+    if offer < 0 and not is_valid(obs, job, -1):
+        offer = any_offer(obs, job)
+    return flat_action(obs, job, offer)
+
+
+register(
+    Rule(
+        "spot_fallback",
+        "Greedy spot",
+        choose,
+        "Can't Be Late (NSDI'24): greedy with an on-demand fallback",
+        SpotFallbackParameters(),
+        worlds=MARKET,
+    )
+)

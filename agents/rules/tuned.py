@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, load, smallest_job, stays
+from agents.rules.choice import load, smallest_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
+from agents.rules.registry import Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, FloatArray, MaskArray
+from envs.simulation.snapshot import Category, ObservationArrays
 
 
 @dataclass(frozen=True)
@@ -43,55 +45,30 @@ class TunedParameters(RuleParameters):
     relaxed: float = 0.3
 
 
-@njit(cache=True, error_model="numpy")
-def tuned_cost(
-    job: int,
-    cluster: int,
-    clusters: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    parameters: NDArray[np.float64],
-) -> float:
+@compiled
+def tuned_cost(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
     """The weighted cost of a job on a cluster.
 
     cost = improper * IH * executions + ratio * exec / std + load * l
     + tc * (no_fit * [free < peak_share * peak request] + overload * max(0, l - threshold))
     with tc = 1 for jobs with deadlines (time-critical, streaming) and `relaxed` for general ones.
     """
-    critical = 1.0 if jobs[job, col.CATEGORY] != Category.GENERAL.value else parameters[7]
-    busy = load(job, cluster, clusters, pairs)
-    cost = parameters[0] * pairs[job, cluster, col.IMPROPER] * jobs[job, col.EXECUTIONS]
-    cost += parameters[1] * pairs[job, cluster, col.EXECUTION_RATIO] + parameters[6] * busy
-    if pairs[job, cluster, col.FREE] < parameters[3] * pairs[job, cluster, col.PEAK_REQUEST]:
+    critical = 1.0 if obs.jobs[job, col.CATEGORY] != Category.GENERAL.value else parameters[7]
+    busy = load(obs, job, cluster)
+    cost = parameters[0] * obs.pairs[job, cluster, col.IMPROPER] * obs.jobs[job, col.EXECUTIONS]
+    cost += parameters[1] * obs.pairs[job, cluster, col.EXECUTION_RATIO] + parameters[6] * busy
+    if obs.pairs[job, cluster, col.FREE] < parameters[3] * obs.pairs[job, cluster, col.PEAK_REQUEST]:
         cost += critical * parameters[2]
     cost += critical * parameters[4] * max(0.0, busy - parameters[5])
     return float(cost)
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
     """The smallest job goes where its weighted cost (`tuned_cost`) is smallest."""
-    n_clusters = clusters.shape[0]
-    job = smallest_job(jobs, pairs, mask)
-    if job < 0:
-        return NO_ACTION
-    if stays(job, jobs, mask, n_clusters):
-        return flat_action(job, -1, n_clusters)
-    base = job * (n_clusters + 1)
-    best = -1
-    best_cost = np.inf
-    for cluster in range(n_clusters):
-        if mask[base + cluster] != 0:
-            cost = tuned_cost(job, cluster, clusters, jobs, pairs, parameters)
-            if best < 0 or cost < best_cost:
-                best = cluster
-                best_cost = cost
-    return flat_action(job, best, n_clusters)
+    return -tuned_cost(obs, job, cluster, parameters)
+
+
+register(
+    Rule("tuned", "Tuned rule", scored(smallest_job, score), "Spotweave: found by search", TunedParameters())
+)

@@ -21,10 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, stays, urgent_job
+from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from agents.rules.compiled import compiled
 from agents.rules.offers import (
     OPPORTUNISTIC,
     SAFE,
@@ -36,8 +36,9 @@ from agents.rules.offers import (
     place_of,
 )
 from agents.rules.parameters import RuleParameters
+from agents.rules.registry import MARKET, Rule, register
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, FloatArray, MaskArray
+from envs.simulation.snapshot import Category, ObservationArrays
 
 
 @dataclass(frozen=True)
@@ -51,50 +52,54 @@ class UniformProgressParameters(RuleParameters):
     changeovers: float = 2.0
 
 
-@njit(cache=True, error_model="numpy")
-def is_behind(job: int, ahead_s: float, jobs: FloatArray) -> bool:
+@compiled
+def is_behind(obs: ObservationArrays, job: int, ahead_s: float) -> bool:
     """Whether cp(t) < ep(t + ahead_s)."""
-    if jobs[job, col.HAS_DEADLINE] == 0.0:
+    if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
         return False
-    if jobs[job, col.CATEGORY] == Category.STREAMING.value:
-        return bool(jobs[job, col.BACKLOG] > 0.0)
-    total = jobs[job, col.AGE_S] + jobs[job, col.SLACK_S]
+    if obs.jobs[job, col.CATEGORY] == Category.STREAMING.value:
+        return bool(obs.jobs[job, col.BACKLOG] > 0.0)
+    total = obs.jobs[job, col.AGE_S] + obs.jobs[job, col.SLACK_S]
     if total <= 0.0:
         return True
-    return bool(jobs[job, col.PROGRESS] < (jobs[job, col.AGE_S] + ahead_s) / total)
+    return bool(obs.jobs[job, col.PROGRESS] < (obs.jobs[job, col.AGE_S] + ahead_s) / total)
 
 
-@njit(cache=True, error_model="numpy")
-def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    memory: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-) -> int:
+@compiled
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
     """The most urgent job, by the rules above; "none" leaves it waiting or where it runs."""
-    n_clusters = clusters.shape[0]
-    job = urgent_job(jobs, mask, n_clusters)
+    job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
-    none_valid = mask[job * (n_clusters + 1) + n_clusters] != 0
-    safe = cheapest_offer(job, SAFE, clusters, pairs, mask)
-    spot = cheapest_offer(job, OPPORTUNISTIC, clusters, pairs, mask)
-    if stays(job, jobs, mask, n_clusters):
-        here = place_of(job, pairs)
-        if here < 0 or spot < 0 or clusters[here, col.IS_SPOT] != 0.0 or clusters[here, col.PROVIDER] == 0.0:
-            return flat_action(job, -1, n_clusters)
-        keep_s = parameters[0] * changeover_s(job, spot, pairs)
-        saves = pairs[job, spot, col.COST_USD] < pairs[job, here, col.COST_USD]
-        tight = is_pressed(job, spot, -1, parameters[0], jobs, pairs)
-        move = saves and not tight and not is_behind(job, keep_s, jobs)
-        return flat_action(job, spot if move else -1, n_clusters)
-    offer = no_dearer(job, spot, safe, pairs)
-    pressed = is_pressed(job, safe, spot, parameters[0], jobs, pairs)
-    if pressed or (spot < 0 and is_behind(job, 0.0, jobs)):
+    safe = cheapest_offer(obs, job, SAFE)
+    spot = cheapest_offer(obs, job, OPPORTUNISTIC)
+    if stays(obs, job):
+        here = place_of(obs, job)
+        if here < 0 or spot < 0:
+            return flat_action(obs, job, -1)
+        if obs.clusters[here, col.IS_SPOT] != 0.0 or obs.clusters[here, col.PROVIDER] == 0.0:
+            return flat_action(obs, job, -1)
+        keep_s = parameters[0] * changeover_s(obs, job, spot)
+        saves = obs.pairs[job, spot, col.COST_USD] < obs.pairs[job, here, col.COST_USD]
+        tight = is_pressed(obs, job, spot, -1, parameters[0])
+        move = saves and not tight and not is_behind(obs, job, keep_s)
+        return flat_action(obs, job, spot if move else -1)
+    offer = no_dearer(obs, job, spot, safe)
+    pressed = is_pressed(obs, job, safe, spot, parameters[0])
+    if pressed or (spot < 0 and is_behind(obs, job, 0.0)):
         offer = safe
-    if offer < 0 and not none_valid:
-        offer = any_offer(job, clusters, pairs, mask)
-    return flat_action(job, offer, n_clusters)
+    if offer < 0 and not is_valid(obs, job, -1):
+        offer = any_offer(obs, job)
+    return flat_action(obs, job, offer)
+
+
+register(
+    Rule(
+        "uniform_progress",
+        "Uniform Progress",
+        choose,
+        "Can't Be Late (NSDI'24): single-zone policy, per job",
+        UniformProgressParameters(),
+        worlds=MARKET,
+    )
+)

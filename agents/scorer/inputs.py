@@ -9,54 +9,50 @@ the capacity in effect, what extension is left, the batch period, and what follo
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from agents.rules.compiled import compiled
 from agents.scorer import columns as at
 from envs.simulation import columns as col
-from envs.simulation.snapshot import (
-    HISTORY_STEPS,
-    Category,
-    FloatArray,
-)
+from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _bounded(value: float, low: float, high: float) -> float:
     return min(high, max(low, value))
 
 
-@njit(cache=True, error_model="numpy")
-def count_jobs(jobs: FloatArray) -> int:
-    """Jobs of the window (J, N_JOB_FIELDS) that are present; they come first."""
+@compiled
+def count_jobs(obs: ObservationArrays) -> int:
+    """Jobs of the window that are present; they come first."""
     count = 0
-    for job in range(jobs.shape[0]):
-        if jobs[job, col.PRESENT] > 0.0:
+    for job in range(obs.jobs.shape[0]):
+        if obs.jobs[job, col.PRESENT] > 0.0:
             count += 1
     return count
 
 
-@njit(cache=True, error_model="numpy")
-def describe_clusters(clusters: FloatArray, occupation: FloatArray, places: NDArray[np.float32]) -> None:
+@compiled
+def describe_clusters(obs: ObservationArrays, places: NDArray[np.float32]) -> None:
     """Fill the first ten columns of `places` (C, N_PLACE_COLUMNS), and SIZE: they depend on no job."""
-    n_clusters = clusters.shape[0]
+    n_clusters = obs.clusters.shape[0]
     mean_capacity = 0.0
     mean_speed = 0.0
     for c in range(n_clusters):
-        mean_capacity += max(1.0, clusters[c, col.CAPACITY_NOW]) / n_clusters
-        mean_speed += clusters[c, col.HETERO_FACTOR] / n_clusters
+        mean_capacity += max(1.0, obs.clusters[c, col.CAPACITY_NOW]) / n_clusters
+        mean_speed += obs.clusters[c, col.HETERO_FACTOR] / n_clusters
     for c in range(n_clusters):
-        row = clusters[c]
+        row = obs.clusters[c]
         place = places[c]
         capacity = max(1.0, row[col.CAPACITY_NOW])
         place[at.LOAD] = row[col.MEAN_OCCUPATION]
-        place[at.LOAD_NOW] = occupation[c, HISTORY_STEPS - 1]
+        place[at.LOAD_NOW] = obs.occupation[c, HISTORY_STEPS - 1]
         total = 0.0
         for k in range(HISTORY_STEPS - 10, HISTORY_STEPS):
-            total += occupation[c, k]
+            total += obs.occupation[c, k]
         place[at.LOAD_10] = total / 10.0
         for k in range(HISTORY_STEPS - 30, HISTORY_STEPS - 10):
-            total += occupation[c, k]
+            total += obs.occupation[c, k]
         place[at.LOAD_30] = total / 30.0
         place[at.HALTED] = min(2.0, row[col.HALTED] / capacity)
         place[at.FREE] = max(-2.0, (capacity - row[col.USED] - row[col.HALTED]) / capacity)
@@ -65,34 +61,26 @@ def describe_clusters(clusters: FloatArray, occupation: FloatArray, places: NDAr
         place[at.SPEED] = 5.0 * (row[col.HETERO_FACTOR] / mean_speed - 1.0) if mean_speed > 0.0 else 0.0
         square = 0.0
         for k in range(HISTORY_STEPS - 100, HISTORY_STEPS):
-            square += (occupation[c, k] - row[col.MEAN_OCCUPATION]) ** 2
+            square += (obs.occupation[c, k] - row[col.MEAN_OCCUPATION]) ** 2
         place[at.UNREST] = 3.0 * np.sqrt(square / 100.0)
         place[at.SIZE] = np.log(capacity / mean_capacity)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def describe_job(
-    job: int,
-    n_jobs: int,
-    clusters: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    places: NDArray[np.float32],
-    seen: NDArray[np.float32],
+    obs: ObservationArrays, job: int, n_jobs: int, places: NDArray[np.float32], seen: NDArray[np.float32]
 ) -> None:
     """Fill `seen` (N_JOB_COLUMNS,) and the other columns of `places`, given `describe_clusters`.
 
     Args:
+        obs: one observation.
         job: row of the window.
         n_jobs: jobs present.
-        clusters: (C, N_CLUSTER_FIELDS).
-        jobs: (J, N_JOB_FIELDS).
-        pairs: (J, C, N_PAIR_FIELDS), derived columns filled.
         places: (C, N_PLACE_COLUMNS), changed in place.
         seen: overwritten.
     """
-    n_clusters = clusters.shape[0]
-    row = jobs[job]
+    n_clusters = obs.clusters.shape[0]
+    row = obs.jobs[job]
     streaming = 1.0 if row[col.CATEGORY] == Category.STREAMING.value else 0.0
     general = 1.0 if row[col.CATEGORY] == Category.GENERAL.value else 0.0
     standard = max(1.0, row[col.STANDARD_S])
@@ -100,10 +88,10 @@ def describe_job(
     most_free = -np.inf
     request = mean_capacity = mean_speed = mean_load = mean_free = roomy = proper = 0.0
     for c in range(n_clusters):
-        pair = pairs[job, c]
+        pair = obs.pairs[job, c]
         request += pair[col.REQUEST] / n_clusters
-        mean_capacity += max(1.0, clusters[c, col.CAPACITY_NOW]) / n_clusters
-        mean_speed += clusters[c, col.HETERO_FACTOR] / n_clusters
+        mean_capacity += max(1.0, obs.clusters[c, col.CAPACITY_NOW]) / n_clusters
+        mean_speed += obs.clusters[c, col.HETERO_FACTOR] / n_clusters
         mean_load += places[c, at.LOAD] / n_clusters
         mean_free += places[c, at.FREE] / n_clusters
         most_free = max(most_free, places[c, at.FREE])
@@ -131,9 +119,9 @@ def describe_job(
     seen[at.SHARE_ROOMY] = roomy
     seen[at.SHARE_PROPER] = proper
     for c in range(n_clusters):
-        pair = pairs[job, c]
+        pair = obs.pairs[job, c]
         place = places[c]
-        capacity = max(1.0, clusters[c, col.CAPACITY_NOW])
+        capacity = max(1.0, obs.clusters[c, col.CAPACITY_NOW])
         regret = pair[col.EXECUTION_RATIO] - best_ratio
         room = pair[col.FREE] - pair[col.REQUEST]
         peak_room = pair[col.FREE] - pair[col.PEAK_REQUEST]

@@ -6,11 +6,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, is_open, mean_request
+from agents.rules.choice import NO_ACTION, is_open, mean_request, row_of
+from agents.rules.compiled import compiled
 from agents.rules.tuned import tuned_cost
 from agents.scorer.columns import N_JOB_COLUMNS, N_PLACE_COLUMNS
 from agents.scorer.inputs import count_jobs, describe_clusters, describe_job
-from envs.simulation.snapshot import FloatArray, MaskArray
+from envs.simulation.snapshot import ObservationArrays
 
 WORST = 60.0
 """Bound on what the rule's cost may take off a score, so that learned terms always matter."""
@@ -19,7 +20,7 @@ REQUEST_UNIT = 50.0
 """Executors that weigh as much as 1 in a job's priority."""
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _score_places(
     seen: NDArray[np.float32],
     places: NDArray[np.float32],
@@ -65,11 +66,9 @@ def _score_places(
 
 @njit(cache=True, error_model="numpy")
 def score_job(
+    obs: ObservationArrays,
     job: int,
     n_jobs: int,
-    clusters: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
     rule: NDArray[np.float64],
     vector: NDArray[np.float32],
     hidden: int,
@@ -85,25 +84,18 @@ def score_job(
     seen = np.empty(N_JOB_COLUMNS, np.float32)
     base = np.empty(hidden, np.float32)
     unit = np.empty(hidden, np.float32)
-    describe_job(job, n_jobs, clusters, jobs, pairs, places, seen)
+    describe_job(obs, job, n_jobs, places, seen)
     _score_places(seen, places, vector, hidden, base, unit, scores, priorities)
-    smallness = mean_request(job, pairs) / REQUEST_UNIT
-    for c in range(clusters.shape[0]):
-        cost = tuned_cost(job, c, clusters, jobs, pairs, rule)
+    smallness = mean_request(obs, job) / REQUEST_UNIT
+    for c in range(obs.clusters.shape[0]):
+        cost = tuned_cost(obs, job, c, rule)
         scores[c] -= np.float32(min(WORST, cost))
         priorities[c] = PRIORITY_WEIGHT * priorities[c] - smallness
 
 
 @njit(cache=True, error_model="numpy")
 def choose(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
-    rule: NDArray[np.float64],
-    vector: NDArray[np.float32],
-    hidden: int,
+    obs: ObservationArrays, rule: NDArray[np.float64], vector: NDArray[np.float32], hidden: int
 ) -> int:
     """The flat action for one observation; NO_ACTION if nothing is valid.
 
@@ -111,23 +103,23 @@ def choose(
     priority is taken, the first to arrive among equals. A job waits only where no cluster is valid, and
     comes last then.
     """
-    n_clusters = clusters.shape[0]
-    n_jobs = count_jobs(jobs)
+    n_clusters = obs.clusters.shape[0]
+    n_jobs = count_jobs(obs)
     places = np.empty((n_clusters, N_PLACE_COLUMNS), np.float32)
     scores = np.empty(n_clusters, np.float32)
     priorities = np.empty(n_clusters, np.float32)
-    describe_clusters(clusters, occupation, places)
+    describe_clusters(obs, places)
     action = NO_ACTION
     waiting = NO_ACTION
     highest = -np.inf
     for job in range(n_jobs):
-        if not is_open(job, jobs, mask, n_clusters):
+        if not is_open(obs, job):
             continue
         first = job * (n_clusters + 1)
-        score_job(job, n_jobs, clusters, jobs, pairs, rule, vector, hidden, places, scores, priorities)
+        score_job(obs, job, n_jobs, rule, vector, hidden, places, scores, priorities)
         best = -1
         for c in range(n_clusters):
-            if mask[first + c] != 0 and (best < 0 or scores[c] > scores[best]):
+            if obs.mask[first + c] != 0 and (best < 0 or scores[c] > scores[best]):
                 best = c
         if best < 0:
             if waiting == NO_ACTION:
@@ -140,11 +132,7 @@ def choose(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def choose_rows(
-    clusters: FloatArray,
-    occupation: FloatArray,
-    jobs: FloatArray,
-    pairs: FloatArray,
-    mask: MaskArray,
+    batch: ObservationArrays,
     rows: NDArray[np.int64],
     rule: NDArray[np.float64],
     vectors: NDArray[np.float32],
@@ -152,9 +140,6 @@ def choose_rows(
     hidden: int,
     actions: NDArray[np.int64],
 ) -> None:
-    """Fill `actions` (n,) for the observations in rows[k], each decided by the scorer vectors[which[k]]."""
+    """Fill `actions` (n,) for rows of a batch, rows[k] decided by the scorer vectors[which[k]]."""
     for k in range(rows.shape[0]):
-        r = rows[k]
-        actions[k] = choose(
-            clusters[r], occupation[r], jobs[r], pairs[r], mask[r], rule, vectors[which[k]], hidden
-        )
+        actions[k] = choose(row_of(batch, rows[k]), rule, vectors[which[k]], hidden)

@@ -11,7 +11,7 @@ from agents.scorer.columns import N_JOB_COLUMNS, N_PLACE_COLUMNS
 from agents.scorer.inputs import count_jobs, describe_clusters
 from agents.scorer.kernel import choose_rows, score_job
 from agents.vector_policy import Layout, Scorer, VectorPolicy
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, arrays_of
 
 
 def cluster_scorer(hidden: int) -> Scorer:
@@ -53,11 +53,7 @@ class ScorerPolicy(VectorPolicy):
         """
         actions = np.empty(len(rows), np.int64)
         choose_rows(
-            np.ascontiguousarray(observations["clusters"], np.float32),
-            np.ascontiguousarray(observations["occupation"], np.float32),
-            np.ascontiguousarray(observations["jobs"], np.float32),
-            np.ascontiguousarray(observations["pairs"], np.float32),
-            np.ascontiguousarray(observations["action_mask"], np.int8),
+            arrays_of(observations),
             rows,
             self._rule,
             vectors,
@@ -72,24 +68,13 @@ class ScorerPolicy(VectorPolicy):
 
     def scores(self, observation: Observation) -> NDArray[np.float32]:
         """(J', C) score of every cluster for each job present in one observation; higher is better."""
-        clusters, jobs, pairs = observation["clusters"], observation["jobs"], observation["pairs"]
-        n_jobs = count_jobs(jobs)
-        places = np.empty((len(clusters), N_PLACE_COLUMNS), np.float32)
-        scores = np.empty((n_jobs, len(clusters)), np.float32)
-        priorities = np.empty(len(clusters), np.float32)
-        describe_clusters(clusters, observation["occupation"], places)
+        obs = arrays_of(observation)
+        n_jobs, n_clusters = count_jobs(obs), len(obs.clusters)
+        places = np.empty((n_clusters, N_PLACE_COLUMNS), np.float32)
+        scores = np.empty((n_jobs, n_clusters), np.float32)
+        priorities = np.empty(n_clusters, np.float32)
+        describe_clusters(obs, places)
+        vector, hidden = self.network.vector, self.network.layout.hidden
         for job in range(n_jobs):
-            score_job(
-                job,
-                n_jobs,
-                clusters,
-                jobs,
-                pairs,
-                self._rule,
-                self.network.vector,
-                self.network.layout.hidden,
-                places,
-                scores[job],
-                priorities,
-            )
+            score_job(obs, job, n_jobs, self._rule, vector, hidden, places, scores[job], priorities)
         return scores

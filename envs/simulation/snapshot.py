@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numba import njit
@@ -68,6 +68,34 @@ class Observation(TypedDict):
     jobs: FloatArray
     pairs: FloatArray
     action_mask: MaskArray
+
+
+class ObservationArrays(NamedTuple):
+    """An observation, or a batch of them, as compiled code takes it: the arrays of `Observation`."""
+
+    clusters: FloatArray
+    occupation: FloatArray
+    jobs: FloatArray
+    pairs: FloatArray
+    mask: MaskArray
+
+
+def contiguous(
+    observation: Observation,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, MaskArray]:
+    """The arrays of an observation or of a batch in the order of `ObservationArrays`."""
+    return (
+        np.ascontiguousarray(observation["clusters"], np.float32),
+        np.ascontiguousarray(observation["occupation"], np.float32),
+        np.ascontiguousarray(observation["jobs"], np.float32),
+        np.ascontiguousarray(observation["pairs"], np.float32),
+        np.ascontiguousarray(observation["action_mask"], np.int8),
+    )
+
+
+def arrays_of(observation: Observation) -> ObservationArrays:
+    """An observation or a batch as compiled code takes it (see `contiguous`)."""
+    return ObservationArrays(*contiguous(observation))
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,12 @@ import numpy as np
 from envs.traces.bundle import DATA_DIR, DAY_S, TraceBundle, load_bundle
 from envs.traces.errors import TraceError
 from envs.traces.fitted import FITTED_PATH
-from envs.traces.importers import (
-    ImportOptions,
-    import_csv,
-    import_ec2_price_history,
-    import_skypilot,
-    import_swf,
-)
+from envs.traces.importers import ImportOptions, import_swf, market_importers
 from envs.traces.jobs import FORMAT as JOB_FORMAT
 from envs.traces.jobs import job_files, load_jobs
 from envs.traces.market import MARKETS, MarketTrace, load_traces, trace_files
 from envs.traces.storage import read_json, write_directory
-
-_MARKET_IMPORTERS = {
-    "csv": import_csv,
-    "skypilot": import_skypilot,
-    "ec2-price-history": import_ec2_price_history,
-}
+from spotweave.plugins import PluginError
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,8 +31,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, or 1 after a mistake that was named in one line."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         if options.command == "build":
             # Only these two need pandas and scipy, which take a second to import.
             from envs.traces.build_bundle import build_bundle
@@ -57,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _import(options)
         else:
             print(_show(options.path))
-    except TraceError as error:
+    except (TraceError, PluginError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -74,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--out", type=Path, default=FITTED_PATH)
     take = commands.add_parser("import", help="turn a file into a trace")
     take.add_argument("source_file", type=Path, metavar="SOURCE")
-    take.add_argument("--format", choices=[*_MARKET_IMPORTERS, "swf"], required=True)
+    take.add_argument("--format", choices=[*market_importers(), "swf"], required=True)
     take.add_argument("--out", type=Path, required=True, help="folder to create")
     take.add_argument("--polarity", help="what a 1 means: available or unavailable")
     take.add_argument("--provider", default="aws")
@@ -109,7 +98,7 @@ def _import(options: argparse.Namespace) -> None:
         write_directory(options.out, job_files(jobs))
         print(f"{options.out}: {len(jobs.arrival_s)} jobs over {jobs.arrival_s[-1] / DAY_S:.1f} days")
         return
-    traces = _MARKET_IMPORTERS[options.format](options.source_file, details)
+    traces = market_importers()[options.format](options.source_file, details)
     if len(traces) == 1:
         write_directory(options.out, trace_files(traces[0]))
     else:

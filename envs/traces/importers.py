@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +18,10 @@ from envs.traces.errors import TraceError
 from envs.traces.jobs import JobTrace
 from envs.traces.market import MarketMeta, MarketTrace, check_rows, flag, number, parse_polarity, parse_utc
 from envs.traces.storage import read_csv, read_json, read_text
+from spotweave.plugins import plugins
+
+GROUP = "spotweave.traces"
+"""Entry points whose names are formats, and whose objects are importers (docs/extending.md)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,10 @@ class ImportOptions:
     max_gap_s: int | None = None
     source: str = ""
     licence: str = ""
+
+
+Importer = Callable[[Path, ImportOptions], list[MarketTrace]]
+"""Reads a file, with what it does not say itself, as one trace per offer."""
 
 
 def region_of(zone: str) -> str:
@@ -277,3 +288,21 @@ def _trace(
         None if available is None else np.array(available, np.bool_),
         None if prices is None else np.array(prices, np.float64),
     )
+
+
+_MARKET_IMPORTERS: dict[str, Importer] = {
+    "csv": import_csv,
+    "skypilot": import_skypilot,
+    "ec2-price-history": import_ec2_price_history,
+}
+
+
+@cache
+def market_importers() -> Mapping[str, Importer]:
+    """Importers of recorded markets by format: ours, and those that installed packages name as entry points.
+
+    Raises:
+        PluginError: for an entry point that cannot be used.
+    """
+    added = cast(dict[str, Importer], plugins(GROUP, FunctionType, _MARKET_IMPORTERS))
+    return {**_MARKET_IMPORTERS, **added}

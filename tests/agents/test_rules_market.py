@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
-from agents.rules.dispatch import choose_by_id
 from agents.rules.expected_cost import ExpectedCostParameters, down_time, expected_usd, poisson_tail
-from envs.simulation.snapshot import Category, Observation
+from envs.simulation.snapshot import Category, Observation, arrays_of
 from tests.agents.test_rules import Row, observe, pick
 
 SPOT: Row = {
@@ -213,8 +211,7 @@ PLAIN = {
 def usd(observation: Observation, cluster: int, wait_s: float = 0.0) -> float:
     """Expected cost of job 0 with the parameters above."""
     vector = ExpectedCostParameters().changed(PLAIN).vector()
-    arrays = (observation["clusters"], observation["jobs"], observation["pairs"])
-    return expected_usd(0, cluster, wait_s, *arrays, vector)
+    return float(expected_usd(arrays_of(observation), 0, cluster, wait_s, vector))
 
 
 def test_expected_cost_on_demand_by_hand() -> None:
@@ -279,11 +276,11 @@ def test_expected_cost_lets_a_stream_start_late_to_save_idle_time() -> None:
 
 
 def test_expected_down_time_follows_from_the_up_ratio() -> None:
-    clusters = market({}, spot={**DOWN, "SPELL_S": 900})["clusters"]
+    obs = arrays_of(market({}, spot={**DOWN, "SPELL_S": 900}))
     # 14400 s up at a ratio of .8: 3600 s down. It has been down for 900 s: the geometric mean is 1800 s.
     for memory, seconds in ((0.0, 3600.0), (0.5, 1800.0), (1.0, 900.0)):
         vector = ExpectedCostParameters().changed({**PLAIN, "down_memory": memory}).vector()
-        assert down_time(0, clusters, vector) == pytest.approx(seconds, rel=1e-6)
+        assert down_time(obs, 0, vector) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_expected_cost_waits_for_spot_only_while_the_slack_permits() -> None:
@@ -324,9 +321,3 @@ def test_expected_cost_moves_a_running_job_only_for_a_margin() -> None:
     observation = observe(clusters, [job], [[ASK, {**ASK, "HERE": 1}]], allow_none=True)
     assert pick("expected_cost", observation, PLAIN) == (0, 0)
     assert pick("expected_cost", observation, {**PLAIN, "move_margin": 0.6}) == (0, 2)
-
-
-def test_an_unknown_rule_number_chooses_nothing() -> None:
-    o = market({})
-    arrays = (o["clusters"], o["occupation"], o["jobs"], o["pairs"], o["action_mask"])
-    assert choose_by_id(-5, *arrays, np.zeros(2), np.zeros(0)) == -1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.policy import Policy
-from agents.rules import RULES, make_rule
+from agents.rules import RULES, make_rule, register
 from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
 from envs.simulation import columns as col
 from envs.simulation.snapshot import (
@@ -171,10 +171,10 @@ def test_draws_are_uniform_over_neighbouring_seeds() -> None:
 def test_unknown_rule_lists_the_names_and_the_closest() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^unknown rule 'expectd_cost' \(did you mean 'expected_cost'\?\): expected one of random, rr",
+        match=r"^unknown rule 'expectd_cost' \(did you mean 'expected_cost'\?\): expected one of cheapest",
     ):
         make_rule("expectd_cost")
-    with pytest.raises(ValueError, match=r"^unknown rule '' *: expected one of random"):
+    with pytest.raises(ValueError, match=r"^unknown rule '': expected one of cheapest"):
         make_rule("")
 
 
@@ -202,6 +202,7 @@ def test_lanes_must_match_the_observations() -> None:
         make_rule("maf").begin(-2, 0)
 
 
-def test_rule_numbers_are_distinct() -> None:
-    assert len({spec.rule_id for spec in RULES.values()}) == len(RULES)
-    assert all(name == spec.name for name, spec in RULES.items())
+def test_no_two_rules_have_one_name() -> None:
+    with pytest.raises(ValueError, match="two rules are called 'maf'"):
+        register(RULES["maf"])
+    assert all(name == rule.name for name, rule in RULES.items())

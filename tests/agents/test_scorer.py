@@ -23,6 +23,7 @@ from envs.simulation.snapshot import (
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
     Observation,
+    arrays_of,
     take_rows,
 )
 from envs.simulation.world import EpisodeKey
@@ -56,16 +57,9 @@ def columns_of(observation: Observation, job: int) -> tuple[np.ndarray, np.ndarr
     n_clusters = len(observation["clusters"])
     places = np.zeros((n_clusters, N_PLACE_COLUMNS), np.float32)
     seen = np.zeros(N_JOB_COLUMNS, np.float32)
-    describe_clusters(observation["clusters"], observation["occupation"], places)
-    describe_job(
-        job,
-        count_jobs(observation["jobs"]),
-        observation["clusters"],
-        observation["jobs"],
-        observation["pairs"],
-        places,
-        seen,
-    )
+    obs = arrays_of(observation)
+    describe_clusters(obs, places)
+    describe_job(obs, job, count_jobs(obs), places, seen)
     return seen, places
 
 
@@ -93,9 +87,7 @@ def test_scores_are_the_networks_output_minus_the_rules_cost() -> None:
             seen, places = columns_of(observation, job)
             expected = forward(scorer.vector, seen, places)[:, 0]
             for c in range(len(row)):
-                cost = tuned_cost(
-                    job, c, observation["clusters"], observation["jobs"], observation["pairs"], rule
-                )
+                cost = tuned_cost(arrays_of(observation), job, c, rule)
                 assert row[c] == pytest.approx(expected[c] - min(WORST, cost), rel=1e-3, abs=1e-3)
 
 

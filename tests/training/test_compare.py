@@ -14,6 +14,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from agents.rules import RULES, make_rule
+from envs.environments import ENVIRONMENTS, Environment
 from envs.simulation.world import BatchWorld
 from tests.training.evaluation.test_report import small_timeline
 from tests.training.fake_world import Clairvoyant, FakeWorld
@@ -21,7 +22,6 @@ from training.config import UsageError
 from training.evaluation import comparison
 from training.evaluation.comparison import compare, compare_after_training, evaluate, read_config
 from training.evaluation.contestants import contestants, load_checkpoints
-from training.worlds import WORLDS, WorldEntry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -36,15 +36,14 @@ class RecordingFakeWorld(FakeWorld):
         return dataclasses.replace(small_timeline(), time_unit="slice")
 
 
-def build(config: FakeConfig, lanes: int) -> BatchWorld:
-    return FakeWorld(lanes)
+def build(config: FakeConfig, lanes: int, record: bool = False) -> BatchWorld:
+    return RecordingFakeWorld(lanes) if record else FakeWorld(lanes)
 
 
 @pytest.fixture(autouse=True)
 def _fake_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = WorldEntry("fake", FakeConfig, build, "rl_lsfc", "tuned", ("random", "maf", "rr"))
-    recording = dataclasses.replace(entry, build_recording=lambda config: RecordingFakeWorld(1))
-    monkeypatch.setitem(WORLDS, "fake", recording)
+    entry = Environment("fake", FakeConfig, build, "rl_lsfc", rules=("random", "maf", "rr"))
+    monkeypatch.setitem(ENVIRONMENTS, "fake", entry)
 
 
 def values(**changes: object) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from agents.registry import OURS
 from agents.settings import RLFCSettings
+from envs.environments import ENVIRONMENTS
 from envs.simulation.slices.config import Chapter4Config
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
 from training.config import (
@@ -27,7 +28,6 @@ from training.config import (
     world_config,
 )
 from training.settings import RunSettings, TrainerSettings
-from training.worlds import WORLDS
 
 CONFIGS = Path(CONFIG_DIRECTORY)
 AGENTS = sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml"))
@@ -49,10 +49,10 @@ def round_trip(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_environment_has_its_choice() -> None:
-    assert sorted(path.stem for path in (CONFIGS / "env").glob("*.yaml")) == sorted(WORLDS)
+    assert sorted(path.stem for path in (CONFIGS / "env").glob("*.yaml")) == sorted(ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_training_composes(env: str, agent: str, trainer: str) -> None:
@@ -63,10 +63,10 @@ def test_training_composes(env: str, agent: str, trainer: str) -> None:
     assert settings.name == settings.kind == agent
     assert isinstance(settings, OURS[agent].settings)
     typed(TrainerSettings, again["trainer"], "trainer")
-    assert isinstance(world_config(again["env"]), WORLDS[env].config_class)
+    assert isinstance(world_config(again["env"]), ENVIRONMENTS[env].config_class)
 
 
-@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_small_settings_reach_the_typed_configuration(env: str) -> None:
     values = resolved(
         compose("train", f"+env={env}", *TINY_WORLD[env], "agent=rl_fc", *TINY_AGENT["rl_fc"], *TINY_TRAINER)
@@ -85,21 +85,21 @@ def test_small_settings_reach_the_typed_configuration(env: str) -> None:
     for key in places.get(env, ("n_jobs",)):
         jobs = jobs[key]
     assert jobs == {"multicloud": 4, "federated": 3}.get(env, 20)
-    world = WORLDS[env].build(world_config(values["env"]), 1)
+    world = ENVIRONMENTS[env].build(world_config(values["env"]), 1)
     # Drawn clusters are the world of chapter 5: what is trained there plays here, and the other way round.
     assert world.spec.name == ("multicluster" if env == "anyclusters" else env)
 
 
-@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 @pytest.mark.parametrize("name", ["evaluate", "compare"])
 def test_the_other_commands_compose(name: str, env: str) -> None:
     values = resolved(compose(name, f"+env={env}"))
-    assert isinstance(world_config(values["env"]), WORLDS[env].config_class)
+    assert isinstance(world_config(values["env"]), ENVIRONMENTS[env].config_class)
     assert round_trip(values) == values
 
 
 def test_every_tuning_belongs_to_a_combination() -> None:
-    combinations = {f"{e}_{a}_{t}" for e in WORLDS for a in AGENTS for t in TRAINERS}
+    combinations = {f"{e}_{a}_{t}" for e in ENVIRONMENTS for a in AGENTS for t in TRAINERS}
     assert set(TUNINGS) <= combinations
 
 
@@ -110,7 +110,7 @@ def test_what_is_composed_without_overrides_are_the_defaults_of_the_code() -> No
     )
     if "multicluster_rl_lsfc_default" not in TUNINGS:
         assert typed(TrainerSettings, values["trainer"], "trainer") == TrainerSettings()
-    assert world_config(values["env"]) == WORLDS["multicluster"].config_class()
+    assert world_config(values["env"]) == ENVIRONMENTS["multicluster"].config_class()
 
 
 def test_the_papers_schedule() -> None:

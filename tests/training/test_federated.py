@@ -12,7 +12,7 @@ import torch
 
 from agents.federated.rules import ROUND_RULES
 from agents.federated.scorer import RoundScorerPolicy
-from agents.named import RULE_NAMES, named_rule
+from agents.named import RULE_NAMES, named_rule, rules_of
 from agents.stored import CheckpointError, policy_file, released_names
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.world import EpisodeKey
@@ -24,7 +24,6 @@ from training.checkpoint import load_policy, load_state, save_state
 from training.evaluation.comparison import compare
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
 from training.trainers.evolution import EvolutionTrainer
-from training.worlds import WORLDS
 
 SMALL: dict[str, Any] = {"clients_most": 3, "rounds_least": 2, "rounds_most": 4}
 TINY = (
@@ -105,7 +104,7 @@ def test_rules_have_one_name_each() -> None:
         assert named_rule(name).name == name
     with pytest.raises(ValueError, match=r"unknown rule 'round_cots' \(did you mean 'round_cost'\?\)"):
         named_rule("round_cots")
-    assert set(WORLDS["federated"].rules) == set(ROUND_RULES)
+    assert set(rules_of("federated")) == set(ROUND_RULES)
 
 
 @pytest.mark.parametrize(

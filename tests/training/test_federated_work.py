@@ -12,6 +12,7 @@ import torch
 from agents.networks.pairwise import PairwiseNetwork
 from agents.settings import PairwiseSettings, RLLSFCSettings
 from agents.value_policy import ValuePolicy
+from envs.environments import ENVIRONMENTS
 from envs.multicloud import MarketWorldConfig
 from envs.simulation import columns as col
 from envs.simulation.market.config import WorkloadConfig
@@ -21,9 +22,8 @@ from training.checkpoint import load_policy, save_policy
 from training.settings import CounterfactualSettings, TrainerSettings
 from training.trainers.build import build_trainer, suited
 from training.trainers.trainer import Task
-from training.worlds import WORLDS
 
-ENTRY = WORLDS["multicloud"]
+ENTRY = ENVIRONMENTS["multicloud"]
 TINY = TrainerSettings(
     episodes=2,
     lanes=2,

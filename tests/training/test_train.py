@@ -10,16 +10,17 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from agents.named import rules_of
 from agents.stored import load_policy_state
+from envs.environments import ENVIRONMENTS
 from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy, load_state
 from training.config import CONFIG_DIRECTORY, world_config
-from training.worlds import WORLDS
 
 
 def tiny(env: str, *more: str) -> tuple[str, ...]:
     named = [word.removeprefix("agent=") for word in more if word.startswith("agent=")]
-    agent = TINY_AGENT[named[0] if named else WORLDS[env].default_agent]
+    agent = TINY_AGENT[named[0] if named else ENVIRONMENTS[env].default_agent]
     return (f"+env={env}", *TINY_WORLD[env], *agent, *TINY_TRAINER, "device=cpu", *more)
 
 
@@ -30,7 +31,7 @@ def saved_config(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("agent", ["rl_lsfc", "rl_fc", "pairwise"])
-@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_every_agent_trains_on_every_environment(
     env: str, agent: str, command: Command, tmp_path: Path
 ) -> None:
@@ -43,7 +44,7 @@ def test_every_agent_trains_on_every_environment(
     assert list((run / "tensorboard").glob("events.*"))
     config = saved_config(run)
     assert (config["seed"], config["agent"]["name"], config["env"]["name"]) == (4, agent, env)
-    world = WORLDS[env].build(world_config(config["env"]), 1)
+    world = ENVIRONMENTS[env].build(world_config(config["env"]), 1)
     assert load_policy(run, world.spec).name == agent
     card = load_policy_state(run / "policy.pt")["training"]
     assert card["seed"] == 4
@@ -55,10 +56,10 @@ def test_every_agent_trains_on_every_environment(
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("env", sorted(WORLDS))
+@pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_path: Path) -> None:
     assert command(*tiny(env, "out=run", "trainer.episodes=2")).code == 0
-    assert saved_config(tmp_path / "run")["agent"]["name"] == WORLDS[env].default_agent
+    assert saved_config(tmp_path / "run")["agent"]["name"] == ENVIRONMENTS[env].default_agent
 
 
 def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_training_ends_with_a_table_against_every_rule(command: Command, tmp_pat
     assert outcome.code == 0, outcome.err
     summary = json.loads((tmp_path / "run" / "test" / "summary.json").read_text())
     assert summary["suite"]["name"] == "test"
-    assert set(summary["policies"]) == {"rl_lsfc", *WORLDS["multicluster"].rules}
+    assert set(summary["policies"]) == {"rl_lsfc", *rules_of("multicluster")}
     assert (tmp_path / "run" / "test" / "report.html").is_file()
     assert "maf" in outcome.out
     assert "report: run/test/report.html" in outcome.out

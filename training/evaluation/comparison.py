@@ -12,10 +12,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from agents.policy import Policy
+from envs.environments import ENVIRONMENTS
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import BatchWorld
 from training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
-from training.evaluation.contestants import checkpoint_facts, contestants, load_checkpoints
+from training.evaluation.contestants import checkpoint_facts, contestants, default_rules, load_checkpoints
 from training.evaluation.report import verdict_sentence, write_report
 from training.evaluation.runs import (
     Comparison,
@@ -28,7 +29,6 @@ from training.evaluation.tables import console, evaluation_table, metrics_tables
 from training.evaluation.timeline import record_timelines
 from training.files import prepare_directory, write_text
 from training.progress import play_progress
-from training.worlds import WORLDS
 
 DRAWN = 6
 """Policies whose first episode is drawn: the reference and the best of the others."""
@@ -124,10 +124,10 @@ def measure(
         raise UsageError(f"lanes is {settings.lanes}: expected at least 1")
     suite = find_suite(settings.suite, settings.episodes)
     config = world_config(env)
-    entry = WORLDS[env["name"]]
+    entry = ENVIRONMENTS[env["name"]]
     world = entry.build(config, min(settings.lanes, suite.episodes))
     loaded = load_checkpoints(settings.checkpoint, world.spec, settings.weights, settings.device)
-    policies = contestants(settings.policies, loaded, entry.rules if rules is None else rules)
+    policies = contestants(settings.policies, loaded, default_rules(env) if rules is None else rules)
     return _run(world, policies, settings, env, loaded)
 
 
@@ -153,13 +153,11 @@ def _run(
 def _first_episode(
     env: Mapping[str, Any], policies: Sequence[Policy], comparison: Comparison
 ) -> dict[str, Timeline]:
-    """Play the suite's first episode again, for pictures, where the world can keep a history."""
-    build = WORLDS[env["name"]].build_recording
-    if build is None:
-        return {}
+    """Play the suite's first episode again, for pictures."""
     best = [name for name in comparison.ranking if name != comparison.reference.name][: DRAWN - 1]
     drawn = [policy for policy in policies if policy.name in (comparison.reference.name, *best)]
-    return record_timelines(build(world_config(env)), drawn, comparison.suite.episode_keys()[0])
+    world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))
+    return record_timelines(world, drawn, comparison.suite.episode_keys()[0])
 
 
 def write_comparison(measured: Measured, out: Path, summary: str = "summary.json") -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
-from agents.named import RULE_NAMES, named_rule
+from agents.named import RULE_NAMES, named_rule, rules_of
 from agents.policy import Policy
 from agents.stored import policy_file
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError
@@ -47,6 +49,12 @@ def load_checkpoints(
             )
         loaded[policy.name] = (policy, path)
     return loaded
+
+
+def default_rules(env: Mapping[str, Any]) -> Sequence[str]:
+    """The rules that policies are compared with in an environment, unless the user names others."""
+    entry = ENVIRONMENTS[env["name"]]
+    return rules_of(env["name"], entry.reference) if entry.rules is None else entry.rules
 
 
 def contestants(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.policy import Policy
+from envs.environments import ENVIRONMENTS
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import BatchWorld
 from training.config import UsageError, world_config
@@ -16,7 +17,6 @@ from training.evaluation.episodes import EpisodeResult, Progress
 from training.evaluation.suite import Suite
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ClairvoyantSettings
-from training.worlds import WORLDS
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def measure_bounds(
     Raises:
         UsageError: for a world in which the unhindered objective is not known.
     """
-    entry, config = WORLDS[env["name"]], world_config(env)
+    entry, config = ENVIRONMENTS[env["name"]], world_config(env)
     world = entry.build(config, 1)
     if not isinstance(world, SliceWorld):
         raise UsageError(f"experiment.clairvoyant: +env={env['name']} has no bound, so leave it out")

@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.policy import Policy
 from agents.rules import make_rule
+from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.config import UsageError, world_config
 from training.evaluation.suite import Suite, suite_hash
@@ -20,7 +21,6 @@ from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ExperimentSettings, scenario_env
 from training.studies.scenario import Measured, ScenarioResult
 from training.studies.trained import Trained
-from training.worlds import WORLDS
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,8 @@ class Player:
         Args:
             env: the resolved world.
             policies: by name: one trained policy of an agent, or the name of a rule.
-
-        Raises:
-            UsageError: if the world keeps no history.
         """
-        build = WORLDS[env["name"]].build_recording
-        if build is None:
-            raise UsageError(f"+env={env['name']} keeps no history of an episode, so it cannot be drawn")
-        world = build(world_config(env))
+        world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))
         made: list[Policy] = []
         for name, source in policies.items():
             policy = make_rule(source) if isinstance(source, str) else source.load(world.spec, self.device)
@@ -105,7 +99,7 @@ class Player:
         return dict(record_timelines(world, made, key))
 
     def _world(self, env: Mapping[str, Any], suite: Suite) -> BatchWorld:
-        return WORLDS[env["name"]].build(world_config(env), min(self.lanes, suite.episodes))
+        return ENVIRONMENTS[env["name"]].build(world_config(env), min(self.lanes, suite.episodes))
 
     def _play(
         self, world: BatchWorld, env: Mapping[str, Any], suite: Suite, label: str, trained: Trained

@@ -15,6 +15,7 @@ from agents.rules import make_rule
 from agents.rules.appraisal import Appraiser
 from agents.settings import AgentSettings, LibrarySettings, PairwiseSettings, ValueSettings
 from agents.vector_policy import VectorPolicy
+from envs.environments import Environment
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, WorldSpec
 from training.adapters.build import make_library_trainer
@@ -24,7 +25,6 @@ from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Learner, Task, Trainer
-from training.worlds import WorldEntry
 
 Built = tuple[Trainer, tuple[float, ...], tuple[float, ...]]
 """A trainer, the value scales and the weights it uses."""
@@ -105,8 +105,7 @@ def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
 
 def _drawn_world(task: Task, lanes: int, number: int) -> BatchWorld | None:
     """The world of a training round, or None for the configured one."""
-    assert task.entry.draw is not None
-    drawn = task.entry.draw(task.config, task.settings.variety, task.seed, number)
+    drawn = task.entry.drawn(task.config, task.settings.variety, task.seed, number)
     return None if drawn is task.config else task.entry.build(drawn, lanes)
 
 
@@ -126,7 +125,7 @@ def _evolution_worlds(task: Task) -> list[BatchWorld]:
     return [task.entry.build(member, lanes) for member in members]
 
 
-def suited(agent: AgentSettings, entry: WorldEntry, spec: WorldSpec) -> AgentSettings:
+def suited(agent: AgentSettings, entry: Environment, spec: WorldSpec) -> AgentSettings:
     """The agent with what depends on the world filled in.
 
     The appraising rule "auto" becomes the world's, and the network sees the columns of federated tasks where

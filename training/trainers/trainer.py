@@ -13,10 +13,10 @@ from agents.networks.base import ValueNetwork
 from agents.rules.appraisal import Appraiser
 from agents.settings import AgentSettings
 from agents.value_policy import ValuePolicy
+from envs.environments import Environment
 from envs.simulation.world import BatchWorld
 from training.checkpoint import TrainedPolicy
 from training.settings import TrainerSettings
-from training.worlds import WorldEntry
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Task:
         device: where networks compute.
     """
 
-    entry: WorldEntry
+    entry: Environment
     config: Any
     agent: AgentSettings
     settings: TrainerSettings

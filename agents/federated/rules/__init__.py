@@ -10,6 +10,9 @@ from agents.federated.rules.round_cost import RoundCost
 from agents.policy import Policy
 from envs.simulation.federations.rounds.application import Market
 
+ROUND_ENVIRONMENTS = ("federated",)
+"""Environments in which these rules are compared by default."""
+
 ROUND_RULES: Mapping[str, Callable[[], Policy]] = {
     "round_cost": RoundCost,
     "fed_cost_aware": FedCostAware,

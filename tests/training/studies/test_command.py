@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from envs.environments import ENVIRONMENTS, Environment
 from envs.simulation.world import WorldSpec
 from tests.training.fake_world import Clairvoyant, Fixed
-from tests.training.test_compare import FakeConfig, RecordingFakeWorld, build
+from tests.training.test_compare import FakeConfig, build
 from training.config import UsageError
 from training.evaluation.episodes import run_suite
 from training.studies import evaluations, measuring, trained
 from training.studies.command import run_experiment
-from training.worlds import WORLDS, WorldEntry
 
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The fake world; seed 0 of the trained agent always picks the best cluster, seed 1 the first."""
-    entry = WorldEntry("fake", FakeConfig, build, "rl_lsfc", "tuned", ("maf",))
-    recording = dataclasses.replace(entry, build_recording=lambda config: RecordingFakeWorld(1))
-    monkeypatch.setitem(WORLDS, "fake", recording)
+    entry = Environment("fake", FakeConfig, build, "rl_lsfc", rules=("maf",))
+    monkeypatch.setitem(ENVIRONMENTS, "fake", entry)
     monkeypatch.setattr(measuring, "scenario_env", lambda scenario: {"name": "fake"})
     monkeypatch.setattr(trained, "load_policy", load_policy)
     monkeypatch.setattr(trained, "load_policy_state", load_state)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from envs.environments import ENVIRONMENTS
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
 from training.studies.trained import Trained, WeightedRuns, find_policies, find_trained
 from training.studies.trainings import RepeatSettings, planned_runs
-from training.worlds import WORLDS
 
 FOLDER = Path(CONFIG_DIRECTORY) / "experiment"
 NAMES = sorted(
@@ -40,9 +40,9 @@ def test_every_experiment_composes(name: str) -> None:
         assert settings.agents or scenario.agents
         known = {*settings.agents, *scenario.agents, *settings.rules}
         assert set(scenario.published) <= known
-        if environment_of(scenario.env) in WORLDS:
+        if environment_of(scenario.env) in ENVIRONMENTS:
             env = scenario_env(scenario)
-            spec = WORLDS[env["name"]].build(world_config(env), 1).spec
+            spec = ENVIRONMENTS[env["name"]].build(world_config(env), 1).spec
             assert {*settings.metrics, *settings.paired, *settings.ratios} <= set(spec.metrics)
 
 
@@ -124,7 +124,7 @@ def test_rl_lsfc_b_is_rl_lsfc_under_other_weights(name: str) -> None:
     agents = experiment(f"liu2022/{name}").agents
     assert agents["rl_lsfc_b"] == WeightedRuns("runs/liu2022/rl_lsfc/seed*", [1.0, 0.05, 1.0])
     assert agents["rl_lsfc"] == "runs/liu2022/rl_lsfc/seed*"
-    spec = WORLDS["multicluster"].build(world_config({"name": "multicluster"}), 1).spec
+    spec = ENVIRONMENTS["multicluster"].build(world_config({"name": "multicluster"}), 1).spec
     assert spec.weights == (1.0, 0.05, 5.0)  # of which only the delay's is another
 
 

@@ -1,0 +1,19 @@
+"""How the functions of rules are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+Kernel = Callable[..., Any]
+"""A function compiled by numba."""
+
+OPTIONS: Mapping[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+
+
+def compiled(function: F) -> F:
+    """Compile a function of a rule, which neither allocates nor returns arrays: it counts no references."""
+    return cast(F, njit(**OPTIONS)(function))

@@ -1,0 +1,23 @@
+"""Smallest first-P and largest first-P (SF-P, LF-P): Liu 2022, chapter 4, rule-based baselines."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rules.choice import largest_job, smallest_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
+from agents.rules.registry import LIU_4, Rule, register
+from envs.simulation import columns as col
+from envs.simulation.snapshot import ObservationArrays
+
+
+@compiled
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """The job goes to the cluster with the lowest mean utilisation of the latest 100 steps."""
+    return -float(obs.clusters[cluster, col.MEAN_OCCUPATION])
+
+
+register(Rule("sf_p", "SF-P", scored(smallest_job, score), LIU_4))
+register(Rule("lf_p", "LF-P", scored(largest_job, score), LIU_4))

@@ -1,0 +1,22 @@
+"""Smallest first-E and largest first-E (SF-E, LF-E): Liu 2022, chapter 4, rule-based baselines."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rules.choice import largest_job, mean_available, smallest_job
+from agents.rules.compiled import compiled
+from agents.rules.kernels import scored
+from agents.rules.registry import LIU_4, Rule, register
+from envs.simulation.snapshot import ObservationArrays
+
+
+@compiled
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """The job goes to the cluster with most executors available on average (latest 100 steps)."""
+    return mean_available(obs, cluster)
+
+
+register(Rule("sf_e", "SF-E", scored(smallest_job, score), LIU_4))
+register(Rule("lf_e", "LF-E", scored(largest_job, score), LIU_4))

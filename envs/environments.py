@@ -1,0 +1,145 @@
+"""The environments: all that one is stands here once, and what installed packages add.
+
+Ours state names, which are imported when an environment is used, because this table is read whenever `envs`
+is imported. A package of a user's own names an `Environment` as an entry point of the group
+`spotweave.environments` (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal
+
+from spotweave.plugins import plugins
+
+if TYPE_CHECKING:
+    from envs.simulation.world import BatchWorld
+    from envs.variety import Variety
+
+GROUP = "spotweave.environments"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment. What is written `MODULE:NAME` may also be the object itself.
+
+    Attributes:
+        title: one line for people.
+        config: `MODULE:NAME` of the dataclass of its settings; the group `env` has its fields.
+        world: `MODULE:NAME` of what makes a world from (settings, number of lanes); with record=True one that
+            keeps a `timeline` for pictures.
+        default_agent: what `training/train.py` trains unless agent= says otherwise.
+        appraiser: rule whose expected costs the agent `pairwise` takes as input (agent.appraiser=auto).
+        gymnasium: id, `MODULE:NAME` of the class, and of what makes its vector form or None; without it,
+            Gymnasium does not know the environment.
+        reference: rule that comes first in comparisons without policies=.
+        rules: rules that a policy is compared with by default; None: those that declare this environment.
+        members: `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one
+            setting, to train on or to validate on, where there are several.
+        draw: `MODULE:NAME` of what gives the settings of the world that a training round is played in, where
+            worlds can be varied, from the configured ones, `trainer.variety`, the seed and the round's
+            number.
+        draw_validation: likewise those of the worlds to validate such a training on, the configured first.
+    """
+
+    title: str
+    config: str | type[Any]
+    world: str | Callable[..., BatchWorld]
+    default_agent: str = "pairwise"
+    appraiser: Literal["expected_cost", "tuned"] = "tuned"
+    gymnasium: tuple[str, str, str | None] | None = None
+    reference: str | None = None
+    rules: Sequence[str] | None = None
+    members: str | None = None
+    draw: str | None = None
+    draw_validation: str | None = None
+
+    @property
+    def config_class(self) -> type[Any]:
+        """The dataclass of the settings."""
+        found: type[Any] = _found(self.config)
+        return found
+
+    def build(self, config: Any, lanes: int) -> BatchWorld:
+        """A world of `lanes` copies."""
+        world: BatchWorld = _found(self.world)(config, lanes)
+        return world
+
+    def build_recording(self, config: Any) -> BatchWorld:
+        """A world of one lane that keeps a `timeline` for pictures."""
+        world: BatchWorld = _found(self.world)(config, 1, record=True)
+        return world
+
+    def members_of(self, config: Any, split: Literal["train", "validation"]) -> list[Any]:
+        """The settings of the worlds behind `config`: itself alone unless the environment knows better."""
+        return [config] if self.members is None else list(_found(self.members)(config, split))
+
+    def drawn(self, config: Any, variety: Variety, seed: int, number: int) -> Any:
+        """The settings of the world that training round `number` is played in (see `draw`)."""
+        return _found(self.draw)(config, variety, seed, number)
+
+    def drawn_for_validation(self, config: Any, variety: Variety, seed: int) -> list[Any]:
+        """The settings of the worlds to validate such a training on (see `draw_validation`)."""
+        return list(_found(self.draw_validation)(config, variety, seed))
+
+
+def _found(name: Any) -> Any:
+    return resolve_name(name) if isinstance(name, str) else name
+
+
+ENVIRONMENTS: dict[str, Environment] = {
+    "multicloud": Environment(
+        "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
+        "envs.simulation.market.config:MarketWorldConfig",
+        "envs.multicloud:build_market",
+        appraiser="expected_cost",
+        gymnasium=(
+            "spotweave/MultiCloud-v1",
+            "envs.multicloud:MultiCloudEnv",
+            "envs.multicloud:make_vector",
+        ),
+        draw="envs.variety:draw_market",
+        draw_validation="envs.variety:validation_markets",
+    ),
+    "multicluster": Environment(
+        "Liu 2022, chapter 5: heterogeneous, elastic clusters",
+        "envs.simulation.slices.config:SliceWorldConfig",
+        "envs.simulation.slices.world:SliceWorld",
+        default_agent="cluster_scorer",
+        gymnasium=(
+            "spotweave/MultiCluster-v0",
+            "envs.multicluster:MultiClusterEnv",
+            "envs.multicluster:make_vector",
+        ),
+    ),
+    "anyclusters": Environment(
+        "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",
+        "envs.infrastructure:AnyClustersConfig",
+        "envs.infrastructure:build_drawn",
+        default_agent="cluster_scorer",
+        members="envs.infrastructure:AnyClustersConfig.members_of",
+    ),
+    "chapter4": Environment(
+        "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
+        "envs.simulation.slices.config:Chapter4Config",
+        "envs.multicluster:build_chapter4",
+        default_agent="rl_fc",
+        reference="sf_e",  # the thesis compares with its best rule
+    ),
+    "federated": Environment(
+        "federated applications whose rounds train on spot and on-demand offers of several zones",
+        "envs.federated_episodes:FederatedConfig",
+        "envs.federated_episodes:build_federated",
+        default_agent="round_scorer",
+        gymnasium=(
+            "spotweave/Federated-v1",
+            "envs.federated:FederatedEnv",
+            "envs.federated:make_vector",
+        ),
+    ),
+}
+"""Every environment by name."""
+
+ENVIRONMENTS.update(plugins(GROUP, Environment, ENVIRONMENTS))
