@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from agents.networks.pairwise import PairwiseNetwork
+from agents.rules.appraisal import Appraiser
+from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources
 from deploy.scheduler.decider import APPRAISED, Decider, Decision
 from deploy.scheduler.needs import Need, Round
 from deploy.scheduler.occupancy import Occupancy
 from deploy.scheduler.picture import snapshot_of
 from deploy.scheduler.policies import (
+    Loaded,
     combined,
     load_federated_policy,
     load_market_policy,
@@ -101,6 +105,25 @@ def test_one_policy_serves_both_kinds_and_each_task_names_who_decided() -> None:
         )
         assert alone is not None
         assert decision.offer_id == alone.offer_id
+
+
+def test_a_network_trained_with_both_kinds_serves_alone() -> None:
+    """It sees Spark jobs and clients in one window, and its values are shown for either."""
+    network = PairwiseNetwork((1.0, 1.0), embedding_size=8, hidden_size=8, appraised=True, rounds=True)
+    policy = ValuePolicy(network, (1.0, 1.0), "mixed", appraiser=Appraiser("expected_cost"))
+    both = Loaded(policy, ("delay", "money"), "mixed")
+    assert combined(both, load_federated_policy(None, both, 3)) is policy
+    client = need("fl", kind="federated", standard_s=100.0, round=Round(round_s=120.0, cold_s=30.0))
+    decider = Decider(policy, components=both.components)
+    shown, decided = [client, need()], set()
+    while shown:
+        decision = decider.decide(snapshot_of(OFFERS, shown, {}, Occupancy()), shown, OFFERS)
+        assert decision is not None
+        assert (decision.policy, decision.invalid) == ("mixed", None)
+        assert set(decision.candidates[0].values) == {"delay", "money"}
+        decided.add(decision.need.kind)
+        shown.remove(decision.need)
+    assert decided == {"federated", "general"}
 
 
 def test_a_policy_trained_without_federated_tasks_does_not_decide_about_them() -> None:
