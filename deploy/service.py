@@ -35,11 +35,11 @@ from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
-from deploy.scheduler.choosing import Policies
-from deploy.scheduler.decider import Decider
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.security.sandbox import Sandbox
 from deploy.security.trial import choose

@@ -14,15 +14,15 @@ import structlog
 from deploy.model.clock import Clock
 from deploy.providers.base import Provider
 from deploy.runners.base import Runner
-from deploy.scheduler.actions import Actions
-from deploy.scheduler.choosing import Chooser, Policies
-from deploy.scheduler.cooldowns import Cooldowns
-from deploy.scheduler.ending import Ending
-from deploy.scheduler.giving_up import Setbacks
+from deploy.scheduler.act.actions import Actions
+from deploy.scheduler.act.settling import Ending
+from deploy.scheduler.decide.chooser import Chooser, Policies
+from deploy.scheduler.guards.budgets import Budgets
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.observing import Nodes, Observer
-from deploy.scheduler.purse import Purse
-from deploy.scheduler.quarantine import Quarantine
+from deploy.scheduler.observe.observer import Nodes, Observer
+from deploy.scheduler.retries.cooldowns import Cooldowns
+from deploy.scheduler.retries.quarantine import Quarantine
+from deploy.scheduler.retries.retries import Retries
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
@@ -63,12 +63,12 @@ class Scheduler:
         by_kind = {kind: runner for runner in runners for kind in runner.kinds}
         self.quarantine = Quarantine(store)
         self.observer = Observer(store, providers, by_kind, nodes, self.settings, self.quarantine)
-        purse = Purse(store, self.settings)
+        budgets = Budgets(store, self.settings)
         cooldowns = Cooldowns(self.settings.cool_down_s)
-        setbacks = Setbacks(store, self.settings, cooldowns)
-        self.ending = Ending(store, self.settings, purse, setbacks, self.quarantine, nodes)
-        self.chooser = Chooser(store, policies, self.settings, purse, cooldowns, self.quarantine)
-        self.actions = Actions(store, providers, by_kind, self.settings, setbacks)
+        retries = Retries(store, self.settings, cooldowns)
+        self.ending = Ending(store, self.settings, budgets, retries, self.quarantine, nodes)
+        self.chooser = Chooser(store, policies, self.settings, budgets, cooldowns, self.quarantine)
+        self.actions = Actions(store, providers, by_kind, self.settings, retries)
         self.metrics = metrics
         if metrics is not None:
             metrics.watch(policies.decides, policies.watched)

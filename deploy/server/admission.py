@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
-from deploy.scheduler.needs import Need
+from deploy.scheduler.snapshot.needs import Need
 
 
 class AdmissionError(ValueError):

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import structlog
 
-from deploy.scheduler import actions, choosing, loop, observing, quarantine
+from deploy.scheduler import loop
+from deploy.scheduler.act import actions
+from deploy.scheduler.decide import chooser
+from deploy.scheduler.observe import observer
+from deploy.scheduler.retries import quarantine
 from deploy.store.store import Store
 
 
@@ -22,7 +26,7 @@ def _no_error_goes_by(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         yield
         structlog.reset_defaults()
         return
-    for part in (actions, choosing, loop, observing, quarantine):
+    for part in (actions, chooser, loop, observer, quarantine):
         monkeypatch.setattr(part.log, "exception", _raise, raising=False)
     monkeypatch.setattr(quarantine.log, "error", _raise, raising=False)
     yield

@@ -17,7 +17,7 @@ from deploy.model.jobs import JobState, TaskKey
 from deploy.objects.folder import FolderObjects
 from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
-from deploy.scheduler.placing import place
+from deploy.scheduler.act.placing import place
 from deploy.security.joining import join_token
 from deploy.security.tls import node_pair
 from deploy.server.connections import ConnectionLimits

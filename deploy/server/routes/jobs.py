@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from deploy.model.jobs import JobSpec, JobState
-from deploy.scheduler.giving_up import end_job
+from deploy.scheduler.retries.retries import end_job
 from deploy.security.roles import Role
 from deploy.server import bodies, uploads
 from deploy.server.access import Caller

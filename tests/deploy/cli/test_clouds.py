@@ -15,7 +15,7 @@ from deploy.clouds import open_providers
 from deploy.config import DeploymentConfig
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
-from deploy.scheduler.placing import place
+from deploy.scheduler.act.placing import place
 from deploy.service import open_store
 from deploy.store.jobs import Job
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave

@@ -28,11 +28,11 @@ from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
-from deploy.scheduler.choosing import Policies
-from deploy.scheduler.decider import Decider
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decide.policies import load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store

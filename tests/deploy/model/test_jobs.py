@@ -24,7 +24,7 @@ from deploy.model.jobs import (
     TaskKey,
 )
 from deploy.model.jobs import Places as PlacesOf
-from deploy.scheduler.needs import Need
+from deploy.scheduler.snapshot.needs import Need
 from deploy.yamlfile import first_mistake
 from tests.deploy.hostile import BATCH, EXTREME, STREAM, TRAINING, text_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.scheduler.estimates import need_of
-from deploy.scheduler.needs import Need
+from deploy.scheduler.snapshot.estimates import need_of
+from deploy.scheduler.snapshot.needs import Need
 from envs.simulation.market import columns as at
 from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey

@@ -18,7 +18,7 @@ from deploy.model.clock import VirtualClock
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkStreaming
 from deploy.providers.base import CapacityError, QuotaError
-from deploy.scheduler.giving_up import end_job
+from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.database import Lock
 from deploy.store.errors import StoreError

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from deploy.scheduler.choosing import Policies
-from deploy.scheduler.decider import Decider
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import Decider
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 from tests.deploy.scheduler.worlds import World

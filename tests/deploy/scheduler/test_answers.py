@@ -19,14 +19,14 @@ from agents.policy import Policy
 from agents.value_policy import ValuePolicy
 from agents.vector_policy import VectorPolicy
 from deploy.model.jobs import FlowerClient, JobState, Places
-from deploy.scheduler.answers import guided
-from deploy.scheduler.choosing import Policies
-from deploy.scheduler.decider import APPRAISED, Decider, Decision
-from deploy.scheduler.needs import Need, Round
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
-from deploy.scheduler.policies import load_market_policy, load_round_policy
-from deploy.scheduler.writing import INVALID_S
+from deploy.scheduler.decide.answers import guided
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import APPRAISED, Decider, Decision
+from deploy.scheduler.decide.policies import load_market_policy, load_round_policy
+from deploy.scheduler.decide.records import INVALID_S
+from deploy.scheduler.snapshot.needs import Need, Round
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.writer import snapshot_of
 from deploy.server.deciding import Deciders
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from deploy.store.decisions import Mode
@@ -120,7 +120,8 @@ def test_the_guide_decides_about_federated_tasks_as_the_rule_of_rounds_does() ->
 def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = encode(snapshot_of(OFFERS, [need()], {}, Occupancy()), 2)
     for answer in (999, 7, RuntimeError("broken")):
-        monkeypatch.setattr("deploy.scheduler.answers.named_rule", lambda _, answer=answer: Stubborn(answer))
+        rule = "deploy.scheduler.decide.answers.named_rule"
+        monkeypatch.setattr(rule, lambda _, answer=answer: Stubborn(answer))
         assert guided(observation) == 3
         assert decide(Stubborn(-1), need()).offer_id is None
 

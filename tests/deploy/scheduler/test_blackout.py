@@ -12,7 +12,7 @@ from benchmarks.simulated import SimulatedOffer, SimulatedProvider
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState
 from deploy.providers.base import PartialError, ProviderError
-from deploy.scheduler.giving_up import end_job
+from deploy.scheduler.retries.retries import end_job
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

@@ -9,8 +9,8 @@ import pytest
 
 from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
-from deploy.scheduler.placing import place
-from deploy.scheduler.purse import Purse
+from deploy.scheduler.act.placing import place
+from deploy.scheduler.guards.budgets import Budgets
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.scheduler.cases import need
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
@@ -87,37 +87,37 @@ def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
     now_s = here.clock.now()
     with here.store.transaction():
         place(here.store, key, 1, here.cloud.offers[0].offer, now_s, None)
-    purse = Purse(here.store, here.settings)
-    purse.count(now_s)
-    assert purse.left_usd == pytest.approx(0.009 - 0.005)
+    budgets = Budgets(here.store, here.settings)
+    budgets.count(now_s)
+    assert budgets.left_usd == pytest.approx(0.009 - 0.005)
     job = here.store.jobs.get(key.job_id)
-    purse.know([replace(job, spec=job.spec.model_copy(update={"budget_usd": 0.02}))])
-    assert purse.left_of(key.job_id) == pytest.approx(0.02 - 0.005)
+    budgets.know([replace(job, spec=job.spec.model_copy(update={"budget_usd": 0.02}))])
+    assert budgets.left_of(key.job_id) == pytest.approx(0.02 - 0.005)
     spot = here.cloud.offers[0].offer
-    assert need("two").start_usd(spot) > purse.left_usd
-    assert purse.reason(spot).startswith("the deployment's budget leaves 0.0040 USD")
-    assert not purse.shows(spot)
+    assert need("two").start_usd(spot) > budgets.left_usd
+    assert budgets.reason(spot).startswith("the deployment's budget leaves 0.0040 USD")
+    assert not budgets.shows(spot)
 
 
 def test_what_a_pass_takes_is_not_there_for_its_next_decision(tmp_path: Path) -> None:
     here = world(tmp_path, 0.014)
     spot = here.cloud.offers[0].offer
-    purse = Purse(here.store, here.settings)
+    budgets = Budgets(here.store, here.settings)
     job = here.store.jobs.get(here.submit(batch("one", budget_usd=0.009)))
     own, other = need(job.job_id), need("other")
-    purse.count(here.clock.now())
-    purse.know([job])
-    assert own.start_usd(spot) <= purse.left_of(job.job_id)
-    purse.take(spot, own)
-    assert purse.left_usd == pytest.approx(0.009)
-    assert purse.left_of(job.job_id) == pytest.approx(0.004)
-    assert own.start_usd(spot) > purse.left_of(job.job_id), "its own budget"
-    assert other.start_usd(spot) <= purse.left_usd
-    purse.take(spot, other)
-    assert other.start_usd(spot) > purse.left_usd, "the deployment's"
-    assert purse.spent == ""
-    purse.take(spot, other)
-    assert purse.spent == "the deployment's budget of 0.014 USD is spent"
+    budgets.count(here.clock.now())
+    budgets.know([job])
+    assert own.start_usd(spot) <= budgets.left_of(job.job_id)
+    budgets.take(spot, own)
+    assert budgets.left_usd == pytest.approx(0.009)
+    assert budgets.left_of(job.job_id) == pytest.approx(0.004)
+    assert own.start_usd(spot) > budgets.left_of(job.job_id), "its own budget"
+    assert other.start_usd(spot) <= budgets.left_usd
+    budgets.take(spot, other)
+    assert other.start_usd(spot) > budgets.left_usd, "the deployment's"
+    assert budgets.spent == ""
+    budgets.take(spot, other)
+    assert budgets.spent == "the deployment's budget of 0.014 USD is spent"
 
 
 def test_a_quarter_of_a_cent_is_kept_for_the_time_that_an_end_takes(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_a_quarter_of_a_cent_is_kept_for_the_time_that_an_end_takes(tmp_path: Pa
     here.go(200.0)
     (instance,) = here.store.instances.of_job(key.job_id)
     assert instance.launched_s is not None
-    purse = Purse(here.store, here.settings)
-    purse.count(here.clock.now())
+    budgets = Budgets(here.store, here.settings)
+    budgets.count(here.clock.now())
     # Two passes of 10 s at 0.3 USD/h beyond what the bill says now.
-    assert purse.left_usd == pytest.approx(0.1 - spent(here) - 20 * 0.3 / 3600, abs=1e-4)
+    assert budgets.left_usd == pytest.approx(0.1 - spent(here) - 20 * 0.3 / 3600, abs=1e-4)
 
 
 def test_what_a_restart_finds_asked_for_leaves_no_room_for_more(tmp_path: Path) -> None:

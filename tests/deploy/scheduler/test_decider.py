@@ -8,17 +8,17 @@ from agents.networks.pairwise import PairwiseNetwork
 from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources
-from deploy.scheduler.decider import APPRAISED, Decider, Decision
-from deploy.scheduler.needs import Need, Round
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
-from deploy.scheduler.policies import (
+from deploy.scheduler.decide.decider import APPRAISED, Decider, Decision
+from deploy.scheduler.decide.policies import (
     Loaded,
     combined,
     load_federated_policy,
     load_market_policy,
     load_round_policy,
 )
+from deploy.scheduler.snapshot.needs import Need, Round
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.writer import snapshot_of
 from tests.deploy.scheduler.cases import need, offer
 
 OFFERS = [

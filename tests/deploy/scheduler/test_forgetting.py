@@ -16,7 +16,7 @@ def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
         world.submit(batch(f"job{k}", work_s=120.0, deadline_s=5000.0 if k % 2 else None))
     world.until_all_end()
     scheduler, roster = world.scheduler, world.scheduler.chooser._roster
-    asking = roster.asking
+    asking = roster.questions
     for kept in (
         scheduler.quarantine._cases,
         scheduler.ending._drained,

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.model.jobs import FlowerClient, JobState
 from deploy.model.tasks import Phase
-from deploy.scheduler.giving_up import attempt_id, end_job
+from deploy.scheduler.retries.retries import attempt_id, end_job
 from deploy.store.intents import IntentKind
 from tests.deploy.scheduler.test_federated import TrainingWorld
 from tests.deploy.scheduler.training import federated

@@ -12,10 +12,10 @@ from deploy.billing import micro_usd_hour
 from deploy.model.jobs import MOST_GB, MOST_SECONDS, JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
-from deploy.scheduler import roster
-from deploy.scheduler.estimates import need_of
-from deploy.scheduler.giving_up import end_job
+from deploy.scheduler.decide import roster
+from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.test_isolation import HOSTILE, ODD

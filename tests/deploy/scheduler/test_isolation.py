@@ -15,11 +15,14 @@ from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError
 from deploy.runners.base import RunnerError
-from deploy.scheduler import ending, observing, quarantine, roster
-from deploy.scheduler.estimates import need_of
-from deploy.scheduler.giving_up import end_job
-from deploy.scheduler.hearsay import bounded
-from deploy.scheduler.quarantine import FAULTS, FIRST_S
+from deploy.scheduler.act import settling
+from deploy.scheduler.decide import roster
+from deploy.scheduler.observe import observer
+from deploy.scheduler.observe.reports import bounded
+from deploy.scheduler.retries import quarantine
+from deploy.scheduler.retries.quarantine import FAULTS, FIRST_S
+from deploy.scheduler.retries.retries import end_job
+from deploy.scheduler.snapshot.estimates import need_of
 from tests.deploy.bills import wrong_charges
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 
@@ -40,9 +43,9 @@ def _raise_for(job_id: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 ALL = "*"
 STAGES = {
-    "reading a task": (observing, "assignment_of"),
-    "reading a report": (observing, "bounded"),
-    "settling a task": (ending.Ending, "_settle_task"),
+    "reading a task": (observer, "assignment_of"),
+    "reading a report": (observer, "bounded"),
+    "settling a task": (settling.Ending, "_settle_task"),
     "looking at a task with a place": (roster.Roster, "_look_at_placed"),
 }
 
@@ -95,7 +98,7 @@ def test_a_job_that_raises_whenever_it_runs_is_not_rented_for_without_end(
     world = World(tmp_path, cheap_and_sure())
     poison = world.submit(batch("poison", work_s=36_000.0))
     monkeypatch.setattr(quarantine, "LONGEST_S", 120.0)
-    monkeypatch.setattr(observing, "assignment_of", _raise_for(poison, observing.assignment_of))
+    monkeypatch.setattr(observer, "assignment_of", _raise_for(poison, observer.assignment_of))
     assert _machines_until_the_end(world) == quarantine.TIMES
     record = world.store.jobs.get(poison)
     assert record.state is JobState.FAILED

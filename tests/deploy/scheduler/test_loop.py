@@ -14,7 +14,7 @@ from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
-from deploy.scheduler.giving_up import end_job
+from deploy.scheduler.retries.retries import end_job
 from deploy.store.decisions import Mode
 from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 

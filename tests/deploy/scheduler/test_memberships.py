@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.model.jobs import FlowerClient, TaskKey
-from deploy.scheduler.memberships import Membership
+from deploy.scheduler.snapshot.memberships import Membership
 from deploy.store.instances import Instance
 from tests.deploy.scheduler.test_federated import TrainingWorld
 from tests.deploy.scheduler.training import federated, key_of

@@ -11,13 +11,13 @@ import pytest
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Market, Offer
 from deploy.model.jobs import JobState, TaskKey
-from deploy.scheduler.giving_up import end_job
-from deploy.scheduler.guards import Guards, Standing, mean_usd_hour
-from deploy.scheduler.needs import Need
-from deploy.scheduler.observed import observe
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.guards.guards import Guards, Standing, mean_usd_hour
+from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.observed import observe
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.writer import snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from deploy.model.jobs import Places, Resources
-from deploy.scheduler.needs import Round
-from deploy.scheduler.occupancy import SAMPLE_S, Occupancy
-from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.snapshot.needs import Round
+from deploy.scheduler.snapshot.occupancy import SAMPLE_S, Occupancy
+from deploy.scheduler.snapshot.writer import snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, encode
 from tests.deploy.scheduler.cases import need, offer

@@ -7,10 +7,10 @@ import pytest
 
 from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
-from deploy.scheduler.decider import APPRAISED, Decider
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
-from deploy.scheduler.policies import load_market_policy
+from deploy.scheduler.decide.decider import APPRAISED, Decider
+from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.writer import snapshot_of
 from envs.simulation.snapshot import encode
 from tests.deploy.scheduler.cases import need, offer
 

@@ -16,11 +16,11 @@ from benchmarks.simulated import (
 )
 from deploy.model.clock import VirtualClock
 from deploy.model.jobs import JobSpec, JobState, Resources, SparkBatch
-from deploy.scheduler.choosing import Policies
-from deploy.scheduler.decider import Decider
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
-from deploy.scheduler.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.events import Event

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.scheduler.decider import APPRAISED
+from deploy.scheduler.decide.decider import APPRAISED
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders, RequestError
 from deploy.server.schemas import (

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deploy.model.instances import Offer
-from deploy.scheduler.needs import Need, hetero_of
-from deploy.scheduler.occupancy import Occupancy
+from deploy.scheduler.snapshot.needs import Need, hetero_of
+from deploy.scheduler.snapshot.occupancy import Occupancy
 from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     FULLY_SENSITIVE,

@@ -16,7 +16,7 @@ from agents.rules.appraisal import Appraiser
 from agents.value_policy import ValuePolicy
 from agents.vector_policy import VectorPolicy
 from deploy.model.instances import Offer
-from deploy.scheduler.answers import (
+from deploy.scheduler.decide.answers import (
     GUIDE,
     Invalid,
     InvalidAnswerError,
@@ -25,10 +25,10 @@ from deploy.scheduler.answers import (
     require_finite,
     valid_answer,
 )
-from deploy.scheduler.needs import Need
-from deploy.scheduler.observed import Row, observe
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import snapshot_of
+from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.observed import Row, observe
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.writer import snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.guards.rules import GuardRules, GuardsConfig
 from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot

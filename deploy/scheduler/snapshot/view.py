@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from deploy.model.instances import Offer
-from deploy.scheduler.needs import Need
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.picture import clusters_of, fill_use, rows_of, snapshot_from
+from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.writer import clusters_of, fill_use, rows_of, snapshot_from
 from envs.simulation.snapshot import FloatArray, Snapshot
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deploy.scheduler.needs import Need
+from deploy.scheduler.snapshot.needs import Need
 from envs.simulation.guards.rules import GuardRules
 from envs.simulation.guards.safety import hide_lost_deadline, soonest_s
 from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot, encode

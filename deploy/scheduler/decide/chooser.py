@@ -13,22 +13,22 @@ from structlog.contextvars import bound_contextvars
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.scheduler.appraising import Appraising
-from deploy.scheduler.cooldowns import Cooldowns
-from deploy.scheduler.decider import Decider, Decision
-from deploy.scheduler.giving_up import end_job, requeue
-from deploy.scheduler.guards import Guards, Outcome
-from deploy.scheduler.leaving import leave, pays_nowhere, starts_nowhere
-from deploy.scheduler.needs import Need
-from deploy.scheduler.observed import observe
-from deploy.scheduler.occupancy import Occupancy
-from deploy.scheduler.placing import cancel_move, intend_move, place
-from deploy.scheduler.purse import Purse
-from deploy.scheduler.quarantine import Quarantine
-from deploy.scheduler.roster import Asked, Roster
+from deploy.scheduler.act.placing import cancel_move, intend_move, place
+from deploy.scheduler.decide.appraisal import Appraisals
+from deploy.scheduler.decide.decider import Decider, Decision
+from deploy.scheduler.decide.records import Records, Watched
+from deploy.scheduler.decide.roster import Asked, Roster
+from deploy.scheduler.guards.budgets import Budgets
+from deploy.scheduler.guards.guards import Guards, Outcome
+from deploy.scheduler.guards.leaving import leave, pays_nowhere, starts_nowhere
+from deploy.scheduler.retries.cooldowns import Cooldowns
+from deploy.scheduler.retries.quarantine import Quarantine
+from deploy.scheduler.retries.retries import end_job, requeue
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.view import View
-from deploy.scheduler.writing import Watched, Writing
+from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.observed import observe
+from deploy.scheduler.snapshot.occupancy import Occupancy
+from deploy.scheduler.snapshot.view import View
 from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
@@ -69,20 +69,20 @@ class Chooser:
         store: Store,
         policies: Policies,
         settings: SchedulerSettings,
-        purse: Purse,
+        budgets: Budgets,
         cooldowns: Cooldowns,
         quarantine: Quarantine,
     ) -> None:
         self._store = store
         self._cooldowns = cooldowns
         self._quarantine = quarantine
-        self._purse = purse
+        self._budgets = budgets
         self._policies = policies
         self._settings = settings
-        self._roster = Roster(store, settings, purse, cooldowns, quarantine)
-        self._writing = Writing(store, policies.mode)
+        self._roster = Roster(store, settings, budgets, cooldowns, quarantine)
+        self._records = Records(store, policies.mode)
         self._guards = Guards(settings.guards, store.prices)
-        self._appraising = Appraising()
+        self._appraisals = Appraisals()
         self._occupancy = Occupancy()
         self._holding: set[str] = set()
         """Jobs that have instances."""
@@ -114,7 +114,7 @@ class Chooser:
         view = View(shown, used, halted, self._occupancy, self._roster.lateness.by_offer)
         roll = self._roster.call(offers, held, told or {}, now_s)
         self.waiting = roll.waiting
-        self._writing.keep_only(roll.live)
+        self._records.keep_only(roll.live)
         for one in roll.at_risk:
             caught = False
             with self._quarantine.guard(one.need.key.job_id, "watching over its deadline"):
@@ -126,8 +126,8 @@ class Chooser:
 
     def _as_it_is(self, offer: Offer, announced: Collection[str], now_s: float) -> Offer:
         """What refused lately, takes an instance back or is beyond the budget is not shown as available."""
-        if offer.available and not self._purse.shows(offer):
-            return replace(offer, available=False, reason=self._purse.reason(offer))
+        if offer.available and not self._budgets.shows(offer):
+            return replace(offer, available=False, reason=self._budgets.reason(offer))
         if offer.available and offer.offer_id in announced:
             # A replacement there would be the next to be ended.
             return replace(offer, available=False, reason="an instance there is about to be ended")
@@ -153,7 +153,7 @@ class Chooser:
             intend_move(self._store, one.task, one.need.resources.instances, offer, now_s, None, about)
             data: dict[str, Json] = {"offer": offer.offer_id, "reason": outcome.overruled}
             self._store.events.add("task.caught", now_s, data, key=one.need.key)
-        self._purse.take(offer, one.need)
+        self._budgets.take(offer, one.need)
         view.take(offer.offer_id, one.need.resources.instances)
         return True
 
@@ -165,7 +165,7 @@ class Chooser:
         return rules.safety_net == 1 and spare_s(allowed_s, longest_s, rules) <= 0
 
     def _left_usd(self, need: Need) -> float:
-        return min(self._purse.left_usd, self._purse.left_of(need.key.job_id))
+        return min(self._budgets.left_usd, self._budgets.left_of(need.key.job_id))
 
     def _decide_all(self, asked: list[Asked], view: View, now_s: float) -> None:
         asked = self._who_stay(asked, view, now_s)
@@ -218,7 +218,7 @@ class Chooser:
             self._store.transaction(),
         ):
             if decision.lost:
-                self._writing.hopeless(key, decision.lost, now_s)
+                self._records.hopeless(key, decision.lost, now_s)
             outcome = self._outcome(one, decision, view, now_s)
             latency_s = time.perf_counter() - started
             beside = self._watch(one, outcome, view, now_s)
@@ -236,7 +236,7 @@ class Chooser:
         if self._policies.mode is Mode.DRY_RUN:
             return False
         job_id = one.need.key.job_id
-        if job_id not in self._holding and self._purse.left_of(job_id) < self._purse.left_usd:
+        if job_id not in self._holding and self._budgets.left_of(job_id) < self._budgets.left_usd:
             reason = starts_nowhere(one.need, view.offers)
             if reason:
                 end_job(self._store, job_id, JobState.FAILED, now_s, reason)
@@ -267,9 +267,9 @@ class Chooser:
             return None
         decision = watched.decide(view.snapshot([one.need]), [one.need], view.offers)
         assert decision is not None
-        self._writing.answer(decision, now_s)
+        self._records.answer(decision, now_s)
         choice = self._outcome(one, decision, view, now_s).offer_id
-        usd = self._appraising.expected_usd(one.need, view)
+        usd = self._appraisals.expected_usd(one.need, view)
         # A task that runs stays with "none", which is appraised as its own place.
         stays = one.need.here if one.need.running and one.need.here in usd else None
         difference_usd = usd[choice or stays] - usd[outcome.offer_id or stays]
@@ -287,8 +287,8 @@ class Chooser:
     ) -> None:
         """Write a decision down, and do it. Needs a transaction."""
         need = one.need
-        self._roster.asking.again(need.key, now_s, self._ask_again_s(need, view.offers))
-        number = self._writing.decision(
+        self._roster.questions.again(need.key, now_s, self._ask_again_s(need, view.offers))
+        number = self._records.decision(
             decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
         )
         with bound_contextvars(decision_id=number):
@@ -305,10 +305,10 @@ class Chooser:
         if chosen is None:
             return
         offer, instances = view.offer(chosen), need.resources.instances
-        self._purse.take(offer, need)
+        self._budgets.take(offer, need)
         if task.phase in (None, Phase.WAITING):
             place(self._store, need.key, instances, offer, now_s, number)
-            self._roster.asking.placed(need.key)
+            self._roster.questions.placed(need.key)
         else:
             about: dict[str, Json] = {"reason": outcome.overruled or "the policy's choice"}
             if outcome.gain_usd is not None:

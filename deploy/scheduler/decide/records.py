@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from deploy.model.jobs import TaskKey
-from deploy.scheduler import decider as choices
+from deploy.scheduler.decide import decider as choices
 from deploy.store.decisions import Candidate, Decision, Mode
 from deploy.store.store import Store
 from deploy.store.values import Json
@@ -30,7 +30,7 @@ class Watched:
         policy: its name.
         choice: offer; None for "none for now".
         difference_usd: expected USD of its choice minus that of the one that was taken, by one appraisal for
-            both (see `deploy.scheduler.appraising`): below 0 the watched policy would have been cheaper.
+            both (see `decide.appraisal`): below 0 the watched policy would have been cheaper.
     """
 
     policy: str
@@ -38,7 +38,7 @@ class Watched:
     difference_usd: float
 
 
-class Writing:
+class Records:
     """Writes decisions down.
 
     Args:

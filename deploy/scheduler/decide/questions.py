@@ -11,7 +11,7 @@ from deploy.store.instances import Instance
 from deploy.store.tasks import Task
 
 
-class Asking:
+class Questions:
     """When each task is asked about next. A scheduler that was restarted asks all who wait at once.
 
     Args:

@@ -8,9 +8,9 @@ from deploy.billing import usd
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower
 from deploy.model.tasks import Phase
-from deploy.scheduler.giving_up import attempt_id, take_off
-from deploy.scheduler.memberships import client_of
-from deploy.scheduler.needs import Need
+from deploy.scheduler.retries.retries import attempt_id, take_off
+from deploy.scheduler.snapshot.memberships import client_of
+from deploy.scheduler.snapshot.needs import Need
 from deploy.store.intents import IntentKind
 from deploy.store.jobs import Job
 from deploy.store.store import Store

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import Offer
-from deploy.scheduler.egress import to_come
-from deploy.scheduler.needs import Need
+from deploy.scheduler.act.egress import to_come
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.needs import Need
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 
 
-class Purse:
+class Budgets:
     """What everything, and each job, may still cost. Without a budget it is never empty.
 
     What is left is what remains once everything that runs, or was asked for, has ended, which takes up to two

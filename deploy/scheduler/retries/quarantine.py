@@ -15,7 +15,7 @@ from types import TracebackType
 import structlog
 
 from deploy.model.jobs import JobState
-from deploy.scheduler.giving_up import end, end_job, requeue
+from deploy.scheduler.retries.retries import end, end_job, requeue
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 from deploy.store.values import Json

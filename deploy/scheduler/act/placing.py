@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from deploy.model.instances import InstanceState, Offer
 from deploy.model.jobs import JobState, TaskKey
-from deploy.scheduler.giving_up import attempt_id, requeue
+from deploy.scheduler.retries.retries import attempt_id, requeue
 from deploy.store.intents import Intent, IntentKind
 from deploy.store.store import Store
 from deploy.store.tasks import Task

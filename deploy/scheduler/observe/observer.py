@@ -13,9 +13,9 @@ from deploy.model.jobs import Flower, TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.giving_up import attempt_id, end
-from deploy.scheduler.hearsay import bounded
-from deploy.scheduler.quarantine import Quarantine
+from deploy.scheduler.observe.reports import bounded
+from deploy.scheduler.retries.quarantine import Quarantine
+from deploy.scheduler.retries.retries import attempt_id, end
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.instances import Instance

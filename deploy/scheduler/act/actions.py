@@ -15,10 +15,10 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.egress import of_start
-from deploy.scheduler.giving_up import Setbacks, attempt_id, end, requeue
-from deploy.scheduler.observing import assignment_of
-from deploy.scheduler.placing import kept_for_moves, move
+from deploy.scheduler.act.egress import of_start
+from deploy.scheduler.act.placing import kept_for_moves, move
+from deploy.scheduler.observe.observer import assignment_of
+from deploy.scheduler.retries.retries import Retries, attempt_id, end, requeue
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.instances import Instance
@@ -42,14 +42,14 @@ class Actions:
         providers: Mapping[str, Provider],
         runners: Mapping[str, Runner],
         settings: SchedulerSettings,
-        setbacks: Setbacks,
+        retries: Retries,
     ) -> None:
         self._store = store
         self._providers = providers
         self._runners = runners
         self._settings = settings
-        self._setbacks = setbacks
-        self._cooldowns = setbacks.cooldowns
+        self._retries = retries
+        self._cooldowns = retries.cooldowns
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
             IntentKind.LAUNCH: self._launch,
             IntentKind.TERMINATE: self._terminate,
@@ -118,11 +118,11 @@ class Actions:
                 end(self._store, instance, now_s, intent.decision_id)
                 task = self._store.tasks.get(instance.key)
                 if instance.instance_id in task.instances:
-                    self._setbacks.failed(task, f"{instance.offer.offer_id}: {error}", now_s)
+                    self._retries.failed(task, f"{instance.offer.offer_id}: {error}", now_s)
             elif intent.kind is IntentKind.START:
                 task = self._store.tasks.get(_key(intent.payload))
                 if task.attempt == intent.payload["attempt"] and task.phase is Phase.STARTING:
-                    self._setbacks.failed(task, f"it could not be started: {error}", now_s)
+                    self._retries.failed(task, f"it could not be started: {error}", now_s)
 
     def _done(self, intent: Intent, now_s: float) -> None:
         with self._store.transaction():
@@ -199,7 +199,7 @@ class Actions:
             if instance.instance_id not in task.instances:
                 return
             if isinstance(error, RefusedError):
-                self._setbacks.failed(task, f"{offer_id}: {error}", now_s)
+                self._retries.failed(task, f"{offer_id}: {error}", now_s)
             else:
                 requeue(self._store, task, now_s, reason=f"{offer_id}: {error}")
 
@@ -271,7 +271,7 @@ class Actions:
                 reason = f"its nodes were not ready {waited_s:.0f} s after the launch"
                 with self._store.transaction():
                     self._store.intents.failed(intent.intent_id, reason, now_s)
-                    self._setbacks.failed(task, reason, now_s)
+                    self._retries.failed(task, reason, now_s)
         return waiting
 
     def _stop(self, intent: Intent, now_s: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.jobs import Flower, JobSpec, Profile, TaskKey
 from deploy.model.transfers import Transfers
-from deploy.scheduler.giving_up import attempt_id
+from deploy.scheduler.retries.retries import attempt_id
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
 from deploy.store.tasks import Task

@@ -9,10 +9,10 @@ from dataclasses import replace
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
-from deploy.scheduler.egress import loads
-from deploy.scheduler.memberships import Membership, client_of
-from deploy.scheduler.needs import Need, Round
+from deploy.scheduler.act.egress import loads
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.memberships import Membership, client_of
+from deploy.scheduler.snapshot.needs import Need, Round
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.tasks import Task

@@ -11,18 +11,18 @@ from typing import NamedTuple
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.scheduler.asking import Asking, doomed
-from deploy.scheduler.cooldowns import Cooldowns
-from deploy.scheduler.estimates import DEFAULT_STANDARD_S, missed, need_of
-from deploy.scheduler.guards import Standing, standing_of
-from deploy.scheduler.lateness import Lateness
-from deploy.scheduler.learned import Learned
-from deploy.scheduler.memberships import DEFAULT_EPOCH_S, Membership, Memberships
-from deploy.scheduler.needs import Need
-from deploy.scheduler.placing import moves
-from deploy.scheduler.purse import Purse
-from deploy.scheduler.quarantine import Quarantine
+from deploy.scheduler.act.placing import moves
+from deploy.scheduler.decide.questions import Questions, doomed
+from deploy.scheduler.guards.budgets import Budgets
+from deploy.scheduler.guards.guards import Standing, standing_of
+from deploy.scheduler.retries.cooldowns import Cooldowns
+from deploy.scheduler.retries.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
+from deploy.scheduler.snapshot.estimates import DEFAULT_STANDARD_S, missed, need_of
+from deploy.scheduler.snapshot.lateness import Lateness
+from deploy.scheduler.snapshot.learned import Learned
+from deploy.scheduler.snapshot.memberships import DEFAULT_EPOCH_S, Membership, Memberships
+from deploy.scheduler.snapshot.needs import Need
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent
 from deploy.store.jobs import Job
@@ -95,12 +95,12 @@ class Roster:
         self,
         store: Store,
         settings: SchedulerSettings,
-        purse: Purse,
+        budgets: Budgets,
         cooldowns: Cooldowns,
         quarantine: Quarantine,
     ) -> None:
         self._store = store
-        self._purse = purse
+        self._budgets = budgets
         self._cooldowns = cooldowns
         self._quarantine = quarantine
         self._settings = settings
@@ -108,7 +108,7 @@ class Roster:
         self._memberships = Memberships(store)
         self._ends: dict[str, tuple[float, float] | None] = {}
         """By job: when its deadline is, and its standard time; None without a deadline."""
-        self.asking = Asking(settings.reconsider_s)
+        self.questions = Questions(settings.reconsider_s)
         self.lateness = Lateness()
 
     def call(
@@ -137,7 +137,7 @@ class Roster:
             by_task[instance.key].append(instance)
         asked = self._who_wait(waiting, under_way.keys(), offers, now_s)
         jobs |= self._store.jobs.named({entry.task.key.job_id for entry in asked} - jobs.keys())
-        self._purse.know(jobs.values())
+        self._budgets.know(jobs.values())
         at_risk: list[_Entry] = []
         for task in placed:
             job = jobs[task.key.job_id]
@@ -180,13 +180,13 @@ class Roster:
         if mine:
             self.lateness.see(task.key, mine[0].offer.offer_id, missed(job, task, now_s))
         if task.phase is Phase.WAITING:
-            due = self.asking.waits_due(task.key, task.not_before_s, now_s)
+            due = self.questions.waits_due(task.key, task.not_before_s, now_s)
             return (_Entry(task, mine) if due else None), None
         at_risk = None
         if _at_risk(job, task, mine) and (move is None or move.payload["market"] == "spot"):
             at_risk = _Entry(task, mine, standing_of(task, mine, now_s))
         asked = bool(mine) and _reconsidered(job, mine[0].offer)
-        if move is not None or not self.asking.runs_due(task, mine, asked, now_s):
+        if move is not None or not self.questions.runs_due(task, mine, asked, now_s):
             return None, at_risk
         if doomed(mine):
             return _Entry(task, []), at_risk
@@ -216,7 +216,7 @@ class Roster:
         job = self._learned.told(jobs[task.key.job_id], task.key)
         # A place that is as good as lost is none; the task itself stays on it as long as it can.
         shown = task if entry.held else replace(task, phase=None)
-        left_usd = min(self._purse.left_usd, self._purse.left_of(job.job_id))
+        left_usd = min(self._budgets.left_usd, self._budgets.left_of(job.job_id))
         need = need_of(job, shown, entry.held, now_s, self._settings, members.get(task.key), left_usd)
         cooling = self._cooldowns.of_task(task.key, now_s)
         return Asked(replace(need, cooling_s=cooling) if cooling else need, task, entry.standing)
@@ -230,7 +230,7 @@ class Roster:
             for row in waiting
             if row.key not in moving
             and not self._quarantine.holds(row.key.job_id, now_s)
-            and self.asking.waits_due(row.key, row.not_before_s, now_s)
+            and self.questions.waits_due(row.key, row.not_before_s, now_s)
         ]
         most = self._settings.decisions_per_pass + _SPARE
         if len(due) > most:
@@ -239,7 +239,7 @@ class Roster:
             first = set(urgent)
             others = [row for row in due if row not in first]
             half = max(0, most - len(urgent)) // 2
-            turn = sorted(others[half:], key=lambda row: self.asking.last_due_s(row.key))
+            turn = sorted(others[half:], key=lambda row: self.questions.last_due_s(row.key))
             due = [*urgent, *others[:half], *turn[:half]]
         tasks = self._store.tasks.named([row.key for row in due])
         return [_Entry(tasks[row.key], []) for row in due]
@@ -281,7 +281,7 @@ class Roster:
         return job.submitted_s + work.deadline_s, took_s
 
     def _forget(self, keys: set[TaskKey], now_s: float) -> None:
-        self.asking.keep_only(keys)
+        self.questions.keep_only(keys)
         self._cooldowns.keep_only(keys, now_s)
         self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}

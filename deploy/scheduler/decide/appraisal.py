@@ -7,15 +7,15 @@ from typing import cast
 import numpy as np
 
 from agents.rules.appraisal import Appraiser
-from deploy.scheduler.needs import Need
-from deploy.scheduler.view import View
+from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.view import View
 from envs.simulation.snapshot import Observation, encode
 
 RULE = "expected_cost"
 """Its costs count price, set-up, expected interruptions, missed deadlines and delay (see the rule)."""
 
 
-class Appraising:
+class Appraisals:
     """Appraises the choices of a task."""
 
     def __init__(self) -> None:

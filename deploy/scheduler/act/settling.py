@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
-from deploy.scheduler.giving_up import Setbacks, attempt_id, end, end_job, requeue, take_off
-from deploy.scheduler.leaving import leave_the_spent, too_few
-from deploy.scheduler.observing import Nodes
-from deploy.scheduler.placing import kept_for_moves
-from deploy.scheduler.purse import Purse
-from deploy.scheduler.quarantine import Quarantine
+from deploy.scheduler.act.placing import kept_for_moves
+from deploy.scheduler.guards.budgets import Budgets
+from deploy.scheduler.guards.leaving import leave_the_spent, too_few
+from deploy.scheduler.observe.observer import Nodes
+from deploy.scheduler.retries.quarantine import Quarantine
+from deploy.scheduler.retries.retries import Retries, attempt_id, end, end_job, requeue, take_off
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
@@ -35,15 +35,15 @@ class Ending:
         self,
         store: Store,
         settings: SchedulerSettings,
-        purse: Purse,
-        setbacks: Setbacks,
+        budgets: Budgets,
+        retries: Retries,
         quarantine: Quarantine,
         nodes: Nodes,
     ) -> None:
         self._store = store
         self._settings = settings
-        self._purse = purse
-        self._setbacks = setbacks
+        self._budgets = budgets
+        self._retries = retries
         self._quarantine = quarantine
         self._nodes = nodes
         self._drained: set[str] = set()
@@ -82,7 +82,7 @@ class Ending:
                         self._settle_task(job, task, states, now_s)
                     self._drained |= drains
         self._drained &= noticed
-        self._purse.count(now_s)
+        self._budgets.count(now_s)
         self._settle_budget(now_s)
         self._settle_jobs(tasks, now_s)
         self._sweep(now_s)
@@ -100,7 +100,7 @@ class Ending:
         gone = self._gone(states, now_s)
         if gone and (task.phase is Phase.STARTING or len(gone) == len(states)):
             reason = f"{len(gone)} of {len(states)} instances were {_fate(states, gone)}"
-            self._setbacks.lost(task, reason, now_s)
+            self._retries.lost(task, reason, now_s)
             return
         if gone:
             self._store.tasks.set_instances(task.key, [name for name in states if name not in gone])
@@ -162,16 +162,16 @@ class Ending:
             for one in states.values()
         )
         if healthy:
-            self._setbacks.failed(task, reason, now_s)
+            self._retries.failed(task, reason, now_s)
         else:
-            self._setbacks.lost(task, reason, now_s)
+            self._retries.lost(task, reason, now_s)
 
     def _settle_jobs(self, tasks: Sequence[Task], now_s: float) -> None:
         """Jobs that are over, or too dear; the tasks as they were before any was settled."""
         with self._store.snapshot():
             named = self._store.jobs.named({task.key.job_id for task in tasks})
             jobs = {name: job for name, job in named.items() if job.state.live}
-        self._purse.know(jobs.values())
+        self._budgets.know(jobs.values())
         left = {task.key.job_id for task in tasks if task.phase is Phase.LEFT}
         succeeded = {task.key.job_id for task in tasks if task.phase is Phase.SUCCEEDED}
         for name, job in jobs.items():
@@ -183,7 +183,7 @@ class Ending:
         if some_succeeded and self._is_done(job):
             end_job(self._store, job.job_id, JobState.SUCCEEDED, now_s, "")
             return
-        if budget is not None and self._purse.left_of(job.job_id) < 0:
+        if budget is not None and self._budgets.left_of(job.job_id) < 0:
             reason = f"its budget of {budget:g} USD is spent"
             end_job(self._store, job.job_id, JobState.FAILED, now_s, reason)
             return
@@ -195,16 +195,16 @@ class Ending:
 
     def _settle_budget(self, now_s: float) -> None:
         """End every job once the deployment's budget is spent."""
-        jobs = self._store.jobs.live() if self._purse.spent else ()
+        jobs = self._store.jobs.live() if self._budgets.spent else ()
         if not jobs:
             return
         with self._store.transaction():
-            data: dict[str, Json] = {"reason": self._purse.spent, "jobs": len(jobs)}
+            data: dict[str, Json] = {"reason": self._budgets.spent, "jobs": len(jobs)}
             self._store.events.add("deployment.budget_spent", now_s, data)
         # Each in a transaction of its own: a request that writes waits for whoever is writing.
         for job in jobs:
             with self._quarantine.guard(job.job_id, "ending a job"):
-                end_job(self._store, job.job_id, JobState.FAILED, now_s, self._purse.spent)
+                end_job(self._store, job.job_id, JobState.FAILED, now_s, self._budgets.spent)
 
     def _is_done(self, job: Job) -> bool:
         # One client of a federated training says it for all: some may have been released in the last round.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
-from deploy.scheduler.cooldowns import Cooldowns
+from deploy.scheduler.retries.cooldowns import Cooldowns
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
@@ -65,7 +65,7 @@ def requeue(
 
 
 @dataclass(frozen=True)
-class Setbacks:
+class Retries:
     """What becomes of a task whose attempt came to nothing: it is tried again later each time, up to a limit.
 
     Attributes:

@@ -1,0 +1,1 @@
+"""Who is asked about, what the policy answers, what becomes of it."""

@@ -1,0 +1,1 @@
+"""What bounds every choice: the guards of the simulation, and budgets."""

@@ -1,0 +1,1 @@
+"""What really is: offers, instances, nodes, and what runners say of tasks."""

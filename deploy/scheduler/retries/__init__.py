@@ -1,0 +1,1 @@
+"""What came to nothing: when and where it is tried again."""
