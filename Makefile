@@ -33,7 +33,7 @@ demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted 
 demo-aws: $(VENV)/.dev  ## the demo through boto3, on an emulated AWS; needs Java 17
 	$(BIN)/python -m deploy.demo --config configs/deploy/demo_aws.yaml $(value ARGS)
 
-results-liu2022: $(VENV)/.core  ## train what is missing and make every table and figure of Liu 2022 anew; ARGS="workers=4"
+results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every table and figure of Liu 2022; ARGS="workers=4"
 	@# A training that fails (1) or an experiment that lacks one (2) leaves the others to be measured; the rest ends it.
 	@failed=0; left=; \
 	$(BIN)/python training/repeat.py +experiment=liu2022/trainings $(value ARGS) || failed=$$?; \
@@ -46,7 +46,7 @@ results-liu2022: $(VENV)/.core  ## train what is missing and make every table an
 	if [ -n "$$left" ]; then echo "not measured:$$left" >&2; exit 1; fi; \
 	exit $$failed
 
-results-fl: $(VENV)/.core  ## make every table and picture of federated work anew; ARGS="--checkpoint NAME"
+results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="--checkpoint NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)
 
 test: $(VENV)/.dev lint  ## lint, type-check and run every test but the long ones

@@ -76,7 +76,7 @@ class Flattening:
 
     @property
     def n_actions(self) -> int:
-        """Actions on the jobs shown: the first so many of the world's own numbers."""
+        """Actions on the jobs shown: the first of the world's own numbers, in order."""
         return self.n_jobs * (self.n_clusters + 1)
 
     def features(self, observations: Observation) -> Floats:

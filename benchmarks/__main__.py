@@ -104,7 +104,7 @@ def report(measured: dict[str, list[Measurement]]) -> dict[str, object]:
 
 
 def print_table(rows: Sequence[Measurement]) -> None:
-    """Every measurement beside its bar; a ratio below 1 misses it."""
+    """Every measurement next to its bar; a ratio below 1 misses it."""
     table = Table(title="Benchmarks (a ratio of 1 or more meets the bar)", title_justify="left")
     table.add_column("what")
     for heading in ("measured", "bar", "ratio"):

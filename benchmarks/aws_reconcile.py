@@ -108,7 +108,7 @@ def _measured(rented: Mapping[str, int]) -> tuple[float, int, Callable[[], float
 
 
 def _rented(boto3: Any, names: Any, region: str, count: int) -> dict[str, Any]:
-    """A region with so many instances and a queue, as the configuration has it."""
+    """A region with this many instances and a queue, as the configuration has it."""
     ec2 = boto3.client("ec2", region_name=region)
     zone, subnet = next(
         (one["AvailabilityZone"], one["SubnetId"]) for one in ec2.describe_subnets()["Subnets"]

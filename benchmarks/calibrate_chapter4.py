@@ -125,7 +125,7 @@ def play(config: SliceWorldConfig, rule: str, suite: Suite) -> NDArray[np.float6
 
 @dataclass(frozen=True)
 class Measured:
-    """Means of SF-E in a case, beside the published ones.
+    """Means of SF-E in a case, next to the published ones.
 
     Attributes:
         means: (2,) TMDL and AJDR.
@@ -139,7 +139,7 @@ class Measured:
 
 
 def compare(episodes: NDArray[np.float64], case: Case) -> Measured:
-    """`episodes` (n, 2) beside the published means."""
+    """`episodes` (n, 2) next to the published means."""
     means = episodes.mean(axis=0)
     share = episodes.std(axis=0, ddof=1) / means
     errors = share * np.sqrt(1.0 / PUBLISHED_EPISODES + 1.0 / len(episodes))

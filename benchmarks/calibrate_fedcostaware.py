@@ -162,7 +162,7 @@ def billed_hours(rows: Published) -> str:
     minutes = rows.spot[1] / rows.spot_usd_hour / rows.clients * 60
     return (
         f"Table I's spot cost is {rows.clients} clients x {rows.spot_usd_hour} USD/h x {minutes:.1f} min, "
-        f"beside a training time of {rows.spot[0]:g} min. Both cannot be met: savings and times are what is "
+        f"next to a training time of {rows.spot[0]:g} min. Both cannot be met: savings and times are what is "
         f"reproduced here, and costs differ by that factor."
     )
 

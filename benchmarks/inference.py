@@ -16,7 +16,7 @@ DECISIONS = 1000
 
 
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:
-    """The default agent of each world and, beside it, a rule. Untrained weights take as long as trained."""
+    """The default agent of each world and, next to it, a rule. Untrained weights take as long as trained."""
     decisions = 3 if smallest else DECISIONS
     key = EpisodeKey(seed=0, split="validation", index=0)
     for env, entry in ENVIRONMENTS.items():

@@ -17,14 +17,14 @@ from envs.simulation.federations.clouds import Clouds, Provider, Region, VmType
 from envs.simulation.federations.model import Federation
 
 SYNTHETIC = ((0.85, 1.2), (0.7, 1.5), (0.8, 1.2), (1.2, 0.85), (1.5, 0.7))
-"""(price, time) of the five synthetic types beside each published one: "constants from 0.7 to 1.5"."""
+"""(price, time) of the five synthetic types next to each published one: "constants from 0.7 to 1.5"."""
 
 PUBLISHED_BAR_S = 5.0
 LARGE_BAR_S = 60.0
 
 
 def published_case(clients: int = 50) -> Federation:
-    """Section 7.4.1: the 13 types and five synthetic ones beside each (78), data in AWS, no quotas."""
+    """Section 7.4.1: the 13 types and five synthetic ones next to each (78), data in AWS, no quotas."""
     clouds = load_clouds("aws_gcp").without_quotas()
     types, slowdowns = [], {region: dict(row) for region, row in clouds.compute_slowdowns.items()}
     application = load_application("til_aws4")

@@ -114,7 +114,7 @@ def search(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search and print the best parameters beside the defaults."""
+    """Search and print the best parameters next to the defaults."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--trials", type=int, default=150)
     parser.add_argument("--few", type=int, default=16, help="episodes that a candidate is screened on")

@@ -7,7 +7,7 @@ the price of a disk is divided before it is shown. 64 bits hold 2.5 billion doll
 The rule, for seconds k = 0, 1, 2, ... from the launch: second k is billed once it has begun, at the price in
 force when it began, and at least `minimum_s` of them are billed. An instance that its provider ends earlier
 than `free_first_s` after the launch costs nothing. While it is stopped it costs nothing; each start is billed
-anew, with its own minimum.
+again, with its own minimum.
 
 Its disk costs from the launch to the end, through stops and whoever ended it, at least `minimum_s`; only a
 launch that never ran had none. It has a price per month, and a second costs its share of the calendar month
@@ -85,7 +85,7 @@ class Usage:
         by_provider: whether the provider ended it.
         segments: prices by rising start; the first also holds before its start.
         on_demand_micro_usd_hour: price of the same type on demand.
-        minimum_s: so many seconds are billed at least.
+        minimum_s: this many seconds are billed at least.
         free_first_s: free if the provider ends it earlier than this.
         disk_micro_usd_month: of its disk.
         stops: by time.

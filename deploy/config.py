@@ -38,7 +38,7 @@ class PolicyConfig(Part):
         federated: the same for federated tasks; None: the market policy decides about these too.
         weights: of the market policy's value components; None: those it was trained with.
         mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
-            would have chosen is written down beside it.
+            would have chosen is written down next to it.
         acting: who acts in mode "shadow".
     """
 
@@ -253,7 +253,7 @@ class DeploymentConfig(YamlFile):
 
     @property
     def key_file(self) -> Path | None:
-        """Of the deployment's key; None: beside the SQLite database."""
+        """Of the deployment's key; None: next to the SQLite database."""
         return None if self.store_url.startswith("sqlite") else self.state_folder / "deployment.key"
 
     def dry_run(self) -> DeploymentConfig:

@@ -22,12 +22,12 @@ _MOST = 256
 """Nodes of one round. With more of them each is asked every few rounds."""
 _AT_ONCE = 96
 _DOUBTFUL_AT_ONCE = 64
-"""Of these at most so many did not answer last time: they keep no one else waiting."""
+"""At most this many of them did not answer last time: they keep no one else waiting."""
 _UNANSWERED = 3
 """Questions in a row that make a silence of it: one may get lost, or the clock be set."""
 _CUT_OFF = 3
 _CUT_OFF_S = 600.0
-"""If all of so many nodes are silent it is more likely us who cannot be heard. That is believed so long."""
+"""If this many nodes are all silent it is more likely us who cannot be heard. That is believed so long."""
 _NEW_AT_ONCE = 32
 _NEW_WAIT_S = 0.25
 log = structlog.get_logger("service")
@@ -64,7 +64,7 @@ class _Heard(NamedTuple):
 
 
 class Heartbeats:
-    """A thread beside the scheduler's loop, so that no pass waits for a node that does not answer.
+    """A thread next to the scheduler's loop, so that no pass waits for a node that does not answer.
 
     What it knows of answers is in memory: after a restart every node has its time again.
 

@@ -47,7 +47,7 @@ def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
         place = root / name
         if not (place.resolve().is_relative_to(root) and place.resolve() != root and _exists(place)):
             if name == program:
-                raise ConfigError(f"{name}: no such file or folder beside the job file in {folder}")
+                raise ConfigError(f"{name}: no such file or folder next to the job file in {folder}")
             continue
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

@@ -1,4 +1,4 @@
-"""Removes the folders of jobs that ended long ago, beside the scheduler's loop: no pass waits for a disk."""
+"""Removes the folders of jobs that ended long ago, next to the scheduler's loop: no pass waits for a disk."""
 
 from __future__ import annotations
 

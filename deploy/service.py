@@ -195,7 +195,7 @@ class Service:
                     self.scheduler.step()
                     self._last_pass_s = self.clock.now()
                 except Exception:
-                    # The world goes on without us: whatever it was, the next pass looks anew.
+                    # The world goes on without us: whatever it was, the next pass looks again.
                     log.exception("a pass failed")
                 self.stopping.wait(self.scheduler.settings.period_s)
         finally:

@@ -1,4 +1,4 @@
-"""A deployment that is served: the scheduler's loop in a thread, and the HTTP service beside it."""
+"""A deployment that is served: the scheduler's loop in a thread, and the HTTP service next to it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from envs.traces.market import MarketTrace, load_traces
 
 DAY_S = 86_400
 OWNED_REGION = "us-east-1"
-"""The owned cluster stands beside this region: its data move like that region's."""
+"""The owned cluster stands next to this region: its data move like that region's."""
 
 # Relative speeds on the scale of Liu 2022 (a V100 is 70), by generation of the GPU.
 HETERO_FACTORS = {"p3.2xlarge": 70, "a2-highgpu-1g": 100, "g2-standard-8": 55}
@@ -252,7 +252,7 @@ def user_market(market: MarketConfig, bundle: TraceBundle | None = None) -> Mark
 
 
 def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle: TraceBundle) -> StepSeries:
-    """The on-demand price beside a trace: the user's own if given, else the price list's."""
+    """The on-demand price next to a trace: the user's own if given, else the price list's."""
     meta = trace.meta
     for other in traces:
         same = (other.meta.provider, other.meta.region, other.meta.instance_type) == (

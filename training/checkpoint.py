@@ -41,7 +41,7 @@ def save_policy(
     weights: Sequence[float],
     training: dict[str, Any],
 ) -> None:
-    """Write a policy atomically, and its digest beside it.
+    """Write a policy atomically, and its digest next to it.
 
     Args:
         path: the file.
@@ -70,14 +70,14 @@ def save_policy(
 
 
 def save_policy_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a policy's state atomically, and its digest beside it. Raises WriteError."""
+    """Write a policy's state atomically, and its digest next to it. Raises WriteError."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_policy(path, buffer.getvalue())
 
 
 def write_policy(path: Path, content: bytes) -> None:
-    """Write a policy's file atomically, and its digest beside it. Raises WriteError."""
+    """Write a policy's file atomically, and its digest next to it. Raises WriteError."""
     digests = digest_file(path)
     line = f"{hashlib.sha256(content).hexdigest()}  {path.name}\n"
     # Two files cannot be replaced in one step: whenever this ends, the file that is there has its digest.

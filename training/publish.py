@@ -2,9 +2,9 @@
 
 python training/publish.py study=liu2022 [check=true]
 
-Copies summaries, episodes and pictures from results/STUDY to docs/results/STUDY and makes the tables of
-docs/results/STUDY.md anew. With check=true nothing is changed, and exit code 1 says that page and summaries
-differ.
+Copies summaries, episodes and pictures from results/STUDY to docs/results/STUDY and regenerates the
+tables of docs/results/STUDY.md. With check=true nothing is changed, and exit code 1 says that page and
+summaries differ.
 """
 
 from __future__ import annotations

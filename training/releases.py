@@ -23,7 +23,7 @@ def file_hash(path: Path) -> str:
 
 
 def release(run: Path, name: str, table: str, root: Path | None = None) -> Path:
-    """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) beside it.
+    """Copy the policy of a finished run to `checkpoints/NAME` and write its card (README.md) next to it.
 
     Args:
         run: the run's directory.

@@ -1,10 +1,10 @@
-"""Make the tables and pictures of federated work anew: docs/results/fedcostaware.md and multi-fedls.md.
+"""Regenerate the tables and pictures of federated work: docs/results/fedcostaware.md and multi-fedls.md.
 
 python training/results_fl.py [--checkpoint NAME] [--only SECTION ...] [--episodes N] [--out DIR] [--check]
 
 What is stored for the same code and settings is not measured again, and every policy's episodes are kept in
 results/federated, so that a command that was stopped goes on where it was. With --check nothing is changed,
-and exit code 1 says that a page does not hold what is stored beside it.
+and exit code 1 says that a page does not hold what is stored next to it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def settings_of(name: str, study: Study) -> dict[str, Any]:
 
 
 def stored(folder: Path, name: str) -> dict[str, Any] | None:
-    """A section's document beside its page; None where there is none."""
+    """A section's document next to its page; None where there is none."""
     file = folder / f"{name}.json"
     if not file.is_file():
         return None
@@ -99,7 +99,7 @@ def body(folder: Path, name: str) -> str:
 
 
 def page_text(page: Path, folder: Path) -> str:
-    """The page with all its blocks made anew from what is stored in a folder.
+    """The page with all its blocks regenerated from what is stored in a folder.
 
     Raises:
         UsageError: if a marker is broken, or names no section of this page.
@@ -112,12 +112,12 @@ def page_text(page: Path, folder: Path) -> str:
 
 
 def check() -> int:
-    """Compare the pages with what is stored beside them; returns the exit code."""
+    """Compare the pages with what is stored next to them; returns the exit code."""
     code = 0
     for name in PAGES:
         page = DOCS / f"{name}.md"
         if page_text(page, DOCS / name) != page.read_text(encoding="utf-8"):
-            print(f"{page} does not hold what is stored beside it: run training/results_fl.py")
+            print(f"{page} does not hold what is stored next to it: run training/results_fl.py")
             code = DIFFERS
     return code
 
@@ -167,7 +167,7 @@ def parsed(arguments: Sequence[str] | None) -> dict[str, Any]:
     parser.add_argument(
         "--only", action="append", choices=list(SECTIONS), help="only this section; may be repeated"
     )
-    parser.add_argument("--episodes", type=int, help="so many of each instead of the published numbers")
+    parser.add_argument("--episodes", type=int, help="this many of each instead of the published numbers")
     parser.add_argument("--out", default=str(DOCS), help="where pages and files are written (%(default)s)")
     parser.add_argument("--check", action="store_true", help="only say whether pages and files agree")
     return vars(parser.parse_args(arguments))

@@ -94,7 +94,7 @@ class RunDirectory:
         return run, {str(key): value for key, value in container.items()}
 
     def write_validations(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Write `validation.csv` anew with every validation so far. Raises WriteError."""
+        """Write `validation.csv` again with every validation so far. Raises WriteError."""
         write_csv(self.validations, list(rows[0]), ([*row.values()] for row in rows))
 
     def finish(self, facts: Mapping[str, object]) -> None:

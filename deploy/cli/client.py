@@ -236,7 +236,7 @@ def _token(file: Path | None) -> str:
             raise ServiceError(f"cannot read an access token from {file}") from error
     token = token.strip()
     if token and not (token.isascii() and token.isprintable() and " " not in token):
-        raise ServiceError("the access token has characters that no token has: copy it anew")
+        raise ServiceError("the access token has characters that no token has: copy it again")
     return token
 
 

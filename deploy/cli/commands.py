@@ -20,7 +20,7 @@ TokenFile = Annotated[
     Path | None, typer.Option(help="file with an access token, permissions 0600; else SPOTWEAVE_TOKEN")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-Limit = Annotated[int, typer.Option(min=1, max=1000, help="at most so many")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="at most this many")]
 LIVE = "Live scheduling"
 
 
@@ -80,7 +80,7 @@ def clusters(server: Server = None, token_file: TokenFile = None, as_json: Json 
 
 def offers(
     gpu: Annotated[str | None, typer.Option(help="only with this one, such as T4")] = None,
-    max_price: Annotated[float | None, typer.Option(min=0, help="only up to so many USD per hour")] = None,
+    max_price: Annotated[float | None, typer.Option(min=0, help="only up to this many USD per hour")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="a deployment's YAML file: ask its clouds, not a service")
     ] = None,

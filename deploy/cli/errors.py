@@ -34,7 +34,7 @@ _P = ParamSpec("_P")
 
 
 def say(line: str) -> None:
-    """One line to a person, beside what a command prints."""
+    """One line to a person, besides what a command prints."""
     print(" ".join(line.split()), file=sys.stderr, flush=True)
 
 

@@ -98,7 +98,7 @@ def _decision(on: Console, decision: Mapping[str, Any]) -> None:
     headings = ("", "CANDIDATE", "USD/H>", *(f"{_heading(name)}>" for name in names), "REASON*")
     on.print(table(headings, rows, wrap=on.width < _WIDE, indent=2))
     if names:
-        rule = "a rule has no values; beside it what each would be expected to cost"
+        rule = "a rule has no values; next to it what each would be expected to cost"
         on.print("  " + (rule if names == [EXPECTED] else "of each value, more is better"), style="dim")
 
 

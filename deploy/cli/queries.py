@@ -263,7 +263,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def particulars(event: Mapping[str, Any]) -> str:
-    """What an event holds beside its kind, as name=value."""
+    """What an event holds besides its kind, as name=value."""
     data = event["data"].items()
     return " ".join(f"{name}={_short(name, value)}" for name, value in data if value not in ("", None, []))
 

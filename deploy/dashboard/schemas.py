@@ -218,7 +218,7 @@ class Overview(BaseModel):
     cost: CostView
     """Of everything so far."""
     jobs: list[JobBar]
-    """So many of each group: running (newest first), waiting (oldest first), ended (newest first)."""
+    """This many of each group: running (newest first), waiting (oldest first), ended (newest first)."""
     instances_live: int
     """How many there are; `instances` may be fewer."""
     instances: list[InstanceView]

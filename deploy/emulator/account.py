@@ -136,7 +136,7 @@ class Account:
         return {zone.name: zone.zone_id for zone in self.ec2(region).describe_availability_zones()}
 
     def _name(self, region: str) -> None:
-        """Give the default network ids that a configuration can name: moto draws them anew each time.
+        """Give the default network ids that a configuration can name: moto draws them again each time.
 
         The default group lets its own members in, as in a real account.
         """

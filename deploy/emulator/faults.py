@@ -58,7 +58,7 @@ class FaultConfig(BaseModel):
         clock_skew_s: the service's clock is so far ahead of the caller's.
         actions: the actions that `error` and `lost` concern, such as `ec2:*`.
         spells: what goes wrong for a while, every time; `most` does not end them.
-        most: after so many errors, lost answers and failed launches all is well; None: no end.
+        most: after this many errors, lost answers and failed launches all is well; None: no end.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -197,7 +197,7 @@ class Launcher:
         return most - self._world.used(pool, spot=spot)
 
     def _room(self, wish: Wish, pool: Pool, least: int, most: int) -> int:
-        """How many of so many can be launched there now. Raises AwsError if too few."""
+        """How many of those asked for can be launched there now. Raises AwsError if too few."""
         world = self._world
         faults = world.faults
         if faults.strikes("launch failure", faults.config.launch_failure):

@@ -146,7 +146,7 @@ class World:
         self._begin(instance, instance.launched_s)
 
     def interrupt(self, instance: Instance, notice_s: float) -> None:
-        """Take it away as the market would, after so many seconds."""
+        """Take it away as the market would, after this many seconds."""
         now_s = self.now_s()
         generation = instance.generation
         self._foretell(instance, Fate(rebalance_s=now_s, notice_s=now_s, kill_s=now_s + notice_s))

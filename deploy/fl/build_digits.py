@@ -17,7 +17,7 @@ SIDE = 28
 
 
 def main(images_file: Path, labels_file: Path) -> None:
-    """Write the first images and their labels beside this module."""
+    """Write the first images and their labels next to this module."""
     images = np.frombuffer(gzip.decompress(images_file.read_bytes()), dtype=np.uint8, offset=16)
     labels = np.frombuffer(gzip.decompress(labels_file.read_bytes()), dtype=np.uint8, offset=8)
     np.savez_compressed(

@@ -37,7 +37,7 @@ class Checkpoint:
 def encode(checkpoint: Checkpoint) -> bytes:
     """As bytes: SHA-256 of the rest, then a NumPy archive."""
     body = io.BytesIO()
-    # Names of a model's arrays may not be keywords, so they are kept beside the arrays.
+    # Names of a model's arrays may not be keywords, so they are kept next to the arrays.
     content: dict[str, Any] = {
         f"array_{index}": array for index, array in enumerate(checkpoint.arrays.values())
     }

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TRAINING = 1500
-"""The first so many are for training, the others for tests."""
+"""This many, from the first, are for training, the others for tests."""
 
 
 def load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:

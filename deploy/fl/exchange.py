@@ -55,11 +55,11 @@ class Expected(_File):
 
 
 class Setup(_File):
-    """What the runner tells the ServerApp; written anew when a client gets another attempt.
+    """What the runner tells the ServerApp; written again when a client gets another attempt.
 
     Attributes:
         rounds: of the whole training.
-        quorum: a round ends when so many clients have delivered; None: all that take part.
+        quorum: a round ends when this many clients have delivered; None: all that take part.
         run: number of the run, from 1; later ones resume.
         folder: absolute; for checkpoints and the status file.
         clients: by name.

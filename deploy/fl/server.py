@@ -3,7 +3,7 @@
 A round is one question to each client and its answer. A client that is away when it is asked, or leaves
 before it has answered, is asked again when it is back, maybe on another instance; whoever has answered may
 leave. After each round the weights are in a checkpoint before anything else happens, so that a run that is
-started anew after the SuperLink's or the ServerApp's death goes on where the last one was.
+started again after the SuperLink's or the ServerApp's death goes on where the last one was.
 
 Of flwr's own: its strategies (who is asked what, aggregation), its grid (messages).
 """
@@ -28,7 +28,7 @@ from deploy.fl.records import from_record, to_record
 from deploy.fl.round import Round
 
 Evaluate = Callable[[int, ArrayRecord], Mapping[str, float]]
-"""From a round's number and its weights to metrics; runs beside the ServerApp."""
+"""From a round's number and its weights to metrics; runs next to the ServerApp."""
 
 _POLL_S = 1.0
 _OFFER_S = 30.0
@@ -49,7 +49,7 @@ def train(
         context: of the ServerApp.
         initial: weights of a fresh start.
         strategy: one of `flwr.serverapp.strategy`; None: FedAvg over all clients. It is not saved: one with a
-            memory of its own (FedAdam) starts anew after a resume.
+            memory of its own (FedAdam) starts over after a resume.
         evaluate: metrics of the aggregated weights, after each round.
         config: what each client is told in each round.
 
@@ -58,7 +58,7 @@ def train(
 
     Raises:
         RuntimeError: if the app was not started by spotweave.
-        SuperLinkLost: if the SuperLink does not answer; the runner starts the run anew.
+        SuperLinkLost: if the SuperLink does not answer; the runner starts the run over.
     """
     return Training(grid, initial, strategy, evaluate, dict(config or {})).run()
 

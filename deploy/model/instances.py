@@ -36,7 +36,7 @@ class Offer:
         launch_s: expected seconds from the request to a ready node.
         notice_s: seconds of interruption notice.
         free_first_s: an instance that the provider interrupts earlier costs nothing.
-        billing_minimum_s: every instance costs at least so many seconds.
+        billing_minimum_s: every instance costs at least this many seconds.
         disk_usd_month: of the disk that an instance has from its launch to its end, also while it is stopped.
         reason: why it is not available; "" where it is.
         queues: whether what does not fit now may wait inside it (an owned cluster with a queue of its own).

@@ -149,7 +149,7 @@ class SparkStreaming(_Part):
     batch_deadline_s: Seconds
     """From a batch's trigger to its end."""
     batches: Count | None = None
-    """The job ends after so many; None: when it is cancelled."""
+    """The job ends after this many; None: when it is cancelled."""
     standard_s: Seconds | None = None
     """Expected seconds of one batch."""
 
@@ -230,7 +230,7 @@ class JobSpec(_Part):
         profile: what is known of its tasks, for better decisions.
         budget_usd: what all its instances may cost together; a hard limit.
         env: environment variables of its processes. No secrets: they are stored as they are.
-        max_user_failures: after so many failures that are not the provider's fault, it has failed.
+        max_user_failures: after this many failures that are not the provider's fault, it has failed.
     """
 
     name: Name

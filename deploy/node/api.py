@@ -110,6 +110,6 @@ class SignalRequest(_Message):
 
 
 class DrainRequest(_Message):
-    """Prepare to end within so many seconds."""
+    """Prepare to end within this many seconds."""
 
     within_s: Annotated[FiniteFloat, Field(ge=0)]

@@ -116,7 +116,7 @@ class NodeClient:
         return self._request("GET", f"/v1/processes/{process_id}/log?offset={offset}")
 
     def last_log(self, process_id: str, most_bytes: int = 1 << 16) -> bytes:
-        """The end of its output: at most so many bytes, and never more than 1 MiB."""
+        """The end of its output: at most this many bytes, and never more than 1 MiB."""
         return self.log(process_id, -most_bytes)
 
     def put_file(self, path: str, content: bytes | Path) -> None:
@@ -132,7 +132,7 @@ class NodeClient:
         return self._request("GET", _file(path), most_bytes=most_bytes, within_s=_FILE_WITHIN_S)
 
     def drain(self, within_s: float) -> NodeStatus:
-        """Tell the node that it will end in so many seconds."""
+        """Tell the node that it will end in this many seconds."""
         return self._ask("POST", "/v1/drain", NodeStatus, DrainRequest(within_s=within_s))
 
     @property

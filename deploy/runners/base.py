@@ -48,7 +48,7 @@ class Runner(Protocol):
         """
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
-        """These nodes will end in so many seconds: move work and state off them, save what can be saved."""
+        """These nodes will end in this many seconds: move work and state off them, save what can be saved."""
 
     def stop(self, assignment: Assignment) -> None:
         """End this attempt and everything that it started, on nodes and elsewhere; then it is really gone."""

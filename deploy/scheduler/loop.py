@@ -129,7 +129,7 @@ class Scheduler:
             self._prune_s = now_s + PRUNE_S
 
     def run(self, passes: int | None = None) -> None:
-        """Passes for ever, or so many."""
+        """Passes for ever, or this many."""
         while passes is None or self.passes < passes:
             self.step()
             self.clock.sleep(self.settings.period_s)

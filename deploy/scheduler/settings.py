@@ -14,7 +14,7 @@ class SchedulerSettings:
 
     Attributes:
         period_s: between two passes.
-        decisions_per_pass: at most so many about Spark jobs, and as many about federated clients.
+        decisions_per_pass: at most this many about Spark jobs, and as many about federated clients.
         ask_again_s: a task for which "none for now" was chosen is asked about again after this.
         back_off_s: after the first failure of an action; doubles with each further one,
         back_off_most_s: up to this.
@@ -23,7 +23,7 @@ class SchedulerSettings:
             is at fault and not the market.
         ready_within_s: an instance whose node has not answered so long after its launch is given up.
         losses_most: a job has failed after more attempts in a row that lost their instances, nothing saved.
-        failures_most: a job has failed after so many attempts in a row that came to nothing on healthy
+        failures_most: a job has failed after this many attempts in a row that came to nothing on healthy
             instances, or could not be started.
         silent_within_s: an instance whose node has not answered for longer is lost to its task.
         vanished_after_s: an instance that its provider has not reported for so long, and whose node does not

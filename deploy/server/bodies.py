@@ -19,7 +19,7 @@ _GRACE_S = 10.0
 _LEAST_BYTES_S = 64 << 10
 """A body that comes more slowly would hold what others wait for."""
 _DIGITS = 300
-"""Any whole number of so many is a float as well."""
+"""Any whole number with this many digits is a float as well."""
 _MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (_DIGITS + 1))
 # Possessive, and an end that may be missing: nothing that is sent makes it go back and try again.
 _TOKENS = re.compile(

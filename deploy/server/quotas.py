@@ -50,7 +50,7 @@ class Quotas:
                 f"{held.live_jobs} of your jobs have not ended, which is the most here: wait, or cancel some",
             )
         if len(held.submitted_s) >= self.jobs_a_minute:
-            # Then only so many are left in the window that one more fits.
+            # Then only this many are left in the window that one more fits.
             next_s = held.submitted_s[-self.jobs_a_minute] + WINDOW_S - now_s
             raise Refusal(
                 HTTPStatus.TOO_MANY_REQUESTS,

@@ -146,7 +146,7 @@ class RoundFacts(_Facts):
     """What its first execution on new instances takes longer."""
     budget_left_usd: Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)] | None = None
     others_usd_hour: Usd = 0.0
-    """Price of all instances that its application holds beside its own."""
+    """Price of all instances that its application holds besides its own."""
     time_error_s: Seconds = 0.0
     """By how much such expectations were off lately."""
 

@@ -22,11 +22,11 @@ class ServerSettings:
         guards: what bounds the policies.
         decision_bytes: largest body of a request for decisions.
         job_bytes: largest body of a submission, its files (base64) included.
-        job_files: at most so many files of a job.
+        job_files: at most this many files of a job.
         body_within_s: a body must have arrived after so long.
         pass_within_s: the service is ready only if the scheduler's latest pass is no older.
-        streams: at most so many followers of events at once,
-        streams_each: and so many of one caller.
+        streams: at most this many followers of events at once,
+        streams_each: and this many of one caller.
         poll_s: between two looks at the store for new events.
         heartbeat_s: a follower hears something at least so often; its token is checked again then.
         connections: what clients may take of the listener.

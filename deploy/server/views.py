@@ -41,7 +41,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         507: "There is no room for it.",
     }.items()
 }
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many")]
 JobFilter = Annotated[str | None, Query(pattern=JOB_ID, description="Only of this job")]
 
 

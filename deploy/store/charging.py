@@ -50,7 +50,7 @@ def open_segments(connection: Connection, instance_id: str, offer: Offer, launch
 
 
 def reprice(connection: Connection, offer_id: str, from_s: float) -> None:
-    """Prices of a spot offer became known, or were corrected, from a moment on: charge that anew."""
+    """Prices of a spot offer became known, or were corrected, from a moment on: charge that time again."""
     concerned = select(instances.c.instance_id, instances.c.launched_s, instances.c.ended_s).where(
         instances.c.offer_id == offer_id,
         instances.c.launched_s.is_not(None),

@@ -120,7 +120,7 @@ class Costs:
         return dict(sorted(groups.items()))
 
     def latest(self, grouping: Grouping, limit: int, now_s: float) -> Mapping[str, Bill]:
-        """At most so many groups: of jobs those that were submitted last, of days the last, of others any."""
+        """At most `limit` groups: the jobs that were submitted last, the last days, any of the others."""
         if grouping is not Grouping.JOB:
             groups = self.by(grouping, now_s)
             return {name: groups[name] for name in list(groups)[-limit:]}

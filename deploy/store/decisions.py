@@ -56,7 +56,7 @@ class Decision:
         candidates: all that were considered, in their order.
         chosen: offer; None for "none for now".
         latency_s: how long the policy took.
-        shadow_policy: that was asked beside it; None if none was.
+        shadow_policy: the policy that was asked for comparison; None if none was.
         shadow_choice: what it would have chosen; None for "none for now".
         shadow_difference: expected USD of the shadow's choice minus that of the chosen one, both by the one
             appraisal of `deploy.scheduler.decide.appraisal`: below 0 the shadow would have been cheaper.

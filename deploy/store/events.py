@@ -96,7 +96,7 @@ class Events:
 
         Args:
             sequence: the last number that is known.
-            limit: at most so many.
+            limit: at most this many.
             job_id: only of this job.
         """
         query = _EVENTS.where(events.c.sequence > sequence).order_by(events.c.sequence).limit(limit)

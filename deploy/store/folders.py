@@ -64,7 +64,7 @@ class Folders:
             return connection.execute(query).first() is not None
 
     def due(self, ended_before_s: float, limit: int) -> Sequence[str]:
-        """At most so many jobs that ended before a moment and have a folder still, the earliest end first."""
+        """At most `limit` jobs that ended before a moment and still have a folder, the earliest end first."""
         query = (
             select(folders.c.job_id)
             .join(jobs, jobs.c.job_id == folders.c.job_id)

@@ -200,7 +200,7 @@ class Instances:
         return found
 
     def newest_live(self, limit: int) -> Sequence[Instance]:
-        """At most so many of those that exist, or may, the newest first."""
+        """At most this many of those that exist, or may, the newest first."""
         query = (
             self._decoded.rows.where(instances.c.state.in_(LIVE))
             .order_by(instances.c.requested_s.desc(), instances.c.instance_id.desc())
@@ -236,7 +236,7 @@ class Instances:
         """Keep what its provider says, and charge it if it has ended.
 
         States never go back, whatever order reports come in; RUNNING waits for `ready`. Of an ended instance
-        the provider may still correct when and by whom it was ended: it is charged anew. Only what was given
+        the provider may still correct when and by whom it was ended: it is charged again. Only what was given
         up as never launched, and was launched, has not ended before the provider says so.
 
         Returns:

@@ -18,7 +18,7 @@ _BESIDE = ("-wal", "-shm")
 
 
 def restore(url: str, source: Path, now_s: float, key_file: Path | None = None) -> Path | None:
-    """Check a backup and put it where the database was, which is kept beside it under another name.
+    """Check a backup and put it where the database was, which is kept next to it under another name.
 
     Killed at any moment it leaves the old database, the new one, or none; then it can be repeated.
 
@@ -90,7 +90,7 @@ def _checked_copy(source: Path, path: Path, key: Path, now_s: float) -> Path:
 def _replace(path: Path, copy: Path) -> Path | None:
     aside = None
     if path.exists():
-        # A database that cannot be folded is damaged: it is moved with what it has beside it.
+        # A database that cannot be folded is damaged: it is moved with what it has next to it.
         with suppress(sqlite3.Error):
             _fold(path)
         aside = path.with_name(f"{path.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")

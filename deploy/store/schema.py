@@ -1,7 +1,7 @@
 """The tables, as they are now. How a database of an earlier version gets there: `migrations/versions`.
 
 Times are epoch seconds. Prices and money are integers as in `deploy.billing`. Values of state columns are
-those of the enumerations in `deploy.model` and beside the facade's methods.
+those of the enumerations in `deploy.model`.
 """
 
 from __future__ import annotations

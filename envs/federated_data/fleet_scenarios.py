@@ -60,7 +60,7 @@ class FleetEntry:
         name: unique in the fleet; part of file names.
         kind: of its scenario.
         content: its scenario, parsed but not checked.
-        where: its scenario's file, for messages and files beside it.
+        where: its scenario's file, for messages and files next to it.
         policy: who takes its decisions.
         start_s: when it may begin.
         seed: its own; None: follows from its place.
@@ -88,7 +88,7 @@ class FleetScenario:
     Attributes:
         name: title.
         entries: the applications.
-        quotas: shared beside the applications' own.
+        quotas: shared besides the applications' own.
         mapping: how applications on clouds are placed first: each as if it were alone, within what those
             before it leave, or jointly.
     """

@@ -65,7 +65,7 @@ ROUND_S = 26  # expected seconds of a whole round of its application, aggregatio
 COLD_S = 27  # seconds that its first epoch on a new instance takes longer; 0 while unknown
 HAS_BUDGET = 28  # 1 if it has a budget of its own
 BUDGET_LEFT_USD = 29  # what that pays once what it holds has ended; >= 0
-OTHERS_USD_HOUR = 30  # price of all instances that its application holds beside its own, now
+OTHERS_USD_HOUR = 30  # price of all instances that its application holds besides its own, now
 TIME_ERROR_S = 31  # by how much expected ends of rounds and launches were off lately; 0 while unknown
 
 # `pairs`: J x C rows, this job on that cluster. From FREE on they are derived.

@@ -48,7 +48,7 @@ def use_versioned_cache() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)
     except OSError:
-        return  # no place of our own: numba finds one, or compiles anew each time
+        return  # no place of our own: numba finds one, or compiles again each time
     numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     for other in base.iterdir():
         if other != folder and time.time() - other.stat().st_mtime > KEPT_S:

@@ -55,7 +55,7 @@ _SOURCES: dict[str, dict[str, str]] = {
 
 
 def build_bundle(source: Path, out: Path) -> None:
-    """Write series, egress, instances and life times as parquet, and bundle.json beside them.
+    """Write series, egress, instances and life times as parquet, and bundle.json next to them.
 
     Args:
         source: folder that holds aws_v100_2023, gcp_prices, aws_on_demand and aws_gpu_prices_2020.

@@ -29,7 +29,7 @@ def til(clouds: Clouds, clients: int, name: str = "TIL") -> Federation:
 
 
 def on_gcp(max_gpus: int) -> Clouds:
-    """GCP only, with so many GPUs: vm211 (T4), vm213 and vm222 (V100), vm212 (P4), vm221 (T4)."""
+    """GCP only, with this many GPUs: vm211 (T4), vm213 and vm222 (V100), vm212 (P4), vm221 (T4)."""
     clouds = load_clouds("aws_gcp")
     kept = tuple(region for region in clouds.regions if region.provider == "GCP")
     return dataclasses.replace(
@@ -222,7 +222,7 @@ def test_the_one_that_does_not_fit_is_named_with_the_quota() -> None:
     with pytest.raises(InfeasibleMappingError) as error:
         map_in_order(tasks)
     assert str(error.value) == (
-        "application 3 (TIL 2) does not fit beside those before it (TIL 0, TIL 1): of the 4 GPUs of "
+        "application 3 (TIL 2) does not fit with those before it (TIL 0, TIL 1): of the 4 GPUs of "
         "provider 'GCP' 4 are taken, at least 2 are needed (2 more)"
     )
     with pytest.raises(InfeasibleMappingError) as error:
@@ -247,7 +247,7 @@ def test_a_deadline_that_the_others_make_impossible_is_named() -> None:
     with pytest.raises(InfeasibleMappingError) as error:
         map_in_order([Task(one, 0.0), Task(one, 0.0, fast_s)])
     assert str(error.value).startswith(
-        "application 2 (TIL) does not fit beside those before it (TIL): the deadline of"
+        "application 2 (TIL) does not fit with those before it (TIL): the deadline of"
     )
     with pytest.raises(InfeasibleMappingError, match="can keep their deadlines and budgets at once"):
         map_jointly([Task(one, 0.0, fast_s), Task(one, 0.0, fast_s)])

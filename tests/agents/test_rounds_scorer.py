@@ -73,7 +73,7 @@ def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
     assert choices.late_s[0].tolist() == [0, 0]
     assert choices.slack_s[0] == 1150 - 150 - 100
     assert choices.unit[0] == pytest.approx(150 * 0.0001)
-    # One more round after the next, which a place is chosen for as far as starts are long beside rounds.
+    # One more round after the next: a place is chosen for it as far as starts are long against rounds.
     after = 150 / (150 + 600 + 1)
     keep = 650 * 0.0001 + 0.5 * 150 * 0.0001 + after * 100 * 0.0001
     move = 700 * 0.0003 + 0.5 * 150 * 0.0001 + after * 150 * 0.0003

@@ -1,4 +1,4 @@
-"""Bills computed from prices, beside what the store has written down."""
+"""Bills computed from prices, besides what the store has written down."""
 
 from __future__ import annotations
 

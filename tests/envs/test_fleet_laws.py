@@ -105,7 +105,7 @@ def test_the_same_fleet_gives_the_same(case: Case) -> None:
     once, again = case.play(), case.play()
     assert [item.begun_s for item in once] == [item.begun_s for item in again]
     for item, other in zip(once, again, strict=True):
-        # Prices counted from a later second are made anew for each play.
+        # Prices counted from a later second are made again for each play.
         assert item.outcome == dataclasses.replace(other.outcome, application=item.outcome.application)
 
 

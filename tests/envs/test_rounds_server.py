@@ -118,7 +118,7 @@ KEPT_BY_CLIENTS = Checkpoints(on_clients=True)
 def test_a_lost_server_costs_its_round_while_one_client_keeps_the_weights() -> None:
     application = federated(((SERVER, 250),), checkpoints=KEPT_BY_CLIENTS)
     outcome = play(application, Script({}), 0)
-    # Lost at 250, in round 2 (from 185); the next server is ready at 270, and round 2 takes its 110 s anew.
+    # Lost at 250, in round 2 (from 185); the next server is ready at 270, and round 2 takes its 110 s again.
     assert outcome.rounds == [(20, 180), (270, 380), (385, 495)]
     assert outcome.server_losses == [ServerLoss(250, 1, 270, 1)]
     # The clients' instances stayed, idle and paid.

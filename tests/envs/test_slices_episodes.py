@@ -137,7 +137,7 @@ def test_a_delayed_batch_catches_up_with_the_period() -> None:
 
 
 def test_a_peak_asks_for_more_executors() -> None:
-    # Batch 1 asks for 90 beside the 30 of the other job (1-9) and has to wait for its end.
+    # Batch 1 asks for 90 next to the 30 of the other job (1-9) and has to wait for its end.
     jobs = [Job(60, 3, deadline=4, executions=3, period=4, peak=90, peaks=(False, True, False)), Job(30, 8)]
     world = start(small_config(2), jobs)
     play_first(world)

@@ -85,7 +85,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", metavar="WORDS", help="those with these words in their name")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="so many at a time (default 2)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="this many at a time (default 2)")
     parser.add_argument("--check", action="store_true", help="only say which do not apply any more")
     parser.add_argument("--no-baseline", action="store_true", help="do not run the tests without any first")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="for the tests of one")

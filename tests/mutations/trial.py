@@ -121,7 +121,7 @@ class Copy:
 def try_all(
     root: Path, mutants: Sequence[Mutant], folder: Path, jobs: int, limit_s: float = LIMIT_S
 ) -> Iterator[Trial]:
-    """Try mutants, so many at a time; each as it is done.
+    """Try mutants, this many at a time; each as it is done.
 
     Args:
         root: of the sources, which stay as they are.

@@ -237,7 +237,7 @@ class TestFilesThatAreNotTheOneThatWasWritten:
     def test_a_writer_that_is_killed_anywhere_leaves_a_policy_with_its_digest(
         self, saved: tuple[Path, ValuePolicy], monkeypatch: pytest.MonkeyPatch, moved: int
     ) -> None:
-        """Killed before it has moved so many files to their places, of three."""
+        """Killed before it has moved this many files to their places, of three."""
         path, before = saved[0], saved[0].read_bytes()
         replace, left = os.replace, iter(range(moved))
 

@@ -42,5 +42,5 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path
         one, other = (load(tmp_path / run / name) for run in ("straight", "stopped"))
         for state in (one, other):
             state.pop("seconds", None)  # time passes differently
-            state.pop("training", None)  # and stands on the card, beside the command
+            state.pop("training", None)  # and stands on the card, next to the command
         assert_same(one, other, name)

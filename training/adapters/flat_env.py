@@ -39,7 +39,7 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     """One lane of a world with flat observations, and actions on the first jobs of the window.
 
     ## Action Space
-    Discrete(J' * (C + 1)): the first so many of the world's own actions, J' jobs being shown. An invalid
+    Discrete(J' * (C + 1)): the first of the world's own actions, J' jobs being shown. An invalid
     action stands for the next valid one (`nearest_valid`); `action_masks()` tells which are valid.
 
     ## Observation Space
@@ -49,7 +49,7 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     The world's, times a constant.
 
     ## Starting State
-    The next training episode of the seed: numbers first, first + stride, ...; `reset(seed=...)` starts anew
+    The next training episode of the seed: numbers first, first + stride, ...; `reset(seed=...)` starts over
     from `first` under another seed.
 
     ## Episode End

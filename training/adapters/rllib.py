@@ -146,7 +146,7 @@ class RLlibDQNTrainer(LibraryTrainer):
         return [(m.weight.detach(), m.bias.detach()) for m in found if isinstance(m, torch.nn.Linear)]
 
     def library_state(self) -> dict[str, Any]:
-        """Weights (target network included) and decisions; Adam's moments start anew on resume."""
+        """Weights (target network included) and decisions; Adam's moments start again on resume."""
         networks = self.algorithm.learner_group.foreach_learner(
             lambda learner: learner.module[DEFAULT_MODULE_ID].state_dict()
         )

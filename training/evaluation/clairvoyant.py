@@ -43,7 +43,7 @@ class ClairvoyantPlanner:
 
     @staticmethod
     def lanes_needed(episodes: int, n_clusters: int) -> int:
-        """Lanes for so many episodes at the same time: one that plays, and a copy for every choice."""
+        """Lanes for this many episodes at the same time: one that plays, and a copy for every choice."""
         return episodes * (1 + n_clusters + 1)
 
     def play(self, keys: Sequence[EpisodeKey]) -> list[EpisodeResult]:

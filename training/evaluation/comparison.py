@@ -36,14 +36,14 @@ DRAWN = 6
 
 @dataclass
 class ComparisonSettings:
-    """What is measured; `config.yaml` beside a result holds these keys and `env`.
+    """What is measured; `config.yaml` next to a result holds these keys and `env`.
 
     Attributes:
         policies: names, the reference first; None: every checkpoint, then the rules of the environment.
         checkpoint: a path, a list of paths, or a mapping name: path; relative to the working directory.
         weights: scalarisation weights for the checkpoints; None: those they were trained with.
         suite: "train", "validation" or "test".
-        episodes: the suite's first so many episodes; None: all.
+        episodes: how many of the suite's first episodes; None: all.
         lanes: episodes played at the same time; no result depends on it.
         device: where networks compute, "cpu" or "cuda".
     """
@@ -99,7 +99,7 @@ def command_values(config: DictConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished comparison with what its files need beside it."""
+    """A finished comparison with what its files need next to it."""
 
     comparison: Comparison
     timelines: Mapping[str, Timeline]
@@ -186,7 +186,7 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def settings_of(values: Mapping[str, Any]) -> ComparisonSettings:
-    """Checked settings from the keys beside `env`. Raises UsageError."""
+    """Checked settings from the keys next to `env`. Raises UsageError."""
     return typed(ComparisonSettings, {name: v for name, v in values.items() if name != "env"}, "comparison")
 
 

@@ -49,7 +49,7 @@ def report_html(
         _section("Decision latency", _latency_table(comparison), _note("One observation at a time.")),
         _section(
             "Reproduce it",
-            _note("Every number follows from this configuration, saved as config.yaml beside this report."),
+            _note("Every number follows from this configuration, saved as config.yaml next to this report."),
             f"<pre>{escape(config_yaml)}</pre>",
         ),
     ]

@@ -228,7 +228,7 @@ def hierarchical_interval(values: ArrayLike) -> Interval:
 
     Every training seed meets the same episodes, so both are resampled, independently of each other
     (Owen 2007, "The pigeonhole bootstrap"). Resampling episodes within each seed would treat the weather
-    that all seeds share as if it were drawn anew for each.
+    that all seeds share as if it were drawn again for each.
 
     Args:
         values: (seeds, episodes), for example paired differences.

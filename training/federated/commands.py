@@ -137,7 +137,7 @@ def measure_fl(
     repetitions: Annotated[int, typer.Option(help="processes, and rounds of messages")] = 3,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     listen: Annotated[str | None, typer.Option(help="HOST:PORT: answer the measurements of others")] = None,
-    idle: Annotated[float, typer.Option(help="with --listen: end after so many seconds without one")] = 600,
+    idle: Annotated[float, typer.Option(help="with --listen: end after this many seconds without one")] = 600,
 ) -> None:
     """Measure the slowdowns of this machine and its links: spotweave measure-fl --into clouds.json ..."""
     from training.federated.measuring.listener import listen_until_done

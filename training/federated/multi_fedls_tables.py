@@ -1,4 +1,4 @@
-"""Tables 7.14 to 7.18 of Brum 2023 in simulation: what is printed beside what many sets of three runs give.
+"""Tables 7.14 to 7.18 of Brum 2023 in simulation: what is printed next to what many sets of three runs give.
 
 The thesis prints means of three runs. Each row is simulated with many seeds, three runs each; a printed mean
 is inside if it lies within the middle 95 % of our means of three. The time on demand, to which the scenarios
@@ -214,7 +214,7 @@ def _simulate(
 def _revocations(
     application: Application, calm: Outcome, counts: tuple[int, int], root: np.random.SeedSequence
 ) -> tuple[Interruption, ...]:
-    """So many revocations of the server and of different clients, evenly over a calm run's training."""
+    """This many revocations of the server and of different clients, evenly over a calm run's training."""
     begin_s, end_s = calm.rounds[0][0], calm.rounds[-1][1]
     generator = np.random.default_rng(np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, 7)))
     clients = generator.choice(len(application.clients), counts[1], replace=False)

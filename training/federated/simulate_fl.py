@@ -174,7 +174,7 @@ _PRINTED = ("time_min", "cost_usd", "savings_percent")
 
 
 def _notes(name: str, outcome: Outcome) -> list[str]:
-    """What a reader must know beside the numbers."""
+    """What a reader must know besides the numbers."""
     clients = outcome.application.clients
     notes = [
         f"{name}: {clients[item.client].name} left in round {item.round_index + 1} of "

@@ -61,7 +61,7 @@ class _Part:
 
 
 def fleet_report(request: Request) -> Report:
-    """Play the fleet, and each application alone beside it.
+    """Play the fleet, and each application alone next to it.
 
     Raises:
         ValueError: one line about the scenario, an application in it, or a quota that one never fits into.
@@ -269,7 +269,7 @@ def _kept(limit: float | None, value: float) -> str:
 
 
 def _notes(part: _Part, played: Played) -> Iterator[str]:
-    """What a reader must know beside the numbers."""
+    """What a reader must know besides the numbers."""
     entry, outcome = part.entry, played.outcome
     took_s = played.end_s - played.start_s
     if entry.deadline_s is not None and took_s > entry.deadline_s:

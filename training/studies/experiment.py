@@ -67,7 +67,7 @@ class ClairvoyantSettings:
     Attributes:
         base: the policy that the planner follows in its copies of the world: an agent (its best seed on
             validation) or a rule of the experiment.
-        episodes: the planner plays the first so many of the suite (all of them if it has fewer).
+        episodes: the planner plays this many of the suite, from its first (all of them if it has fewer).
         further: jobs that still arrive in a copy after a decision.
     """
 

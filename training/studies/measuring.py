@@ -69,7 +69,7 @@ class Player:
         return dataclasses.replace(result, bounds=self._bounds(scenario, result, agents))
 
     def rules_on(self, scenario: str, suite: Suite) -> dict[str, Played]:
-        """The experiment's rules on another suite (training curves stand beside rules on validation)."""
+        """The experiment's rules on another suite (training curves stand next to rules on validation)."""
         env = scenario_env(self.settings.scenarios[scenario])
         world = self._world(env, suite)
         return {name: self.rule(world, env, suite, name, scenario) for name in self.settings.rules}

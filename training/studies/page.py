@@ -39,7 +39,7 @@ def marked_experiments(page: str) -> list[str]:
 
 
 def filled(page: str, body: Callable[[str], str]) -> str:
-    """The page with everything between its markers made anew; `body` gives it by the experiment's name."""
+    """The page with everything between its markers regenerated; `body` gives it by the experiment's name."""
     marked_experiments(page)
     return BLOCK.sub(lambda match: f"<!-- {match['name']} -->\n{body(match['name'])}\n<!-- end -->", page)
 
@@ -54,7 +54,7 @@ def stored_body(folder: Path, name: str) -> str:
 
 
 def store_results(results: Path, folder: Path, names: list[str]) -> list[str]:
-    """Copy summaries, shown episodes and pictures of measured experiments beside the page.
+    """Copy summaries, shown episodes and pictures of measured experiments next to the page.
 
     Args:
         results: where experiments wrote, one folder each.
@@ -83,7 +83,7 @@ def store_results(results: Path, folder: Path, names: list[str]) -> list[str]:
 
 
 def publish(page: Path, results: Path) -> list[str]:
-    """Store what was measured beside the page and make its tables anew; names of what was stored.
+    """Store what was measured next to the page and regenerate its tables; names of what was stored.
 
     Args:
         page: e.g. docs/results/liu2022.md; its folder is docs/results/liu2022.

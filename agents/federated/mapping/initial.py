@@ -76,7 +76,7 @@ def map_initially(
         budget_usd: USD for all rounds.
         runners_up: how many of the next best placements to give as well. Placements that differ only by an
             exchange of equal clients are one.
-        time_limit_s: stop proving after so long and give the best so far with its gap; anew for the best and
+        time_limit_s: stop proving after so long and give the best so far with its gap; again for the best and
             for each runner-up. None for no limit.
         gap: stop proving when the best is proved to be within this part of the optimum; 0 for optimal.
         method: "search", or "enumeration" of all placements (small cases).

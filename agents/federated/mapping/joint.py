@@ -197,6 +197,6 @@ def _does_not_fit(
     others = ", ".join(task.name for task in tasks[:number])
     return InfeasibleMappingError(
         error.limit,
-        f"application {number + 1} ({tasks[number].name}) does not fit beside those before it ({others}): "
+        f"application {number + 1} ({tasks[number].name}) does not fit with those before it ({others}): "
         f"{'; '.join(parts) or error}",
     )

@@ -48,7 +48,7 @@ class RoundLimits:
     usd: float = math.inf
 
     def allow(self, round_s: float, round_usd: float) -> bool:
-        """Whether a round of so many seconds and USD keeps both, but for rounding errors."""
+        """Whether a round of this many seconds and USD keeps both, but for rounding errors."""
         return round_s <= self.seconds * (1 + 1e-12) and round_usd <= self.usd * (1 + 1e-12)
 
 

@@ -113,7 +113,7 @@ class QuotaProgram:
         return Relaxed(np.maximum(-duals, 0.0) / self._scale, values, whole)
 
     def rounded(self, relaxed: Relaxed) -> Counts | None:
-        """Good counts near a relaxed solution: groups that it splits are placed anew around the others."""
+        """Good counts near a relaxed solution: groups that it splits are placed again around the others."""
         split = np.unique(self._groups[np.abs(relaxed.values - np.rint(relaxed.values)) > 1e-7])
         fixed = ~np.isin(self._groups, split)
         model = self._model()

@@ -263,7 +263,7 @@ class Search:
         return wider - objective < 0.5 * (self._best.outcome.objective - objective)
 
     def _cutoff_usd(self, seconds: float) -> float:
-        """USD of a round of so many seconds from which on it is no better than the best so far."""
+        """USD of a round of this many seconds from which on it is no better than the best so far."""
         if self._best is None or self._problem.alpha == 0:
             return np.inf
         federation, alpha = self._federation, self._problem.alpha

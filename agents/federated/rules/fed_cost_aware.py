@@ -6,7 +6,7 @@ warm epoch and spin-up. Section III-C, Listing 1: a client that has finished is 
     (F_s - now) - T_spin_up > T_threshold,
 
 F_s being the estimated finish of the round's slowest client, and is started again at
-F_s - T_spin_up - T_buffer. Section III-D: after an interruption every waiting start is computed anew. Section
+F_s - T_spin_up - T_buffer. Section III-D: after an interruption every waiting start is recomputed. Section
 III-E: before a round, a client whose remaining budget does not pay for it leaves.
 
 Where the text is open: 30 s of buffer, weight 0.9 on the new sample and the budget's test (estimated epoch

@@ -6,7 +6,7 @@ task's candidates for good, and in a second experiment (Table 7.15) it is not.
 
 Section 8.3 proposes to move a task also when its performance degrades, e.g. on a recurrent network delay. A
 VM type (or a link between two regions) counts as degraded when the epochs (messages) measured on it took more
-than `move_factor` times what was expected in `PATIENCE` rounds in a row. Then the mapping is solved anew with
+than `move_factor` times what was expected in `PATIENCE` rounds in a row. Then the mapping is re-solved with
 the measured times before the next round, and tasks move to it if the rounds that are left are worth more than
 the move: the longest spin-up, during which all others wait on paid VMs, and a cold first epoch. Both are in
 the units of the objective (Eq. 6.3).
@@ -226,7 +226,7 @@ class MultiFedLS:
 
 
 class _Streak(NamedTuple):
-    """So many rounds in a row were slow, and how slow the latest one was."""
+    """This many rounds in a row were slow, and how slow the latest one was."""
 
     rounds: int = 0
     slowdown: float = 1.0

@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     launch.add_argument("--job", default="none")
     launch.add_argument("--task", default="none")
-    launch.add_argument("--max-price", type=float, help="spot: end it above so many USD per hour")
+    launch.add_argument("--max-price", type=float, help="spot: end it above this many USD per hour")
     commands.add_parser("describe", help="what runs, and what ended lately")
     interrupt = commands.add_parser("interrupt", help="take an instance away, as the market would")
     interrupt.add_argument("instance_id")

@@ -28,7 +28,7 @@ class LocalOffer(Part):
         market: how it is rented. Only spot instances are interrupted.
         region: of the offer.
         zone: of the offer, "" for none.
-        vcpus: shown to the scheduler, and cores that an instance may use if the machine has so many.
+        vcpus: shown to the scheduler, and cores that an instance may use if the machine has this many.
         memory_gib: shown to the scheduler; not enforced.
         gpu: name of a GPU that the scheduler shall believe in.
         speed: relative to the reference instance type.
@@ -41,7 +41,7 @@ class LocalOffer(Part):
         rebalance_s: spot: the rebalance hint comes so long before the notice.
         notice_missed: spot: share of the interruptions that come without notice.
         free_first_s: an instance that is interrupted earlier costs nothing.
-        billing_minimum_s: every instance costs at least so many seconds.
+        billing_minimum_s: every instance costs at least this many seconds.
     """
 
     instance_type: _Name

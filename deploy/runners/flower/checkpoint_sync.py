@@ -32,7 +32,7 @@ _BACK_OFF_S = 5.0
 _BACK_OFF_MOST_S = 300.0
 _FILES_MOST = 10_000
 _TRIES = 4
-"""So many of the newest files are read: a program that writes broken ones must not keep the thread busy."""
+"""This many of the newest files are read: a program that writes broken ones must not keep the thread busy."""
 
 
 @dataclass(frozen=True, order=True)
@@ -212,7 +212,7 @@ class CheckpointSync:
         among = self._rounds.all()
         own = newest_whole(folder, self._most_bytes)
         found = self._rounds.newest(among, own[0] if own else 0)
-        # The next run makes rounds anew. What it begins with is put once more, rather than not at all.
+        # The next run makes rounds again. What it begins with is put once more, rather than not at all.
         kept = 0
         if found is not None:
             one, content = found

@@ -6,7 +6,7 @@ from deploy.fl.exchange import LINK_LOST, Status
 
 _RAISED = "ServerApp failed with exception: "
 MAX_FRUITLESS = 4
-"""So many runs in a row may be lost before a round ends; then it is taken for the app's own fault."""
+"""This many runs in a row may be lost before a round ends; then it is taken for the app's own fault."""
 
 
 def server_failure(details: str, status: Status | None, run: int) -> str:

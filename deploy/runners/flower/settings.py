@@ -18,7 +18,7 @@ class FlowerSettings:
     Attributes:
         state: folder of the runner's own; made with mode 0700.
         host: IP address of this machine as nodes reach it; SuperLinks listen there.
-        node_python: Python of the nodes, with Flower and spotweave beside it.
+        node_python: Python of the nodes, with Flower and spotweave next to it.
         checkpoints: where each round's weights are kept besides this machine; None: nowhere.
         checkpoint_most_bytes: a larger checkpoint is kept on this machine only.
         reports_within_s: a look at all jobs waits so long for those that are slow to answer.
@@ -26,7 +26,7 @@ class FlowerSettings:
             up. Flower itself takes up to a minute to find a SuperNode offline.
         superlink_silent_s: a SuperLink that runs and does not answer for so long is started again.
         start_within_s: a SuperNode that is not online so long after its SuperLink was reached is given up.
-        hung_factor: a client that owes a result for more than so many times its own latest epoch (before
+        hung_factor: a client that owes a result for more than this many times its own latest epoch (before
             there is one: the job's `epoch_s`), and `hung_floor_s`, is given up; after each time twice that.
         hung_floor_s: see there. Where no epoch is known, a client that is online may take for ever.
         keep_within_s: the last checkpoint of a job that is over may take so long to be kept; the clients of a

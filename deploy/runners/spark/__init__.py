@@ -1,4 +1,4 @@
-"""Spark jobs on a standalone cluster: one master, a worker on each instance, drivers beside the scheduler."""
+"""Spark jobs on a standalone cluster: one master, a worker on each instance, drivers on our machine."""
 
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings

@@ -21,7 +21,7 @@ _TOTAL_S = 2.0
 """For all questions to one driver in one look."""
 _ANSWER_BYTES = 8 << 20
 _PORT_RETRIES = 16
-"""Spark takes one of so many next ports where its own is taken (spark.port.maxRetries)."""
+"""Spark tries this many further ports where its own is taken (spark.port.maxRetries)."""
 _PAUSE_S = 5.0
 _PAUSE_MOST_S = 60.0
 _MOST = 10_000

@@ -30,7 +30,7 @@ from deploy.store.values import Json
 log = structlog.get_logger("scheduler")
 _ENDS = (IntentKind.STOP, IntentKind.TERMINATE)
 MAX_TRIES = 2
-"""A start, or anything that raises what nothing should raise, is given up after so many tries."""
+"""A start, or anything that raises what nothing should raise, is given up after this many tries."""
 
 
 class Actions:

@@ -40,7 +40,7 @@ def intend_move(
     Args:
         store: of the deployment.
         task: as it is now.
-        instances: so many.
+        instances: this many.
         offer: where to.
         now_s: epoch seconds.
         decision_id: the decision behind it, if there is one.

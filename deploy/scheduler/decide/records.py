@@ -1,4 +1,4 @@
-"""What is written down of decisions: candidates, choice, who was watched beside; and hopeless deadlines."""
+"""Records of decisions: candidates, choice, the watched policy's choice; and hopeless deadlines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deploy.store.values import Json
 INVALID_S = 3600.0
 """A policy's invalid answers of one kind are told of once in this time; `times` counts them."""
 OTHER_CANDIDATES = 12
-"""So many candidates beside the chosen one are written down with each decision."""
+"""This many candidates besides the chosen one are written down with each decision."""
 _MOST_EVENTS = 10_000
 log = structlog.get_logger("scheduler")
 

@@ -32,7 +32,7 @@ from envs.simulation.guards.moves import reconsidered
 from envs.simulation.guards.safety import spare_s
 
 _SPARE = 8
-"""So many more tasks are looked at than decisions are taken: what a policy's window holds beside."""
+"""This many more tasks are looked at than decisions are taken: for what else a policy's window holds."""
 _AT_ONCE = 500
 
 

@@ -18,7 +18,7 @@ from deploy.store.tasks import Task
 from deploy.store.values import Json
 
 QUORUM_KEY = "quorum"
-"""In a job's `run_config`: a round ends when so many clients have delivered."""
+"""In a job's `run_config`: a round ends when this many clients have delivered."""
 
 
 def pays_nowhere(need: Need, offers: Sequence[Offer]) -> str:

@@ -20,11 +20,11 @@ class Lateness:
         self._known: dict[TaskKey, int] = {}
 
     def start(self, key: TaskKey, misses: int) -> None:
-        """A task that has missed so many deadlines is put somewhere."""
+        """A task that has missed this many deadlines is put somewhere."""
         self._known[key] = misses
 
     def see(self, key: TaskKey, offer_id: str, misses: int) -> None:
-        """A task that is on an offer has missed so many by now."""
+        """A task that is on an offer has missed this many by now."""
         self.by_offer[offer_id] += max(0, misses - self._known.get(key, misses))
         self._known[key] = misses
 

@@ -15,11 +15,11 @@ from deploy.store.tasks import Task
 LOOK_S = 60.0
 """So often the store is asked for jobs that have ended since."""
 LOOK_BACK = 200
-"""So many of the latest jobs that succeeded are looked at."""
+"""This many of the latest jobs that succeeded are looked at."""
 NAMES = 10_000
-"""So many names are remembered: those whose jobs succeeded last."""
+"""This many names are remembered: those whose jobs succeeded last."""
 RUNS = 20
-"""The median is that of so many latest runs."""
+"""The median is that of this many latest runs."""
 
 
 class Learned:

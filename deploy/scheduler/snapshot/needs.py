@@ -43,7 +43,7 @@ class Round:
         round_s: expected seconds of a whole round.
         cold_s: what its first execution on new instances takes longer.
         budget_left_usd: None without a budget.
-        others_usd_hour: price of all instances that its application holds beside its own.
+        others_usd_hour: price of all instances that its application holds besides its own.
         time_error_s: by how much such expectations were off lately.
     """
 

@@ -46,7 +46,7 @@ class Occupancy:
             self._next_s += SAMPLE_S
 
     def hold(self, used: Mapping[str, int]) -> None:
-        """So many instances are in use on each offer from now on; those left out have none."""
+        """This many instances are in use on each offer from now on; those left out have none."""
         self._used = dict(used)
 
     def ratios(self, offer: str, quota: int) -> NDArray[np.float32]:

@@ -61,7 +61,7 @@ def clusters_of(offers: Sequence[Offer], occupancy: Occupancy) -> tuple[FloatArr
     history = np.zeros((len(offers), HISTORY_STEPS), np.float32)
     regions: dict[str, int] = {}
     for k, offer in enumerate(offers):
-        # By name alone: an owned cluster beside a cloud's region is in that region.
+        # By name alone: an owned cluster next to a cloud's region is in that region.
         _fill_offer(clusters[k], k, offer, regions.setdefault(offer.region, len(regions)))
         clusters[k, col.MEAN_OCCUPATION] = occupancy.mean(offer.offer_id, offer.quota)
         history[k] = occupancy.ratios(offer.offer_id, offer.quota)

@@ -29,7 +29,7 @@ Sequence = Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="The las
 
 
 class Followers:
-    """Streams of events from the store's sequence: so many at once, and of each caller so many."""
+    """Streams of events from the store's sequence: this many at once, and of each caller this many."""
 
     def __init__(self, context: Context, store: Store) -> None:
         self._context = context

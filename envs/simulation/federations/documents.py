@@ -10,7 +10,7 @@ app.json (`spotweave-fl-app-1`), seconds and GB as in `FlApplication`:
      "clients": [{"name": "c", "count": 2, "data_region": "us-east-1", "train_samples": 948,
                   "test_samples": 522, "train_s": 412.94, "test_s": 182.77}]}
 
-`count` makes so many equal clients, named c1, c2, ... A name below "aggregation" is a VM type, a region or a
+`count` makes that many equal clients, c1, c2, ... A name below "aggregation" is a VM type, a region or a
 provider.
 
 clouds.json (`spotweave-clouds-1`), prices in USD, null or nothing for "no limit" and "not offered":

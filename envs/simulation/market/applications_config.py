@@ -20,7 +20,7 @@ class ApplicationsConfig:
         rounds: synchronous rounds of an application.
         epoch_s: standard time of its slowest possible client's epoch, log-uniform.
         client_share: a client's epoch as a share of that: how unequal the clients' data are.
-        epoch_spread: an epoch takes up to this share more or less than usual, drawn anew for each.
+        epoch_spread: an epoch takes up to this share more or less than usual, drawn again for each.
         cold_share: what a first epoch on a new instance takes longer, as a share of the client's epoch.
         aggregation_s: standard time that the server takes to aggregate.
         data_gb: a client's data, log-uniform; they lie in a region of their own.
@@ -67,5 +67,5 @@ class ApplicationsConfig:
         at_least(self, _GROUP, 0, "checkpoint_interval_s", "slack_s")
 
     def number(self, arrivals: int) -> int:
-        """How many of so many arrivals are applications."""
+        """How many of these arrivals are applications."""
         return min(arrivals, max(1, round(self.share * arrivals)))

@@ -140,7 +140,7 @@ def round_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
 
 @inner
 def others_usd_hour(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> float:
-    """USD per hour of all instances that the application holds beside the task's own."""
+    """USD per hour of all instances that the application holds besides the task's own."""
     slot = lanes.episode_of_lane[lane]
     server = episodes.job[slot, job, at.SERVER]
     micro = 0

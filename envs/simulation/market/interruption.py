@@ -121,7 +121,7 @@ def hibernate(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
 
 @inner
 def resume(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
-    """Hibernated instances run again, billed anew, exactly where they stopped."""
+    """Hibernated instances run again, billed again, exactly where they stopped."""
     t = lanes.lane[lane, at.NOW_S]
     charge_disk(lanes, episodes, offers, lane, job)
     pause = t - lanes.job[lane, job, at.PAUSED_S]

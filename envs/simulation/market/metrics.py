@@ -38,7 +38,7 @@ FEDERATED_METRICS = (
     "clients_left",  # clients whose budget could not pay another round
     "idle_usd",  # paid for instances of clients while these waited for others
 )
-"""Beside METRICS, in a world with federated applications."""
+"""Besides METRICS, in a world with federated applications."""
 
 _HIGHER = {"jobs_on_time", "owned_executor_hours", "rounds_per_application"}
 

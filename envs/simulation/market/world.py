@@ -55,7 +55,7 @@ class MarketWorld:
         n_lanes: N.
         observation: overwritten by `step` and `reset`.
         lanes: mutable state, for compiled code that steps lanes itself (`clock.step_lane`).
-        episodes: episode data by slot, likewise; replaced when it grows, so read it anew after a `reset`.
+        episodes: episode data by slot, likewise; replaced when it grows, so read it again after a `reset`.
         offers: fixed facts of the offers, likewise.
         rules: scalars, likewise.
     """

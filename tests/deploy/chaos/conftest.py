@@ -31,5 +31,5 @@ def seed() -> int:
 
 @pytest.fixture
 def times() -> int:
-    """So many times the faults of a plan, by SPOTWEAVE_CHAOS_TIMES: 4 makes 120 of the 30."""
+    """This many times the faults of a plan, by SPOTWEAVE_CHAOS_TIMES: 4 makes 120 of the 30."""
     return int(os.environ.get("SPOTWEAVE_CHAOS_TIMES", "1"))

@@ -37,7 +37,7 @@ class Fault(NamedTuple):
         pause_s: from the fault to the next.
         notice_s: of an interruption with notice.
         point: of a writer's death; see `serve.py`.
-        after: so many such points.
+        after: this many such points.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Fault(NamedTuple):
 
 
 def plan(seed: int, counts: Mapping[str, int]) -> list[Fault]:
-    """So many faults of each kind, in an order and with particulars that depend on the seed alone."""
+    """This many faults of each kind, in an order and with particulars that depend on the seed alone."""
     rng = random.Random(seed)
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     rng.shuffle(kinds)

@@ -84,7 +84,7 @@ def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
     config = deployment(tmp_path, http={"port": 0})
     with served(config) as service:
         assert "access token" in refusal(spotweave("jobs", "--server", service.url))
-        # The operator makes it beside the service that runs.
+        # The operator makes it next to the service that runs.
         made = spotweave("token", "create", "--config", config, "--role", "admin", "--name", "me")
         assert made.exit_code == 0, made.output
         token = made.stdout.strip()

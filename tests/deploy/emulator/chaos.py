@@ -267,7 +267,7 @@ TROUBLES: tuple[tuple[str, str, float], ...] = (
     ("ec2:Describe*", "UnauthorizedOperation", 0.7),
     ("ec2:TerminateInstances", "lost", 0.5),
 )
-"""What goes wrong for so many hours each time: actions, answer, hours.
+"""What goes wrong for this many hours each time: actions, answer, hours.
 
 EC2 shows what ended for an hour only: of what ended unseen before that nobody knows when it did, and it is
 billed until it is missed. So nothing is hidden for longer than an hour, less the longest pause between two

@@ -247,7 +247,7 @@ def test_on_demand_costs_its_seconds_and_a_minute_at_least(cloud: Cloud) -> None
     cloud.after(1000)
     # 60 s and 3600 s of 0.526 USD an hour.
     assert bill(cloud) == [Fraction(526_000, 60), Fraction(526_000)]
-    # Beside 61 minutes of 8 GiB at 0.08 USD for 30 days.
+    # Next to 61 minutes of 8 GiB at 0.08 USD for 30 days.
     disks = Fraction(8 * 80_000 * 3660, 30 * 86_400)
     assert total_usd(cloud.emulator.ledger()) == (Fraction(526_000 * 61, 60) + disks) / 1_000_000
 

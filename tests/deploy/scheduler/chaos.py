@@ -38,7 +38,7 @@ from tests.deploy.scheduler.worlds import batch
 PASS_S = 10.0
 MOST_PASSES = 20_000
 REOPEN = 10
-"""Every so many restarts the database is opened anew; a store remembers nothing, so the others do without."""
+"""After this many restarts the database is opened again; a store remembers nothing, so others do without."""
 SETTINGS = SchedulerSettings(
     period_s=PASS_S,
     ask_again_s=PASS_S,

@@ -47,7 +47,7 @@ class Faults:
     Args:
         seed: of the choices.
         rate: share of calls at which something goes wrong.
-        most: so many faults, then everything is well.
+        most: this many faults, then everything is well.
     """
 
     def __init__(self, seed: int, rate: float, most: int) -> None:

@@ -16,7 +16,7 @@ from tests.deploy.scheduler.faults import Armed
 from tests.deploy.scheduler.worlds import batch
 
 POINTS = 120
-"""A pass with a few jobs has so many points at which something can go wrong."""
+"""A pass with a few jobs has this many points at which something can go wrong."""
 
 
 class Chaos(RuleBasedStateMachine):

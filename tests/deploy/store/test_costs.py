@@ -131,7 +131,7 @@ def test_a_stopped_instance_costs_its_disk_from_the_time_that_its_provider_says(
     assert report(store, state=STOPPED, stopped_s=NOW + 3600, now_s=NOW + 9000).stops == ((NOW + 3600, None),)
     bill = store.costs.of_job("j1", NOW + 7200)
     assert (bill.usd, usd(bill.disk), bill.seconds) == (Decimal("2.096"), Decimal(2), 3600)
-    # Somebody starts it again; it stays ours to end, and costs anew from EC2's own time of that start.
+    # Somebody starts it again; it stays ours to end, and costs again from EC2's own time of that start.
     again = report(store, state=RUNNING, launched_s=NOW + 7200, now_s=NOW + 7210)
     assert (again.state, again.launched_s) == (STOPPED, NOW)
     assert again.stops == ((NOW + 3600, NOW + 7200),)

@@ -352,7 +352,7 @@ def compute(vm_type: str, region: str = "us-east-1", workload: str = "w") -> Com
         (compute("vm9"), False, "--vm-type names VM type 'vm9', which is not there: use one of vm111"),
         (compute("vm112", "mars"), False, "--data-region names region 'mars', which is not there"),
         (compute("vm112", workload="other"), False, r"the baseline ran \[w\], this is \[other\]"),
-        (compute("vm111"), False, "'vm111' is the baseline: measure it anew with --baseline"),
+        (compute("vm111"), False, "'vm111' is the baseline: measure it again with --baseline"),
         (compute("vm112"), True, "'vm111' is the baseline, not 'vm112'"),
         (compute("vm112", "us-central1"), False, "no seconds of a baseline VM type.*or give --baseline-s"),
         (

@@ -61,7 +61,7 @@ def test_the_quota_in_the_way_is_named_in_one_line(tmp_path: Path) -> None:
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     # AWS and GCP have six GPUs in all: the first takes four of them.
-    assert "does not fit beside those before it" in result.stderr
+    assert "does not fit with those before it" in result.stderr
     assert "GPUs of provider" in result.stderr
     result = RUNNER.invoke(cli.app, ["plan-fl", APPLICATION, str(path), "--with", APPLICATION, "--joint"])
     assert result.stderr.startswith("error: the quotas have no room for all applications together")

@@ -211,7 +211,7 @@ def test_the_application_that_does_not_fit_and_its_quota_are_named(file: Callabl
     result = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
     assert result.exit_code == 2
     assert (
-        "application 3 (til-30) does not fit beside those before it (til-10, til-20): of the 52 vCPUs of "
+        "application 3 (til-30) does not fit with those before it (til-10, til-20): of the 52 vCPUs of "
         "region 'us-east-1' 36 are taken, at least 32 are needed (16 more)"
     ) in result.stderr
     content["applications"][0] |= {"deadline_s": 200}

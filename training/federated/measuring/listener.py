@@ -32,7 +32,7 @@ class Listener:
     Args:
         host: address of this machine that others reach it by; 0.0.0.0 for every one.
         port: 0 for a free one.
-        idle_s: ends after so many seconds without a measurement.
+        idle_s: ends after this many seconds without a measurement.
         say: gets a line for every refused connection.
 
     Raises:

@@ -89,9 +89,9 @@ def merge(path: Path, results: list[Result], *, baseline: bool) -> list[Change]:
     """Write the results into the file, whole or not at all.
 
     Args:
-        path: a clouds.json. It is read anew, as measuring takes minutes.
+        path: a clouds.json. It is read again, as measuring takes minutes.
         results: what was measured.
-        baseline: they become the baseline; slowdowns of the same workload are divided by it anew.
+        baseline: they become the baseline; slowdowns of the same workload are divided by it again.
 
     Returns:
         Every slowdown that was set, in the file's order.
@@ -210,20 +210,20 @@ class _Reference(Generic[_Key]):
         if not baseline:
             if key == self.stored:
                 raise FederationError(
-                    f"{self.what} {self.shown(key)} is the baseline: measure it anew with --baseline"
+                    f"{self.what} {self.shown(key)} is the baseline: measure it again with --baseline"
                 )
             return
         if self.stored is not None and key != self.stored:
             raise FederationError(
                 f"{self.what} {self.shown(self.stored)} is the baseline, not {self.shown(key)}: measure that "
-                f'one with --baseline, or remove the slowdowns and "measured" to begin anew'
+                f'one with --baseline, or remove the slowdowns and "measured" to start over'
             )
         for row in rows:
             if self.stored is None and row and row.get(key) != 1:
                 ones = " or ".join(self.shown(name) for name, value in row.items() if value == 1)
                 raise FederationError(
                     f"{self.what} {self.shown(key)} is not the baseline of the slowdowns in the file: "
-                    f"measure {ones or 'the one that is'} with --baseline, or remove them to begin anew"
+                    f"measure {ones or 'the one that is'} with --baseline, or remove them to start over"
                 )
 
     def divide(

@@ -8,7 +8,7 @@ request can be timed: an epoch begins as soon as its round has begun, the instan
 predecessor is gone.
 
 Dynamic programming over the rounds keeps, after each one, all pairs of (seconds paid, second of release) of
-which none is better in both. It is exact: a spin-up is drawn anew for each round of its request, and for a
+which none is better in both. It is exact: a spin-up is drawn again for each round of its request, and for a
 second request in the same round. No client needs a third one: its last two instances would train one epoch.
 """
 

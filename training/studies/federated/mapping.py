@@ -1,4 +1,4 @@
-"""Brum 2023, Tables 7.8 to 7.10: optimal placements and what a round takes and costs, beside the print."""
+"""Brum 2023, Tables 7.8 to 7.10: optimal placements and what a round takes and costs, next to the print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACEMENTS = {"7.8": "7.8", "7.10": "7.9"}
 
 
 def make(study: Study) -> dict[str, Any]:
-    """Every row: the printed setup, what it gives here, what is printed, and the optimum found anew."""
+    """Every row: the printed setup, what it gives here, what is printed, and the optimum found again."""
     rows: list[dict[str, Any]] = []
     best: dict[str, Outcome] = {}
     for setup in published_placements()["tables_7_8_to_7_10"]:

@@ -57,7 +57,7 @@ def _title(policy: Document) -> str:
 
 
 def table_one_body(document: Document) -> str:
-    """Table I: for each data set the means beside the print, then the differences to FedCostAware."""
+    """Table I: for each data set the means next to the print, then the differences to FedCostAware."""
     parts = []
     for case in document["cases"].values():
         policies = case["policies"]
@@ -170,7 +170,7 @@ def mapping_body(document: Document) -> str:
     worst = max(abs(row["found"]["objective_difference"]) for row in document["rows"] if "found" in row)
     equal = "are equal" if worst == 0 else f"differ by {worst:.0e} at most"
     parts.append(
-        f"{proved} optimal placements were found anew and proved; their objectives and those of the printed "
+        f"{proved} optimal placements were found again and proved; their objectives and those of the printed "
         f"ones {equal}."
     )
     return "\n\n".join([*parts, origin(document)])

@@ -29,7 +29,7 @@ class Section:
 
     Attributes:
         page: the page's name.
-        make: plays and computes; beside plain values it may give `episodes`, (case, policy, episodes) for a
+        make: plays and computes; besides plain values it may give `episodes`, (case, policy, episodes) for a
         CSV
             file, and `pictures`, PNG files by name.
         body: the block, from the stored document alone.

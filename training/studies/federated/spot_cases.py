@@ -1,4 +1,4 @@
-"""Multi-FedLS's spot cases (Brum 2023, Tables 7.14 to 7.18): our policies beside its dynamic scheduler."""
+"""Multi-FedLS's spot cases (Brum 2023, Tables 7.14 to 7.18): our policies next to its dynamic scheduler."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Study:
         keeper: keeps what was played.
         progress: told of what is played.
         learned: the learned policy; None where there is none.
-        episodes: plays so many of each instead of the published numbers, to try things out.
+        episodes: plays this many of each instead of the published numbers, to try things out.
     """
 
     keeper: Keeper
@@ -34,7 +34,7 @@ class Study:
         return published if self.episodes is None else self.episodes
 
     def suite(self, episodes: int) -> Suite:
-        """The first so many test episodes, or those that were asked for."""
+        """The first test episodes, or those that were asked for."""
         return find_suite("test", self.count(episodes))
 
     def play(

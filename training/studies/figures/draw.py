@@ -68,7 +68,7 @@ def _curves(
         if len(sizes) != 1:
             raise UsageError(
                 f"the agents of scenario {scenario} were validated on {sorted(sizes)} episodes: "
-                "expected one number, so that rules can stand beside them"
+                "expected one number, so that rules can stand next to them"
             )
         rules[scenario] = player.rules_on(scenario, find_suite("validation", sizes.pop()))
     return draw_training_curves(player.settings, figure, results, curves, rules)

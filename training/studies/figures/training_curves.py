@@ -1,4 +1,4 @@
-"""Validation during training, beside the rules (Liu 2022, Figures 4.4 and 5.6)."""
+"""Validation during training, next to the rules (Liu 2022, Figures 4.4 and 5.6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.studies.scenario import ScenarioResult
 RULE_STYLES = ("--", ":", "-.", (0, (5, 1)), (0, (1, 3)), (0, (3, 1, 1, 1)))
 
 UNLIKE = 4.0
-"""Trainings of which one lasts so many times longer are drawn over a logarithmic axis."""
+"""If one training lasts this many times longer than another, they are drawn over a logarithmic axis."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from envs.simulation.snapshot import (
 _NOW = (col.PRICE_USD_HOUR, col.AVAILABLE)
 _PAST = (col.UP_RATIO, col.SPELL_S, col.MEAN_UP_S)
 PAST_EVERY_S = 60
-"""What the past of an offer says is looked up anew so often."""
+"""What the past of an offer says is looked up again this often."""
 
 
 class OfferColumns:
@@ -61,7 +61,7 @@ class OfferColumns:
         self._past_at_s = -PAST_EVERY_S
 
     def _listed(self, zone: str) -> float:
-        """The on-demand price beside an offer, else the lowest there is; 0 for none."""
+        """The on-demand price next to an offer, else the lowest there is; 0 for none."""
         listed = {
             offer.zone: offer.tariff.usd_hour(0)
             for offer in self._application.offers

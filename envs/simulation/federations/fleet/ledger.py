@@ -112,7 +112,7 @@ class Share(Rented):
         self._ledger.freed = True
 
     def allow(self, task: int | None, offer: int) -> bool:
-        """As `Rented.allow`, beside all other applications."""
+        """As `Rented.allow`, besides all other applications."""
         if not super().allow(task, offer):
             return False
         if not self._amounts[:, offer].any():
@@ -128,7 +128,7 @@ class Share(Rented):
         return False
 
     def fits(self) -> bool:
-        """Whether all tasks could be where they are to be now, beside all other applications."""
+        """Whether all tasks could be where they are to be now, besides all other applications."""
         whole = self._sum(self._places.values())
         return self._ledger.safe(self, whole, np.zeros_like(whole))
 

@@ -33,7 +33,7 @@ class SharedQuota:
 
 
 def instances_of(offer: str, limit: float) -> SharedQuota:
-    """No more than so many instances of an offer at once."""
+    """No more than this many instances of an offer at once."""
     return SharedQuota(f"instances of {offer}", limit, {offer: 1})
 
 

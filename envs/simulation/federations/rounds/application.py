@@ -145,18 +145,18 @@ class Application:
         aggregation_s: from the last result of a round until the next round can begin.
         start_together: whether a round begins for all when the last of them is ready (the server of Sinha
             2025 sends its tasks then), or for each client as soon as it is ready.
-        checkpoint_s: seconds of training between two checkpoints; None: an interrupted epoch begins anew.
+        checkpoint_s: seconds of training between two checkpoints; None: an interrupted epoch starts over.
         epoch_cv: coefficient of variation of epoch times between rounds.
         spin_up_cv: the same of spin-up times.
         run_cv: the same of a whole application: all its epochs and spin-ups are longer or shorter together.
         billing_minimum_s: seconds that every instance costs at least.
         free_first_s: an instance that the provider interrupts earlier than this costs nothing.
         server_usd_hour: price of a server that runs from the beginning to the end, and is never placed.
-        interruptions: given interruptions, beside those that the offers draw.
+        interruptions: given interruptions, besides those that the offers draw.
         server: the server where it is a task of its own, rented on an offer like a client.
         links: what messages between clients and such a server take and cost.
         quotas: what may be rented at once.
-        checkpoints: what survives the server's revocation; None: it begins the application anew.
+        checkpoints: what survives the server's revocation; None: the application starts over.
         degradations: offers and links that are slower than expected for a while.
         spin_up_billed: whether an instance is paid from its request on, or from when it can work.
         spin_up_interrupted: whether the provider may take an instance that cannot work yet.

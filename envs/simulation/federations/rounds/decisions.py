@@ -28,7 +28,7 @@ class Cause(IntEnum):
     """It is off until a planned start, and another client was interrupted: is the plan still right?"""
     ROUND = 4
     """The next round is about to begin: stay, move, start, or leave the application for good? Also asked
-    when the server was interrupted, as its round begins anew."""
+    when the server was interrupted, as its round starts over."""
 
 
 class State(IntEnum):

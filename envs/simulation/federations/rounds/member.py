@@ -104,11 +104,11 @@ class Member:
         self.kept_rounds = 0
         """Rounds whose aggregated weights its instance keeps."""
         self.whole_s = 0
-        """Seconds of the whole epoch that it trains or trained last, beside what a cold start costs."""
+        """Seconds of the whole epoch that it trains or trained last, besides what a cold start costs."""
         self.attempt = 0
         self.attempt_round = -1
         self.work_left_s = 0
-        """Seconds of training that the current task still needs, beside what a cold start costs."""
+        """Seconds of training that the current task still needs, besides what a cold start costs."""
         self.overhead_s = 0
         """Seconds of the current training that a cold start costs."""
         self.bills: list[Bill] = []

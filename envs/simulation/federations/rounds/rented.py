@@ -30,7 +30,7 @@ class Rented:
     def allow(self, task: int | None, offer: int) -> bool:
         """Whether an instance on an offer keeps all quotas: the task's, in place of what it has now.
 
-        None asks for one more instance, beside all that there are.
+        None asks for one more instance, besides all that there are.
         """
         for quota in self._quotas:
             amount = quota.amounts.get(offer, 0)

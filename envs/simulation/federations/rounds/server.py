@@ -75,7 +75,7 @@ class Checkpoints:
     """What survives the server's revocation (Brum 2023, section 6.3).
 
     Attributes:
-        every_rounds: the server saves the weights after every so many rounds; None: never.
+        every_rounds: the server saves the weights after every this many rounds; None: never.
         save_s: what such a save adds to its round.
         transfer_s: how long after it the copy elsewhere is complete; sent while the next round runs.
         round_s: what the server's checkpointing adds to every round.

@@ -34,7 +34,7 @@ class Weights:
         return self._lost is not None
 
     def keep(self, rounds: int, now_s: int) -> None:
-        """So many rounds are aggregated: the server sends a copy away, clients that are there keep theirs."""
+        """`rounds` are aggregated: the server sends a copy away, clients that are there keep theirs."""
         checkpoints = self._checkpoints
         if checkpoints is None:
             return

@@ -1,6 +1,6 @@
 """A batch job that writes down when it begins and when it is done.
 
-Usage: batch.py TASKS SECONDS [GATE]: so many tasks of so many seconds; its end waits for the file GATE.
+Usage: batch.py TASKS SECONDS [GATE]: this many tasks of this many seconds; its end waits for the file GATE.
 """
 
 import os

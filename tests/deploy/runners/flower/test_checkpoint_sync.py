@@ -304,7 +304,7 @@ def test_a_job_is_not_forgotten_before_its_result_is_kept(
     puts = store.puts
     until(lambda: forget() or store.puts > puts + 2)
     assert (kept_stage.folder / "state/job/job.json").exists()
-    # Nor by a scheduler that was started anew, and knows only what is on the disk.
+    # Nor by a scheduler that was started again, and knows only what is on the disk.
     kept_stage.runner.close()
     kept_stage.runner = FlowerRunner(FlowerSettings(kept_stage.folder / "state", checkpoints=store))
     assert not forget()

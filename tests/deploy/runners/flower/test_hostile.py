@@ -1,4 +1,4 @@
-"""Jobs that are slow, hung, broken or hostile beside one that is none of that."""
+"""Slow, hung, broken and hostile jobs next to a good one."""
 
 from __future__ import annotations
 

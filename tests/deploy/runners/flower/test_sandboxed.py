@@ -32,7 +32,7 @@ def app_with(folder: Path, code: str) -> Path:
 
 
 def test_a_server_app_gets_at_nothing_but_its_jobs_own_and_trains(tmp_path: Path) -> None:
-    # Given a deployment's secrets beside the runner's state, and what another job has there,
+    # Given a deployment's secrets next to the runner's state, and what another job has there,
     try:
         sandbox = choose(Mode.AUTO, trust=False, state=tmp_path, numbers=(61184, 65519))
     except SandboxError as error:

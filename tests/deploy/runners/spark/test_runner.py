@@ -509,7 +509,7 @@ def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(
     else:
         with pytest.raises(RunnerError, match="still ends"):
             runner.stop(assignment)
-        # Until it is gone nothing is decided: the next attempt must not run beside it.
+        # Until it is gone nothing is decided: the next attempt must not run next to it.
         assert report(runner, assignment).phase is Phase.STARTING
         insist(lambda: runner.stop(assignment))
         assert report(runner, assignment).message == "it was stopped"

@@ -1,4 +1,4 @@
-"""The two pages hold what is stored beside them, and the command that fills them goes on where it was."""
+"""The two pages hold what is stored next to them, and the command that fills them goes on where it was."""
 
 from __future__ import annotations
 
