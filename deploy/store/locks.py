@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from deploy.store.errors import StoreError
 
@@ -103,7 +103,7 @@ class SessionLock:
         """Let it go."""
         self._session = None
         # The server notices a closed connection only later; whoever is next need not wait for that.
-        with suppress(DBAPIError):
+        with suppress(SQLAlchemyError):
             self._connection.scalar(text("SELECT pg_advisory_unlock(:n)"), {"n": self._number})
         # If that failed, the connection must not go back into the pool with the lock.
         self._connection.invalidate()

@@ -207,7 +207,8 @@ class Ledger:
                 break
             start = end if stop is None or stop.started_s is None else _exact(stop.started_s)
         second = 0
-        while not (free and end == launch) and (launch + second < end or second < used.minimum_s):
+        has_disk = used.disk_micro_usd_month and not (free and end == launch)
+        while has_disk and (launch + second < end or second < used.minimum_s):
             day = _day(launch + second)
             month_s = 86_400 * calendar.monthrange(day.year, day.month)[1]
             self.disk[day] += Fraction(used.disk_micro_usd_month, month_s * 10**6)

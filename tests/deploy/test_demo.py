@@ -20,7 +20,7 @@ def config(tmp_path: Path) -> Path:
     content = yaml.safe_load((CONFIGS / "demo.yaml").read_text(encoding="utf-8"))
     content["state"] = str(tmp_path / "state")
     content["http"]["port"] = 0
-    content["local"] = str(CONFIGS / content["local"])
+    content["providers"]["local"] = str(CONFIGS / content["providers"]["local"])
     path = tmp_path / "demo.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     return path

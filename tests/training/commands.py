@@ -40,14 +40,21 @@ TINY_WORLD = {
     "federated": ("env.market=one_zone", "env.clients_most=3", "env.rounds_least=2", "env.rounds_most=4"),
     "anyclusters": ("env.clusters=3", "env.world.n_jobs=20", "env.world.window=4"),
 }
-TINY = (
-    "+env=multicluster",
-    "agent=rl_lsfc",
-    *TINY_WORLD["multicluster"],
-    *TINY_AGENT["rl_lsfc"],
-    *TINY_TRAINER,
-    "device=cpu",
-)
+
+
+def tiny(agent: str) -> tuple[str, ...]:
+    """The words of a training of seconds."""
+    return (
+        "+env=multicluster",
+        f"agent={agent}",
+        *TINY_WORLD["multicluster"],
+        *TINY_AGENT[agent],
+        *TINY_TRAINER,
+        "device=cpu",
+    )
+
+
+TINY = tiny("rl_lsfc")
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from agents.stored import load_policy_state
-from tests.training.commands import TINY, start_process
+from tests.training.commands import start_process, tiny
 from tests.training.trainers.test_resume import assert_same
 from training.checkpoint import load_state
 
 # Rounds long enough that the signal arrives before the last one.
-LONG = (*TINY, "trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")
+LONG = ("trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.long), "cluster_scorer"])
 def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path) -> None:
-    straight = start_process(tmp_path, *LONG, f"agent={agent}", "out=straight")
-    stopped = start_process(tmp_path, *LONG, f"agent={agent}", "out=stopped")
+    straight = start_process(tmp_path, *tiny(agent), *LONG, "out=straight")
+    stopped = start_process(tmp_path, *tiny(agent), *LONG, "out=stopped")
     assert stopped.stdout is not None
     first_line = stopped.stdout.readline()
     assert first_line.startswith("guiding rule on validation")

@@ -121,6 +121,8 @@ class Session:
         self.closed = False
 
     def scalar(self, statement: object, _values: object = None) -> object:
+        if "unlock" in str(statement):
+            return True
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

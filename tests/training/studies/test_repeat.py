@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.commands import TINY
+from tests.training.commands import tiny
 from training import repeat
 from training.config import run_command
 
-WORDS = ",".join(f"'{word}'" for word in (*TINY, "agent=rl_fc") if "test_episodes" not in word)
+WORDS = ",".join(f"'{word}'" for word in tiny("rl_fc") if "test_episodes" not in word)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -28,10 +28,10 @@ def test_trainings_run_once_and_other_settings_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     good = f"+trainings.good={{overrides: [{WORDS}], seeds: [0, 1]}}"
-    bad = f"+trainings.bad={{overrides: [{WORDS},'trainer.lanes=0'], seeds: [0]}}"
+    bad = f"+trainings.bad={{overrides: [{WORDS},'trainer.guide=none'], seeds: [0]}}"
     assert run(monkeypatch, good, bad, "out=runs") == 1
     printed = capsys.readouterr().out
-    assert "failed: bad seed 0: ended with exit code 2 (error: trainer.lanes is 0" in printed
+    assert "failed: bad seed 0: ended with exit code 2 (error: unknown rule 'none'" in printed
     assert "2 of 3 trainings are finished (0 were before), 1 failed" in printed
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "good").rglob("*.pt")}
     assert len(before) == 4

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.commands import TINY
+from tests.training.commands import tiny
 from training.config import UsageError, compose_values, to_yaml, typed
 from training.run_directory import RunDirectory
 from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
 
-WORDS = [*(word for word in TINY if "test_episodes" not in word), "agent=rl_fc"]
+WORDS = [word for word in tiny("rl_fc") if "test_episodes" not in word]
 
 
 def settings(out: Path, **changes: object) -> RepeatSettings:
