@@ -117,7 +117,7 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """The published case, and larger ones with and without quotas in the way."""
     yield from _time("50 clients x 78 VM types, as published", published_case(), PUBLISHED_BAR_S)
     sizes = ((50, 78, PUBLISHED_BAR_S), (200, 500, LARGE_BAR_S))
-    for clients, types, bar in ((4, 8, PUBLISHED_BAR_S),) if smallest else sizes:
+    for clients, types, bar in ((10, 26, PUBLISHED_BAR_S),) if smallest else sizes:
         for share in (None, 0.3):
             quotas = "no quotas" if share is None else "tight quotas"
             yield from _time(
