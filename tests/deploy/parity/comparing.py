@@ -85,9 +85,9 @@ class Comparison:
         )
 
 
-def compare(policy: str, seed: int, jobs: int, folder: Path) -> Comparison:
+def compare(policy: str, seed: int, jobs: int, folder: Path, *, guards: bool = True) -> Comparison:
     """Play an episode of the test days twice."""
-    config = config_of(jobs)
+    config = config_of(jobs, guards=guards)
     key = EpisodeKey(seed, "test", 0)
     environment = by_environment(policy_named(policy, config), config, key)
     played, live = by_live_loop(policy, config, key, folder)

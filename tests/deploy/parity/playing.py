@@ -63,10 +63,11 @@ class Played:
     ends_s: list[int] = field(default_factory=list)
 
 
-def config_of(jobs: int) -> MarketWorldConfig:
-    """MultiCloud-v1 as it ships, with this many jobs."""
+def config_of(jobs: int, *, guards: bool = True) -> MarketWorldConfig:
+    """MultiCloud-v1 as it ships, or without its guards, with this many jobs."""
     config = MarketWorldConfig()
     config.workload.jobs = jobs
+    config.guards.safety_net = config.guards.gain_test = guards
     return config
 
 
