@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
-Kernel = Callable[..., Any]
-"""A function compiled by numba."""
+Kernel: TypeAlias = Any
+"""A function compiled by numba, which ships no types."""
 
 OPTIONS: Mapping[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 

@@ -52,7 +52,7 @@ def answers(choose: Kernel, keeps_idle: bool) -> tuple[Kernel, Kernel]:
         `answer(*obs, memory, parameters) -> action` and
         `answer_rows(*observations, rows, lanes, memory, parameters, actions)`, compiled.
     """
-    counts = choose.targetoptions.get("_nrt", True)  # type: ignore[attr-defined]
+    counts = choose.targetoptions.get("_nrt", True)
     answer = _with_names(_answer, choose, {"choose": choose, "keeps_idle": keeps_idle}, _nrt=counts)
     return answer, _with_names(_answer_rows, choose, {"answer": answer}, _nrt=counts, nogil=True)
 
@@ -66,7 +66,7 @@ def _with_names(
     other ones in every process. Its cache knows a function by file, line and qualified name, so the names go
     into the latter. With `home`'s file as its own, the function is compiled again when that changes.
     """
-    source = home.py_func  # type: ignore[attr-defined]
+    source = home.py_func
     code = template.__code__.replace(
         co_filename=source.__code__.co_filename, co_firstlineno=source.__code__.co_firstlineno
     )
@@ -78,7 +78,7 @@ def _with_names(
     function = FunctionType(code, {**template.__globals__, **names}, template.__name__)
     function.__module__ = source.__module__
     function.__qualname__ = f"{template.__name__}_{number}"
-    return njit(**{**OPTIONS, **options})(function)  # type: ignore[no-any-return]
+    return njit(**{**OPTIONS, **options})(function)
 
 
 def _stand_in(*_: object) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.rules.choice import is_valid
+from agents.rules.choice import flat_action, is_valid, stays
 from agents.rules.compiled import compiled
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, ObservationArrays
@@ -120,3 +120,28 @@ def is_pressed(obs: ObservationArrays, job: int, safe: int, spot: int, changeove
     execution = obs.pairs[job, safe, col.EXECUTION_S]
     undone = min(execution, obs.jobs[job, col.CHECKPOINT_INTERVAL_S])
     return bool(slack < execution + changeovers * changeover_s(obs, job, safe) + undone)
+
+
+@compiled
+def spot_while_it_lasts(obs: ObservationArrays, job: int, spot: int, changeovers: float) -> int:
+    """The action of a job that prefers `spot` until it is pressed, and then takes the cheapest safe offer.
+
+    A job on spot capacity is moved to a safe offer while that still meets its deadline; otherwise a job that
+    runs stays. Without an offer it waits, if it may.
+
+    Args:
+        obs: one observation.
+        job: row of the job.
+        spot: the spot offer that it would take; -1 means there is none.
+        changeovers: see `is_pressed`.
+    """
+    safe = cheapest_offer(obs, job, SAFE)
+    pressed = is_pressed(obs, job, safe, spot, changeovers)
+    if stays(obs, job):
+        here = place_of(obs, job)
+        risky = here >= 0 and obs.clusters[here, col.IS_SPOT] != 0.0
+        return int(flat_action(obs, job, safe if risky and pressed else -1))
+    offer = safe if pressed else no_dearer(obs, job, spot, safe)
+    if offer < 0 and not is_valid(obs, job, -1):
+        offer = any_offer(obs, job)
+    return int(flat_action(obs, job, offer))

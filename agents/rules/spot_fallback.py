@@ -7,20 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rules.choice import NO_ACTION, flat_action, is_valid, stays, urgent_job
+from agents.rules.choice import NO_ACTION, urgent_job
 from agents.rules.compiled import compiled
-from agents.rules.offers import (
-    OPPORTUNISTIC,
-    SAFE,
-    any_offer,
-    cheapest_offer,
-    is_pressed,
-    no_dearer,
-    place_of,
-)
+from agents.rules.offers import OPPORTUNISTIC, cheapest_offer, spot_while_it_lasts
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import MARKET, Rule, register
-from envs.simulation import columns as col
 from envs.simulation.snapshot import ObservationArrays
 
 
@@ -45,17 +36,8 @@ def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDAr
     job = urgent_job(obs)
     if job < 0:
         return NO_ACTION
-    safe = cheapest_offer(obs, job, SAFE)
     spot = cheapest_offer(obs, job, OPPORTUNISTIC)
-    pressed = is_pressed(obs, job, safe, spot, parameters[0])
-    if stays(obs, job):
-        here = place_of(obs, job)
-        risky = here >= 0 and obs.clusters[here, col.IS_SPOT] != 0.0
-        return flat_action(obs, job, safe if risky and pressed else -1)
-    offer = safe if pressed else no_dearer(obs, job, spot, safe)
-    if offer < 0 and not is_valid(obs, job, -1):
-        offer = any_offer(obs, job)
-    return flat_action(obs, job, offer)
+    return spot_while_it_lasts(obs, job, spot, parameters[0])
 
 
 register(
