@@ -1,4 +1,4 @@
-"""An emulated account, put together: world, account and actions; `app` answers HTTP in front of it."""
+"""An emulated AWS account: its world, resources and API actions, served over HTTP by `app`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for what may take long: one work of each name at a time, and nobody has to wait for it."""
+"""Background threads for slow calls: one call per name at a time, and no caller blocks on it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who is asked about, what the policy answers, what becomes of it."""
+"""Decisions: which tasks are due, what the policy answers, and what is recorded."""

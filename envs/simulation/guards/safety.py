@@ -1,4 +1,4 @@
-"""The safety net: a deadline that capacity which nobody takes away could still meet is met.
+"""The safety net: a task falls back to uninterruptible capacity while its deadline can still be met.
 
 A policy may gamble with spot capacity while there is time to fall back. When that time is up (the latest
 start on on-demand or owned capacity, less a margin for launches and estimates), the task goes to the cluster
@@ -20,7 +20,7 @@ from envs.simulation.snapshot import Category, FloatArray, MaskArray
 
 @njit(cache=True, error_model="numpy")
 def fallback(clusters: FloatArray, pairs: FloatArray, mask: MaskArray) -> int:
-    """Where the task ends first in time on capacity that nobody takes away; C where that is impossible.
+    """The uninterruptible cluster on which the task ends first, in time; C if there is none.
 
     Args:
         clusters: (C, N_CLUSTER_FIELDS) of an observation.
@@ -60,7 +60,7 @@ def safety_net(
 ) -> int:
     """The place that a choice becomes: itself, or the fallback once there is no more time to gamble.
 
-    A choice of capacity that nobody takes away stands, as does "none" for a task that runs there.
+    A choice of uninterruptible capacity stands, as does "none" for a task that runs there.
     """
     n_clusters = clusters.shape[0]
     if rules.safety_net == 0 or job[col.HAS_DEADLINE] == 0.0 or job[col.CATEGORY] == Category.STREAMING.value:

@@ -34,7 +34,7 @@ class Instances:
         self._events = events
 
     def launch(self, member: Member, offer: int) -> bool:
-        """Request an instance; whether the member's budget pays for any of it."""
+        """Request an instance. Returns False if the member's budget cannot pay for it."""
         member.offer = offer
         member.generation += 1
         member.planned_start_s = NEVER
