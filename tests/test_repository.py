@@ -68,6 +68,12 @@ def test_no_file_names_the_workplace() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_file_holds_a_merge_conflict() -> None:
+    conflict = re.compile(r"^(<{7} |>{7} )", re.MULTILINE)
+    found = [path for path in tracked_files() if conflict.search(text_of(path) or "")]
+    assert not found
+
+
 def test_private_words_are_found_and_public_ones_are_not() -> None:
     assert private_words("see /" + "work/main/x") == ["/" + "work/main"]
     assert private_words("see .." + "/shared/DESIGN.md") == [".." + "/shared"]
