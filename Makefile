@@ -46,7 +46,7 @@ results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every ta
 	if [ -n "$$left" ]; then echo "not measured:$$left" >&2; exit 1; fi; \
 	exit $$failed
 
-results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="--checkpoint NAME"
+results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="checkpoint=NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)
 
 test: $(VENV)/.dev lint  ## lint, type-check and run every test but the long ones

@@ -6,16 +6,17 @@ that makes sense and the test runs it in a tiny size.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from envs.environments import ENVIRONMENTS
+from spotweave import cli
+from tests.training.commands import Command, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
@@ -26,20 +27,18 @@ PYTHON = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Command:
+class Marked:
     """One marked command of a page."""
 
     line: int
     text: str
 
 
-def commands_of(page: Path) -> list[Command]:
+def commands_of(page: Path) -> list[Marked]:
     """The marked commands, in order, with the test's words appended."""
     text = page.read_text(encoding="utf-8")
     return [
-        Command(
-            text.count("\n", 0, match.start()) + 1, f"{match['command'].strip()} {match['words']}".strip()
-        )
+        Marked(text.count("\n", 0, match.start()) + 1, f"{match['command'].strip()} {match['words']}".strip())
         for match in MARKED.finditer(text)
     ]
 
@@ -84,28 +83,27 @@ def workshop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment() -> dict[str, str]:
-    """The test's own Python and commands come first; one thread."""
-    scripts = Path(sys.executable).parent
-    return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+def outcome(text: str, command: Command) -> Outcome:
+    """What a marked command does, in this process: to start one for each would take most of the time."""
+    words = shlex.split(text.replace("\\\n", " "))
+    if words[0] == "spotweave":
+        result = CliRunner().invoke(cli.app, words[1:])
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+    assert words[0] == "python", "a marked command is one of spotweave or of training"
+    return replace(command, name=Path(words[1]).stem)(*words[2:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
-def test_every_marked_command_runs(page: Path, workshop: Path) -> None:
+def test_every_marked_command_runs(
+    page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(workshop)
     for command in commands_of(page):
-        done = subprocess.run(
-            ["bash", "-c", command.text],
-            cwd=workshop,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, (
-            f"{page.name}:{command.line}: {command.text}\nexited with {done.returncode}\n"
-            f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        done = outcome(command.text, Command(monkeypatch, capsys))
+        assert done.code == 0, (
+            f"{page.name}:{command.line}: {command.text}\nexited with {done.code}\n"
+            f"{done.out[-2000:]}\n{done.err[-2000:]}"
         )
 
 
@@ -115,17 +113,10 @@ def test_every_marked_command_runs(page: Path, workshop: Path) -> None:
     [page for page in PAGES if PYTHON.search(page.read_text(encoding="utf-8"))],
     ids=lambda page: page.stem,
 )
-def test_every_python_block_runs(page: Path, workshop: Path) -> None:
+def test_every_python_block_runs(page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workshop)
     for code in PYTHON.findall(page.read_text(encoding="utf-8")):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code],
-            cwd=workshop,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, f"{page.name}:\n{code}\n{done.stderr[-2000:]}"
+        exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
 
 
 def test_getting_started_has_commands_to_run() -> None:

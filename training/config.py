@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import json
@@ -19,8 +20,9 @@ from typing import Any, TypeVar
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
@@ -131,8 +133,24 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
     register_schemas()
     if config_name == "train":
         sys.argv[1:] = _with_default_agent(_with_resumed_environment(sys.argv[1:]))
-    overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    informs_only = any(argument.startswith("-") for argument in sys.argv[1:])
+    try:
+        # --help, --cfg job and --multirun are Hydra's own.
+        if any(argument.startswith("-") for argument in sys.argv[1:]):
+            code = _run_by_hydra(config_name, body)
+        else:
+            code = body(_composed(config_name, sys.argv[1:]))
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+        if os.environ.get("SPOTWEAVE_TRACEBACK"):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        code = USER_ERROR
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _run_by_hydra(config_name: str, body: Callable[[DictConfig], int]) -> int:
+    """Leave the command line to Hydra, whose mistakes span many lines; returns the exit code."""
     code = 0
     failure: Exception | None = None
 
@@ -144,20 +162,10 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
         except Exception as error:  # Hydra would print a traceback of it and exit by itself
             failure = error
 
-    try:
-        if not informs_only:
-            _check_composition(config_name, overrides)
-        entry()
-        if failure is not None:
-            raise failure
-    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-        if os.environ.get("SPOTWEAVE_TRACEBACK"):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        code = USER_ERROR
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    sys.exit(code)
+    entry()
+    if failure is not None:
+        raise failure
+    return code
 
 
 def _with_resumed_environment(arguments: list[str]) -> list[str]:
@@ -182,8 +190,12 @@ def _with_default_agent(arguments: list[str]) -> list[str]:
     return [f"agent={ENVIRONMENTS[names[-1]].default_agent}", *arguments]
 
 
-def _check_composition(config_name: str, overrides: list[str]) -> None:
-    """Compose once ahead of Hydra's own run: its messages span many lines, ours one."""
+def _composed(config_name: str, overrides: list[str]) -> DictConfig:
+    """What a command is configured with; what was typed is kept where Hydra keeps it.
+
+    Raises:
+        UsageError: one line about what is wrong with the overrides.
+    """
     for argument in overrides:
         if "=" not in argument:
             raise UsageError(f"cannot read {argument!r}: expected KEY=VALUE, e.g. +env=multicloud seed=1")
@@ -197,9 +209,14 @@ def _check_composition(config_name: str, overrides: list[str]) -> None:
         sys.exit(USER_ERROR)
     try:
         with hydra.initialize_config_dir(CONFIG_DIRECTORY, version_base="1.3"):
-            hydra.compose(config_name, overrides)
+            whole = hydra.compose(config_name, overrides, return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(_one_line(error, config_name, overrides)) from error
+    HydraConfig.instance().set_config(whole)
+    config = copy.deepcopy(whole)
+    with open_dict(config):
+        del config["hydra"]
+    return config
 
 
 def _one_line(error: Exception, config_name: str, overrides: list[str]) -> str:

@@ -1,23 +1,25 @@
 """Regenerate the tables and pictures of federated work: docs/results/fedcostaware.md and multi-fedls.md.
 
-python training/results_fl.py [--checkpoint NAME] [--only SECTION ...] [--episodes N] [--out DIR] [--check]
+python training/results_fl.py [only=[SECTION,...]] [checkpoint=NAME] [episodes=N] [out=DIR] [check=true]
 
 What is stored for the same code and settings is not measured again, and every policy's episodes are kept in
-results/federated, so that a command that was stopped goes on where it was. With --check nothing is changed,
-and exit code 1 says that a page does not hold what is stored next to it.
+results/federated, so that a command that was stopped goes on where it was. With check=true nothing is
+changed, and exit code 1 says that a page does not hold what is stored next to it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from training.config import INTERRUPTED, USER_ERROR, UsageError, provenance
+from omegaconf import DictConfig
+from pydantic import Field
+
+from training.config import UsageError, provenance, resolved, run_command, typed
 from training.files import prepare_directory, write_bytes, write_csv, write_json, write_text
 from training.progress import play_progress
 from training.studies.federated.contestants import find_learned
@@ -32,9 +34,29 @@ KEPT = Path("results") / "federated"
 DIFFERS = FAILED = 1
 
 
+@dataclass
+class ResultsSettings:
+    """What `training/results_fl.py` does.
+
+    Attributes:
+        out: where pages and files are written.
+        only: names of the sections to measure; None: all.
+        checkpoint: the learned policy: a policy.pt, a run's directory, a released name, or "none" to leave it
+            out; None: the released `federated`, if there is one.
+        episodes: this many of each instead of the published numbers; an interval needs two.
+        check: only say whether pages and files agree.
+    """
+
+    out: str
+    only: list[str] | None = None
+    checkpoint: str | None = None
+    episodes: Annotated[int, Field(ge=2)] | None = None
+    check: bool = False
+
+
 def command_of(name: str) -> str:
     """What makes one section."""
-    return f"python training/results_fl.py --only {name}"
+    return f"python training/results_fl.py only=[{name}]"
 
 
 def settings_of(name: str, study: Study) -> dict[str, Any]:
@@ -122,26 +144,6 @@ def check() -> int:
     return code
 
 
-def run(options: Mapping[str, Any]) -> int:
-    """Measure what was asked for and fill the pages; returns the exit code."""
-    if options["check"]:
-        return check()
-    if options["episodes"] is not None and options["episodes"] < 2:
-        raise UsageError(f"--episodes is {options['episodes']}: an interval needs at least 2")
-    out = Path(options["out"])
-    learned = find_learned(options["checkpoint"])
-    print("learned policy: " + ("none" if learned is None else str(learned.path)), file=sys.stderr)
-    with play_progress(lines=True) as progress:
-        study = Study(Keeper(prepare_directory(KEPT)), progress, learned, options["episodes"])
-        failed = measure_all(options["only"] or SECTIONS, study, out)
-    for name in PAGES:
-        write_text(out / f"{name}.md", page_text(DOCS / f"{name}.md", out / name))
-        print(f"written: {out / f'{name}.md'}")
-    if failed:
-        print(f"not measured: {' '.join(failed)}", file=sys.stderr)
-    return FAILED if failed else 0
-
-
 def measure_all(names: Iterable[str], study: Study, out: Path) -> list[str]:
     """Make every section; one that cannot be measured leaves the others to be made. Returns those."""
     failed = []
@@ -156,36 +158,28 @@ def measure_all(names: Iterable[str], study: Study, out: Path) -> list[str]:
     return failed
 
 
-def parsed(arguments: Sequence[str] | None) -> dict[str, Any]:
-    """The options."""
-    parser = argparse.ArgumentParser(prog="python training/results_fl.py", description=__doc__)
-    parser.add_argument(
-        "--checkpoint",
-        help="the learned policy: a policy.pt, a run's directory, a released name, or none to leave it out "
-        "(default: federated, if it is released)",
-    )
-    parser.add_argument(
-        "--only", action="append", choices=list(SECTIONS), help="only this section; may be repeated"
-    )
-    parser.add_argument("--episodes", type=int, help="this many of each instead of the published numbers")
-    parser.add_argument("--out", default=str(DOCS), help="where pages and files are written (%(default)s)")
-    parser.add_argument("--check", action="store_true", help="only say whether pages and files agree")
-    return vars(parser.parse_args(arguments))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; a user's mistake is one line and exit code 2, Ctrl-C exits with 130."""
-    options = parsed(arguments)
-    try:
-        return run(options)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except (ValueError, OSError) as error:
-        if os.environ.get("SPOTWEAVE_TRACEBACK"):
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return USER_ERROR
+def main(config: DictConfig) -> int:
+    """Measure what was asked for and fill the pages; returns the exit code."""
+    settings = typed(ResultsSettings, resolved(config), "")
+    names = list(SECTIONS) if settings.only is None else settings.only
+    for name in names:
+        if name not in SECTIONS:
+            raise UsageError(f"only names {name!r}: expected some of {', '.join(SECTIONS)}")
+    if settings.check:
+        return check()
+    out = Path(settings.out)
+    learned = find_learned(settings.checkpoint)
+    print("learned policy: " + ("none" if learned is None else str(learned.path)), file=sys.stderr)
+    with play_progress(lines=True) as progress:
+        study = Study(Keeper(prepare_directory(KEPT)), progress, learned, settings.episodes)
+        failed = measure_all(names, study, out)
+    for page in PAGES:
+        write_text(out / f"{page}.md", page_text(DOCS / f"{page}.md", out / page))
+        print(f"written: {out / f'{page}.md'}")
+    if failed:
+        print(f"not measured: {' '.join(failed)}", file=sys.stderr)
+    return FAILED if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command("results_fl", main)

@@ -1,4 +1,4 @@
-"""Runs the training command as a user would, in this process or in one of its own."""
+"""Runs the commands of training as a user would, in this process or in one of its own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from training import train
 from training.config import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,18 +76,19 @@ class Outcome:
         return lines[0]
 
 
+@dataclass(frozen=True)
 class Command:
-    """`python training/train.py` without the start of a process."""
+    """`python training/NAME.py` without the start of a process."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch = monkeypatch
-        self.capsys = capsys
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+    name: str = "train"
 
     def __call__(self, *arguments: str) -> Outcome:
-        self.monkeypatch.setattr(sys, "argv", ["training/train.py", *arguments])
+        self.monkeypatch.setattr(sys, "argv", [f"training/{self.name}.py", *arguments])
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as exited:
-            run_command("train", train.main)
+            run_command(self.name, import_module(f"training.{self.name}").main)
         out, err = self.capsys.readouterr()
         code = exited.value.code
         assert isinstance(code, int)

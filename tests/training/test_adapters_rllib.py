@@ -102,6 +102,7 @@ def test_it_trains_exports_repeats_and_goes_on(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1:] == ["checked"], result.stderr[-2000:]
 
 
+@pytest.mark.long
 def test_the_command_writes_a_run_whose_checkpoint_plays(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = run(

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +19,6 @@ from training.config import UsageError
 from training.evaluation import comparison
 from training.evaluation.comparison import compare, compare_after_training, evaluate, read_config
 from training.evaluation.contestants import contestants, load_checkpoints
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass
@@ -189,50 +184,3 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
     OmegaConf.save({"a": 1}, tmp_path / "other.yaml")
     with pytest.raises(UsageError, match="it has no env"):
         read_config(str(tmp_path / "other.yaml"))
-
-
-def run(script: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "training" / f"{script}.py"), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-@pytest.mark.slow
-def test_the_commands_end_to_end(tmp_path: Path) -> None:
-    small = ("+env=multicluster", "env.n_jobs=40", "episodes=3", "suite=validation")
-    first = run("compare", *small, "policies=[tuned,maf,random]", "out=first", cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert "tuned − policy" in first.stdout
-    assert first.stderr == ""
-    again = run("compare", "config=first/config.yaml", "out=again", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "first/episodes.csv").read_text() == (tmp_path / "again/episodes.csv").read_text()
-    assert "data:image/png" in (tmp_path / "first/report.html").read_text()
-    one = run("evaluate", *small, "policy=maf", "out=one", cwd=tmp_path)
-    assert one.returncode == 0, one.stderr
-    rows = (tmp_path / "first/episodes.csv").read_text().splitlines()
-    expected = [row for row in rows if row.startswith(("policy,", "maf,"))]
-    assert (tmp_path / "one/episodes.csv").read_text().splitlines() == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("config=first.yaml", "episodes=3"), "episodes=3 was given with config="),
-        (("+env=multicluster", "out=/proc/nowhere"), "cannot write into /proc/nowhere"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    done = run("compare", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""

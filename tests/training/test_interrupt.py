@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agents.stored import load_policy_state
-from tests.training.commands import start_process, tiny
+from tests.training.commands import Command, start_process, tiny
 from tests.training.trainers.test_resume import assert_same
 from training.checkpoint import load_state
 
@@ -18,8 +18,7 @@ LONG = ("trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.long), "cluster_scorer"])
-def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path) -> None:
-    straight = start_process(tmp_path, *tiny(agent), *LONG, "out=straight")
+def test_interrupted_and_resumed_equals_uninterrupted(agent: str, command: Command, tmp_path: Path) -> None:
     stopped = start_process(tmp_path, *tiny(agent), *LONG, "out=stopped")
     assert stopped.stdout is not None
     first_line = stopped.stdout.readline()
@@ -32,11 +31,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent: str, tmp_path: Path
     episodes = load_state(tmp_path / "stopped" / "state.pt")["trainer"]["episodes_done"]
     assert 0 < episodes < 60
 
-    resumed = start_process(tmp_path, "resume=stopped")
-    out, err = resumed.communicate(timeout=120)
-    assert resumed.returncode == 0, out + err
-    out, err = straight.communicate(timeout=120)
-    assert straight.returncode == 0, out + err
+    for arguments in (("resume=stopped",), (*tiny(agent), *LONG, "out=straight")):
+        done = command(*arguments)
+        assert done.code == 0, done
     for name in ("state.pt", "policy.pt"):
         load = load_state if name == "state.pt" else load_policy_state
         one, other = (load(tmp_path / run / name) for run in ("straight", "stopped"))

@@ -51,6 +51,13 @@ def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path
         (job,) = json.loads(spotweave("jobs", "--server", second.url, "--json").stdout)
         assert job["job_id"] == job_id
         assert spotweave("cancel", job_id, "--server", second.url).exit_code == 0
+        (tmp_path / "hello.py").write_text("print('hello')\n")
+        spark = _written(
+            tmp_path / "spark.yaml", "name: hello\nwork: {kind: spark-batch, script: hello.py}\n"
+        )
+        line = refusal(spotweave("submit", spark, "--server", second.url))
+        assert "Spark jobs need Java 17 or newer" in line
+        assert "apt install openjdk-17-jre-headless" in line
         code, errors = second.end()
         assert code == 0, errors
         lines = errors.splitlines()
@@ -96,16 +103,6 @@ def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
         assert code in (0, 130), errors
         assert f"spotweave token create --config {config} --role admin --name NAME" in errors
         assert token not in errors
-
-
-@pytest.mark.slow
-def test_a_job_of_spark_is_refused_where_there_is_no_java(tmp_path: Path) -> None:
-    (tmp_path / "hello.py").write_text("print('hello')\n")
-    job = _written(tmp_path / "job.yaml", "name: hello\nwork: {kind: spark-batch, script: hello.py}\n")
-    with served(deployment(tmp_path)) as service:
-        line = refusal(spotweave("submit", job, "--server", service.url))
-        assert "Spark jobs need Java 17 or newer" in line
-        assert "apt install openjdk-17-jre-headless" in line
 
 
 @pytest.mark.parametrize(

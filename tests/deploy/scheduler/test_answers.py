@@ -216,7 +216,7 @@ def test_it_is_told_of_once_an_hour_and_counted_each_time(tmp_path: Path) -> Non
         world.go(100.0)
     assert [event.data["times"] for event in world.events("policy.invalid")] == [1]
     assert world.metric("invalid_answers_total", policy="stubborn", fault="index") == 6
-    world.go(INVALID_S)
+    world.clock.sleep(INVALID_S)
     world.submit(batch("late", work_s=60.0))
     world.go(100.0)
     told = world.events("policy.invalid")

@@ -31,7 +31,7 @@ def test_everything_ends_before_it_is_passed_and_nothing_new_begins(
 ) -> None:
     here = world(tmp_path, budget_usd)
     jobs = [here.submit(batch(f"long{k}", work_s=36_000.0)) for k in range(3)]
-    here.go(6000.0)
+    here.go(600.0)
     reason = f"the deployment's budget of {budget_usd:g} USD is spent"
     for job_id in jobs:
         job = here.store.jobs.get(job_id)
@@ -42,7 +42,7 @@ def test_everything_ends_before_it_is_passed_and_nothing_new_begins(
     (event,) = here.events("deployment.budget_spent")
     assert event.data == {"reason": reason, "jobs": 3}
     late = here.submit(batch("late"))
-    here.go(600.0)
+    here.go(100.0)
     assert here.cloud.live() == []
     assert here.store.instances.of_job(late) == []
 
@@ -74,7 +74,7 @@ def test_what_it_does_not_pay_is_shown_as_not_to_be_had(tmp_path: Path) -> None:
 
 def test_without_one_nothing_ends(tmp_path: Path) -> None:
     here = world(tmp_path, None)
-    job = here.submit(batch(work_s=7200.0))
+    job = here.submit(batch(work_s=1200.0))
     here.until_all_end()
     assert here.state(job) is JobState.SUCCEEDED
 

@@ -30,9 +30,9 @@ class TrainingWorld(World):
 
 
 def test_a_quick_client_is_released_and_back_in_time_for_the_next_round(tmp_path: Path) -> None:
-    world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=1500.0)
+    world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
     job = world.submit(federated(4, A, B, epoch_s=600.0))
-    world.go(4000)
+    world.go(2400)
     world.restart()  # a scheduler that comes back hears of the released one from the runner
     world.until_all_end()
     assert world.state(job) is JobState.SUCCEEDED
@@ -43,7 +43,7 @@ def test_a_quick_client_is_released_and_back_in_time_for_the_next_round(tmp_path
     assert len(released) >= 2
     # Four slow epochs; the first round waits for a launch; nobody waits for the quick client after that.
     assert training.ended_s is not None
-    assert training.ended_s - 1_000_000 <= 4 * 1500 + 120
+    assert training.ended_s - 1_000_000 <= 4 * 900 + 120
     bills = world.store.costs.of_tasks(job, world.clock.now())
     assert bills["client-a"].seconds < 0.5 * bills["client-b"].seconds
     assert world.store.costs.of_job(job, world.clock.now()) == bills["client-a"] + bills["client-b"]

@@ -55,7 +55,7 @@ def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     world = World(tmp_path, cheap_and_sure())
-    poison = world.submit(batch("poison", work_s=2000.0))
+    poison = world.submit(batch("poison", work_s=1000.0))
     world.go(100.0)
     where, what = STAGES[stage]
     monkeypatch.setattr(where, what, _raise_for(poison, getattr(where, what)))
@@ -127,7 +127,7 @@ def test_a_stage_that_fails_for_all_leaves_the_others(
     world.go(100.0)
     monkeypatch.setattr(world.scheduler.chooser, "choose", _raise_for(ALL, world.scheduler.chooser.choose))
     end_job(world.store, cancelled, JobState.CANCELLED, world.clock.now(), "enough")
-    for _ in range(400):
+    for _ in range(100):
         with pytest.raises(OverflowError):
             world.scheduler.step()
         world.clock.sleep(world.settings.period_s)
@@ -174,16 +174,16 @@ def _reports(world: World, job_id: str, spoil: Callable[[TaskReport], TaskReport
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_report_that_cannot_be_read_costs_its_own_job_only(tmp_path: Path, kind: str) -> None:
     world = World(tmp_path, cheap_and_sure())
-    honest = world.submit(batch("honest", work_s=900.0))
-    poison = world.submit(batch("poison", work_s=36_000.0, budget_usd=0.1))
+    honest = world.submit(batch("honest", work_s=300.0))
+    poison = world.submit(batch("poison", work_s=36_000.0, budget_usd=0.05))
     world.go(100.0)
     _reports(world, poison, HOSTILE[kind])
-    world.go(1500.0)
+    world.go(600.0)
     assert world.state(honest) is JobState.SUCCEEDED
     assert [event.job_id for event in world.events("job.quarantined")][:1] == [poison]
-    world.go(1800.0)
+    world.go(600.0)
     a_pass_usd = 1.0 * world.settings.period_s / 3600
-    assert float(world.store.costs.of_job(poison, world.clock.now()).usd) <= 0.1 + a_pass_usd
+    assert float(world.store.costs.of_job(poison, world.clock.now()).usd) <= 0.05 + a_pass_usd
     assert wrong_charges(world.store) == []
 
 
@@ -288,7 +288,7 @@ def test_failed_starts_of_one_job_do_not_close_offers_for_others(tmp_path: Path)
 
 def test_part_of_a_gang_is_not_rented_again_and_again(tmp_path: Path) -> None:
     """The offer shows four instances and has two: what was launched is paid for each time."""
-    world = World(tmp_path, cheap_and_sure()[:1])
+    world = World(tmp_path, cheap_and_sure()[:1], settings=replace(SETTINGS, period_s=30.0))
     real = world.provider.launch
 
     def launch(request: Any) -> Any:
@@ -342,8 +342,8 @@ def test_what_ends_slowly_is_asked_again_within_seconds(tmp_path: Path) -> None:
 
 
 def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
-    jobs = [world.submit(batch(f"job{k}", work_s=6000.0)) for k in range(4)]
+    world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, period_s=30.0))
+    jobs = [world.submit(batch(f"job{k}", work_s=5000.0)) for k in range(4)]
     world.go(100.0)
     real = world.provider.describe
     world.provider.describe = lambda deployment: []  # type: ignore[method-assign]
@@ -358,7 +358,7 @@ def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> N
 
 def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, silent_within_s=10_000.0))
-    job = world.submit(batch(work_s=3000.0))
+    job = world.submit(batch(work_s=1200.0))
     world.go(100.0)
     (lost,) = world.cloud.live()
     real = world.provider.describe
@@ -381,7 +381,7 @@ def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: P
 def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
     """It is reported as running, and billed; the agent and all that ran there do not answer."""
     world = World(tmp_path, cheap_and_sure())
-    job = world.submit(batch(work_s=3000.0))
+    job = world.submit(batch(work_s=600.0))
     world.go(100.0)
     (hung,) = world.cloud.live()
     world.cloud.hung_s[hung] = world.clock.now()

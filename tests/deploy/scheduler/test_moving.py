@@ -184,7 +184,7 @@ def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> Non
         cheap_and_sure(available=lambda now_s: now_s - START >= 400),
         settings=SchedulerSettings(period_s=10.0, ask_again_s=10.0, reconsider_s=100.0),
     )
-    job = world.submit(batch(work_s=7200.0))
+    job = world.submit(batch(work_s=2000.0))
     world.go(600)
     old, new = (machine.report for machine in world.cloud.machines.values())
     assert (old.offer_id, new.offer_id) == ("sure", "spot")

@@ -27,7 +27,7 @@ from deploy.store.store import Store
 from tests.deploy.server.service import Service, job_request, make_service, one_line_error
 
 ENDLESS = "/v1/events/stream"
-EXAMPLES = 40
+EXAMPLES = 20
 
 
 @pytest.mark.slow

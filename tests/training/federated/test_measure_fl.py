@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,15 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from envs.simulation.federations.clouds import Measured, Measurement
 from envs.simulation.federations.documents import clouds_document, clouds_of, read_clouds
 from envs.simulation.federations.errors import FederationError
-from spotweave import cli
+from tests.training.federated.commands import EXAMPLES, mistake, run
 from training.federated.measuring import listener as listening
 from training.federated.measuring import merging
 from training.federated.measuring.dummy import Workload, digits, machine, run_rounds
@@ -43,24 +42,10 @@ from training.federated.measuring.merging import (
 from training.federated.measuring.times import MeasureError, Times
 from training.files import WriteError
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "federated"
-RUNNER = CliRunner()
+measure = partial(run, "measure-fl")
+refused = partial(mistake, "measure-fl")
 TINY = ("--samples", "64", "--width", "2", "--rounds", "2", "--repetitions", "1")
 SIZES = Sizes(3_000_000, 2_000_000, 1_000_000, 1_808)
-
-
-def run(*arguments: object) -> Result:
-    return RUNNER.invoke(cli.app, ["measure-fl", *map(str, arguments)])
-
-
-def mistake(*arguments: object) -> str:
-    """The one line of a user's mistake."""
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture
@@ -259,7 +244,7 @@ def test_the_command_listens_answers_and_stops(application: Path) -> None:
         assert process.stdout is not None
         port = process.stdout.readline().split()[2].rpartition(":")[2]
         try:
-            result = run(
+            result = measure(
                 "--only", "communication", "--peer", f"127.0.0.1:{port}", "--app", application, "--stop-peer"
             )
             output, errors = process.communicate(timeout=60)
@@ -414,7 +399,7 @@ def test_a_file_that_may_not_be_written_is_refused_first(
     # Root may write everything, so the answer of the system is played.
     real: Callable[..., bool] = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != clouds and real(path, mode))
-    assert "clouds.json: it is read-only" in mistake(
+    assert "clouds.json: it is read-only" in refused(
         "--into", clouds, "--vm-type", "vm111", "--baseline", *TINY
     )
 
@@ -471,17 +456,17 @@ def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
 def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None:
     # Given clouds of which nothing is known, no placement can be found.
     plan = ["plan-fl", str(application), str(bare), "--json"]
-    assert "no compute slowdown" in RUNNER.invoke(cli.app, plan).stderr
+    assert "no compute slowdown" in run(*plan).stderr
     document = json.loads(bare.read_text())
     document["regions"].pop()
     bare.write_text(json.dumps(document))
     # When the baseline and another type are measured (here they are the same machine),
     options = ("--into", bare, "--app", application, *TINY)
-    first = run(*options, "--vm-type", "cheap", "--baseline")
+    first = measure(*options, "--vm-type", "cheap", "--baseline")
     assert first.exit_code == 0, first.output
     assert "compute slowdown of cheap with data in here: none -> 1" in first.stdout
     assert "communication slowdown of here & here: none -> 1" in first.stdout
-    second = run(*options, "--vm-type", "dear", "--only", "compute")
+    second = measure(*options, "--vm-type", "dear", "--only", "compute")
     assert second.exit_code == 0, second.output
     # then the slowdown is the quotient of what was measured, and a placement is found with it.
     clouds = read_clouds(bare)
@@ -490,7 +475,7 @@ def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None
         rounds["dear"].round_s / rounds["cheap"].round_s, rel=1e-3
     )
     assert all((one.first_round_s or 0) > 0 for one in rounds.values())
-    planned = RUNNER.invoke(cli.app, plan)
+    planned = run(*plan)
     assert planned.exit_code == 0, planned.stderr
     best = json.loads(planned.stdout)["best"]
     client = best["clients"][0]["vm_type"]
@@ -500,7 +485,7 @@ def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None
 
 @pytest.mark.slow
 def test_without_a_file_it_prints_json(application: Path) -> None:
-    result = run("--app", application, *TINY, "--baseline-s", "0.5", "--baseline-communication-s", "0.25")
+    result = measure("--app", application, *TINY, "--baseline-s", "0.5", "--baseline-communication-s", "0.25")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     for part, baseline_s in (("compute", 0.5), ("communication", 0.25)):
@@ -556,7 +541,7 @@ def test_without_a_file_it_prints_json(application: Path) -> None:
 def test_a_mistake_gets_one_line_and_exit_code_2(
     clouds: Path, options: tuple[str, ...], message: str
 ) -> None:
-    assert message in mistake(*(str(clouds) if option == "CLOUDS" else option for option in options))
+    assert message in refused(*(str(clouds) if option == "CLOUDS" else option for option in options))
 
 
 def test_a_peer_that_is_not_there_or_is_something_else(application: Path) -> None:
@@ -572,13 +557,13 @@ def test_a_peer_that_is_not_there_or_is_something_else(application: Path) -> Non
         thread = threading.Thread(target=answer)
         thread.start()
         options = ("--only", "communication", "--app", application, "--peer", f"127.0.0.1:{port}")
-        assert "it answers 'HTTP/1.1 400 Bad Request', which is no `spotweave" in mistake(*options)
+        assert "it answers 'HTTP/1.1 400 Bad Request', which is no `spotweave" in refused(*options)
         thread.join()
-    assert f"cannot reach peer 127.0.0.1:{port}" in mistake(*options)
+    assert f"cannot reach peer 127.0.0.1:{port}" in refused(*options)
 
 
 def test_a_message_that_is_too_large_is_refused(application: Path) -> None:
     document = json.loads(application.read_text())
     document["messages_gb"]["client_train"] = 8.1
     application.write_text(json.dumps(document))
-    assert "message client_train has 8100000000 bytes, expected at most 8 GB" in mistake("--app", application)
+    assert "message client_train has 8100000000 bytes, expected at most 8 GB" in refused("--app", application)

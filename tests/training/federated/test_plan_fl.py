@@ -6,15 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from envs.federated_data.multi_fedls import load_application, load_clouds
 from envs.simulation.federations.documents import clouds_document, read_application, read_clouds
-from spotweave import cli
+from tests.training.federated.commands import EXAMPLES, mistake, printed
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "federated"
 APPLICATION, CLOUDS = EXAMPLES / "app.json", EXAMPLES / "clouds.json"
-RUNNER = CliRunner()
 
 
 def test_the_example_is_the_published_case() -> None:
@@ -23,9 +20,7 @@ def test_the_example_is_the_published_case() -> None:
 
 
 def test_it_prints_the_placement_its_figures_and_the_runners_up() -> None:
-    result = RUNNER.invoke(cli.app, ["plan-fl", str(APPLICATION), str(CLOUDS)])
-    assert result.exit_code == 0, result.output
-    text = result.stdout
+    text = printed("plan-fl", APPLICATION, CLOUDS)
     assert "616.50 s    1.1269 USD" in text
     assert "6164.95 s (1:42:45)    11.27 USD" in text
     assert "proved optimal" in text
@@ -36,10 +31,8 @@ def test_it_prints_the_placement_its_figures_and_the_runners_up() -> None:
 
 
 def test_its_json_holds_the_same() -> None:
-    arguments = ["plan-fl", str(APPLICATION), str(CLOUDS), "--json", "--runners-up", "2", "--alpha", "0.5"]
-    result = RUNNER.invoke(cli.app, arguments)
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    arguments = (APPLICATION, CLOUDS, "--json", "--runners-up", 2, "--alpha", 0.5)
+    document = json.loads(printed("plan-fl", *arguments))
     assert document["proved_optimal"] is True
     assert document["best"]["server"]["vm_type"] == "vm123"
     assert [task["task"] for task in document["best"]["clients"]] == ["c1", "c2", "c3", "c4"]
@@ -48,8 +41,8 @@ def test_its_json_holds_the_same() -> None:
 
 
 def test_spot_vms_are_placed_where_they_are_offered() -> None:
-    arguments = ["plan-fl", str(APPLICATION), str(CLOUDS), "--json", "--client-market", "spot"]
-    document = json.loads(RUNNER.invoke(cli.app, arguments).stdout)
+    arguments = (APPLICATION, CLOUDS, "--json", "--client-market", "spot")
+    document = json.loads(printed("plan-fl", *arguments))
     assert {task["market"] for task in document["best"]["clients"]} == {"spot"}
     assert document["best"]["server"]["market"] == "on_demand"
     assert all(task["usd_hour"] is not None for task in document["best"]["clients"])
@@ -65,11 +58,7 @@ def test_spot_vms_are_placed_where_they_are_offered() -> None:
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_code_2(options: tuple[str, ...], message: str) -> None:
-    result = RUNNER.invoke(cli.app, ["plan-fl", str(APPLICATION), str(CLOUDS), *options])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith(f"error: {message}")
-    assert result.stderr.count("\n") == 1
+    assert mistake("plan-fl", APPLICATION, CLOUDS, *options).startswith(f"error: {message}")
 
 
 def test_an_infeasible_quota_and_a_bad_file_are_named(tmp_path: Path) -> None:
@@ -78,9 +67,5 @@ def test_an_infeasible_quota_and_a_bad_file_are_named(tmp_path: Path) -> None:
         region["max_vcpus"] = 8
     path = tmp_path / "clouds.json"
     path.write_text(json.dumps(document))
-    result = RUNNER.invoke(cli.app, ["plan-fl", str(APPLICATION), str(path)])
-    assert result.exit_code == 2
-    assert "allows 8 vCPUs, at least 12 are needed (4 more)" in result.stderr
-    result = RUNNER.invoke(cli.app, ["plan-fl", str(tmp_path / "none.json"), str(path)])
-    assert result.exit_code == 2
-    assert "cannot read" in result.stderr
+    assert "allows 8 vCPUs, at least 12 are needed (4 more)" in mistake("plan-fl", APPLICATION, path)
+    assert "cannot read" in mistake("plan-fl", tmp_path / "none.json", path)

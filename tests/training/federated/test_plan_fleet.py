@@ -6,35 +6,31 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from envs.federated_data.multi_fedls import load_clouds
 from envs.simulation.federations.documents import clouds_document
-from spotweave import cli
+from tests.training.federated.commands import EXAMPLES, mistake, printed
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "federated"
-APPLICATION, CLOUDS = str(EXAMPLES / "app.json"), str(EXAMPLES / "clouds.json")
-RUNNER = CliRunner()
+APPLICATION, CLOUDS = str(EXAMPLES / "app.json"), EXAMPLES / "clouds.json"
 
 
 def test_the_second_takes_what_the_first_leaves() -> None:
     """The first has the published optimum; us-west-2 (36 vCPUs) has no room for four more clients there."""
-    result = RUNNER.invoke(cli.app, ["plan-fl", APPLICATION, CLOUDS, "--with", APPLICATION])
-    assert result.exit_code == 0, result.output
-    lines = [line.split() for line in result.stdout.splitlines() if line.startswith("TIL")]
+    text = printed("plan-fl", APPLICATION, CLOUDS, "--with", APPLICATION)
+    lines = [line.split() for line in text.splitlines() if line.startswith("TIL")]
     assert [line[-5:-1] for line in lines] == [
         ["616.50", "1.1269", "1:42:45", "11.27"],
         ["623.27", "1.1330", "1:43:53", "11.33"],
     ]
-    assert "jointly" not in result.stdout
+    assert "jointly" not in text
 
 
 def test_the_joint_optimum_is_shown_beside() -> None:
-    arguments = ["plan-fl", APPLICATION, CLOUDS, "--with", f"{APPLICATION} alpha=0.9", "--joint"]
-    text = RUNNER.invoke(cli.app, arguments).stdout
+    arguments = ("plan-fl", APPLICATION, CLOUDS, "--with", f"{APPLICATION} alpha=0.9", "--joint")
+    text = printed(*arguments)
     assert "jointly, proved optimal" in text
     assert "the joint mapping's sum of objectives is" in text
-    document = json.loads(RUNNER.invoke(cli.app, [*arguments, "--json"]).stdout)
+    document = json.loads(printed(*arguments, "--json"))
     assert [item["alpha"] for item in document["joint"]] == [0.5, 0.9]
     total = sum(item["objective"] for item in document["in_order"])
     assert document["joint_objective"] <= total + 1e-9
@@ -43,11 +39,10 @@ def test_the_joint_optimum_is_shown_beside() -> None:
 
 def test_each_has_its_own_deadline_and_budget() -> None:
     """The first keeps 6200 s; the second asks for more speed than any placement has."""
-    arguments = ["plan-fl", APPLICATION, CLOUDS, "--deadline", "6200"]
-    result = RUNNER.invoke(cli.app, [*arguments, "--with", f"{APPLICATION} deadline=4000"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: application 2 (TIL, AWS(2)-GCP(2)) cannot be placed even alone: ")
-    assert "the deadline of 4000 s is too short" in result.stderr
+    other = f"{APPLICATION} deadline=4000"
+    told = mistake("plan-fl", APPLICATION, CLOUDS, "--deadline", 6200, "--with", other)
+    assert told.startswith("error: application 2 (TIL, AWS(2)-GCP(2)) cannot be placed even alone: ")
+    assert "the deadline of 4000 s is too short" in told
 
 
 def test_the_quota_in_the_way_is_named_in_one_line(tmp_path: Path) -> None:
@@ -56,15 +51,12 @@ def test_the_quota_in_the_way_is_named_in_one_line(tmp_path: Path) -> None:
         provider["max_gpus"] = 3
     path = tmp_path / "clouds.json"
     path.write_text(json.dumps(document))
-    result = RUNNER.invoke(cli.app, ["plan-fl", APPLICATION, str(path), "--with", APPLICATION])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
+    told = mistake("plan-fl", APPLICATION, path, "--with", APPLICATION)
     # AWS and GCP have six GPUs in all: the first takes four of them.
-    assert "does not fit with those before it" in result.stderr
-    assert "GPUs of provider" in result.stderr
-    result = RUNNER.invoke(cli.app, ["plan-fl", APPLICATION, str(path), "--with", APPLICATION, "--joint"])
-    assert result.stderr.startswith("error: the quotas have no room for all applications together")
+    assert "does not fit with those before it" in told
+    assert "GPUs of provider" in told
+    told = mistake("plan-fl", APPLICATION, path, "--with", APPLICATION, "--joint")
+    assert told.startswith("error: the quotas have no room for all applications together")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +72,4 @@ def test_the_quota_in_the_way_is_named_in_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_code_2(options: tuple[str, ...], message: str) -> None:
-    result = RUNNER.invoke(cli.app, ["plan-fl", APPLICATION, CLOUDS, *options])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith(f"error: {message}")
-    assert result.stderr.count("\n") == 1
+    assert mistake("plan-fl", APPLICATION, CLOUDS, *options).startswith(f"error: {message}")

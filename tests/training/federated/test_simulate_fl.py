@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from spotweave import cli
-
-RUNNER = CliRunner()
-Scenario = dict[str, Any]
-
-
-def scenario() -> Scenario:
-    """The two clients of tests/envs/rounds_cases.py."""
-    return {
-        "kind": "rounds",
-        "name": "two clients",
-        "rounds": 3,
-        "zones": [{"name": "zone", "spot_usd_hour": 0.36, "on_demand_usd_hour": 1.08}],
-        "clients": [
-            {"name": "slow", "epoch_warm_s": 600, "epoch_cold_s": 700, "spin_up_s": 100},
-            {"name": "fast", "epoch_warm_s": 100, "epoch_cold_s": 150, "spin_up_s": 100},
-        ],
-    }
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[object], str]:
-    def write(content: object) -> str:
-        path = tmp_path / "scenario.json"
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return str(path)
-
-    return write
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text().splitlines()))
-
-
-def table(output: str) -> dict[str, list[str]]:
-    return {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.strip()}
+from tests.training.federated.commands import Scenario, mistake, printed, rows_of, table, two_clients
 
 
 def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) -> None:
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(scenario())])
-    assert result.exit_code == 0, result.output
-    rows = table(result.stdout)
+    rows = table(printed("simulate-fl", file(two_clients(3))))
     # 2000 s; 0.35, 0.40 and 1.20 USD by hand.
     assert rows["fed_cost_aware"] == ["33.3", "0.3500", "70.83", "0", "0"]
     assert rows["spot"] == ["33.3", "0.4000", "66.67", "0", "0"]
@@ -60,38 +20,33 @@ def test_time_cost_and_savings_of_every_policy(file: Callable[[object], str]) ->
 
 
 def test_one_policy_is_still_measured_against_on_demand(file: Callable[[object], str]) -> None:
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(scenario()), "--policy", "spot"])
-    rows = table(result.stdout)
+    rows = table(printed("simulate-fl", file(two_clients(3)), "--policy", "spot"))
     assert rows["spot"][2] == "66.67"
     assert not {"fed_cost_aware", "on_demand"} & set(rows)
 
 
 def test_without_on_demand_offers_there_are_no_savings(file: Callable[[object], str]) -> None:
-    content = scenario()
+    content = two_clients(3)
     del content["zones"][0]["on_demand_usd_hour"]
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
-    rows = table(result.stdout)
+    rows = table(printed("simulate-fl", file(content)))
     assert rows["spot"][2] == "-"
     assert "on_demand" not in rows
 
 
 def test_a_bundled_scenario_shows_the_published_numbers_beside_ours() -> None:
-    result = RUNNER.invoke(cli.app, ["simulate-fl", "mnist"])
-    assert result.exit_code == 0, result.output
-    assert table(result.stdout)["fed_cost_aware"][-3:] == ["95", "2.29013", "67.04"]
+    assert table(printed("simulate-fl", "mnist"))["fed_cost_aware"][-3:] == ["95", "2.29013", "67.04"]
 
 
 def test_a_client_that_leaves_is_told(file: Callable[[object], str]) -> None:
-    content = scenario()
+    content = two_clients(3)
     content["clients"][1]["budget_usd"] = 0.085
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content), "--policy", "spot"])
-    assert "spot: fast left in round 2 of 3 after 14.2 min and lost that round's work" in result.stdout
+    text = printed("simulate-fl", file(content), "--policy", "spot")
+    assert "spot: fast left in round 2 of 3 after 14.2 min and lost that round's work" in text
 
 
 def test_tables_and_pictures_are_written(file: Callable[[object], str], tmp_path: Path) -> None:
-    path, out = file(scenario()), tmp_path / "out"
-    result = RUNNER.invoke(cli.app, ["simulate-fl", path, "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    path, out = file(two_clients(3)), tmp_path / "out"
+    printed("simulate-fl", path, "--out", out)
     states = rows_of(out / "states.csv")
     fast = [row for row in states if row["policy"] == "fed_cost_aware" and row["client"] == "fast"]
     assert [(row["state"], row["start_s"], row["end_s"]) for row in fast[-2:]] == [
@@ -108,20 +63,17 @@ def test_tables_and_pictures_are_written(file: Callable[[object], str], tmp_path
         for kind in ("states", "costs"):
             assert (out / f"{kind}_{policy}.png").read_bytes().startswith(b"\x89PNG")
     again = tmp_path / "again"
-    RUNNER.invoke(cli.app, ["simulate-fl", path, "--out", str(again)])
+    printed("simulate-fl", path, "--out", again)
     assert all((again / entry.name).read_bytes() == entry.read_bytes() for entry in out.iterdir())
 
 
-def test_the_seed_decides(tmp_path: Path) -> None:
-    outputs = [
-        RUNNER.invoke(cli.app, ["simulate-fl", "mnist", "--seed", seed]).stdout.splitlines()[2:]
-        for seed in ("1", "1", "2")
-    ]
+def test_the_seed_decides() -> None:
+    outputs = [printed("simulate-fl", "mnist", "--seed", seed).splitlines()[2:] for seed in (1, 1, 2)]
     assert outputs[0] == outputs[1] != outputs[2]
 
 
 def changed(change: Callable[[Scenario], object]) -> Scenario:
-    content = scenario()
+    content = two_clients(3)
     change(content)
     return content
 
@@ -160,12 +112,7 @@ def changed(change: Callable[[Scenario], object]) -> Scenario:
     ],
 )
 def test_a_wrong_scenario_is_one_line(content: object, message: str, file: Callable[[object], str]) -> None:
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
-    assert result.exit_code == 2
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert result.stderr.startswith("error: ")
-    assert message in result.stderr
-    assert result.stdout == ""
+    assert message in mistake("simulate-fl", file(content))
 
 
 @pytest.mark.parametrize(
@@ -178,15 +125,10 @@ def test_a_wrong_scenario_is_one_line(content: object, message: str, file: Calla
     ],
 )
 def test_a_wrong_word_is_one_line(words: list[str], message: str) -> None:
-    result = RUNNER.invoke(cli.app, ["simulate-fl", *words])
-    assert result.exit_code == 2
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert message in result.stderr
+    assert message in mistake("simulate-fl", *words)
 
 
 def test_a_policy_without_offers_is_refused(file: Callable[[object], str]) -> None:
-    content = scenario()
+    content = two_clients(3)
     del content["zones"][0]["spot_usd_hour"]
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content), "--policy", "spot"])
-    assert result.exit_code == 2
-    assert "client slow may rent no spot offer" in result.stderr
+    assert "client slow may rent no spot offer" in mistake("simulate-fl", file(content), "--policy", "spot")

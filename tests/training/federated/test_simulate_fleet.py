@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from envs.federated_data.rounds_scenarios import bundled_scenarios
-from spotweave import cli
-
-RUNNER = CliRunner()
-Scenario = dict[str, Any]
-
-
-def two_clients() -> Scenario:
-    """The two clients of tests/envs/rounds_cases.py, two rounds: 1400 s."""
-    return {
-        "kind": "rounds",
-        "name": "two clients",
-        "rounds": 2,
-        "zones": [{"name": "zone", "spot_usd_hour": 0.36, "on_demand_usd_hour": 1.08}],
-        "clients": [
-            {"name": "slow", "epoch_warm_s": 600, "epoch_cold_s": 700, "spin_up_s": 100},
-            {"name": "fast", "epoch_warm_s": 100, "epoch_cold_s": 150, "spin_up_s": 100},
-        ],
-    }
+from tests.training.federated.commands import Scenario, mistake, printed, rows_of, table, two_clients
 
 
 def fleet() -> Scenario:
@@ -38,10 +19,10 @@ def fleet() -> Scenario:
         "kind": "fleet",
         "name": "two at once",
         "applications": [
-            {"name": "first", "scenario": two_clients(), "policy": "spot", "deadline_s": 1400},
+            {"name": "first", "scenario": two_clients(2), "policy": "spot", "deadline_s": 1400},
             {
                 "name": "second",
-                "scenario": two_clients(),
+                "scenario": two_clients(2),
                 "policy": "spot",
                 "start_s": 100,
                 "deadline_s": 2000,
@@ -52,29 +33,10 @@ def fleet() -> Scenario:
     }
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[[object], str]:
-    def write(content: object) -> str:
-        path = tmp_path / "fleet.json"
-        path.write_text(json.dumps(content))
-        return str(path)
-
-    return write
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text().splitlines()))
-
-
-def table(output: str) -> dict[str, list[str]]:
-    return {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.strip()}
-
-
 def test_every_application_and_all_together(file: Callable[[object], str]) -> None:
     """1400 s and two spot instances of 0.36 USD/h each; the second waits from 100 s to 1400 s."""
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(fleet())])
-    assert result.exit_code == 0, result.output
-    rows = table(result.stdout)
+    text = printed("simulate-fl", file(fleet()))
+    rows = table(text)
     assert rows["first"] == [
         *("spot", "0:00:00", "0:00:00", "0:23:20", "0.28", "0:23:20", "0.28", "0", "kept", "-"),
     ]
@@ -83,15 +45,14 @@ def test_every_application_and_all_together(file: Callable[[object], str]) -> No
     ]
     # Alone the second would have been over at 1500 s.
     assert rows["all"] == ["0:00:00", "0:21:40", "0:46:40", "0.56", "0:25:00", "0.56", "0"]
-    assert "second: over 700 s after its deadline of 2000 s" in result.stdout
-    assert "second: 0.08 USD over its budget of 0.2 USD" in result.stdout
-    assert "gpus: at most 2 of 2 at once" in result.stdout
+    assert "second: over 700 s after its deadline of 2000 s" in text
+    assert "second: 0.08 USD over its budget of 0.2 USD" in text
+    assert "gpus: at most 2 of 2 at once" in text
 
 
 def test_files_have_the_seconds_of_the_fleets_clock(file: Callable[[object], str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(fleet()), "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    printed("simulate-fl", file(fleet()), "--out", out)
     states = [row for row in rows_of(out / "states.csv") if row["application"] == "second"]
     assert (states[0]["state"], states[0]["start_s"], states[0]["end_s"]) == ("spin_up", "1400", "1500")
     bills = [row for row in rows_of(out / "bills.csv") if row["application"] == "second"]
@@ -112,12 +73,8 @@ def test_a_fleet_of_one_is_the_application(file: Callable[[object], str]) -> Non
     content = fleet()
     content["applications"] = [{"scenario": "fed-isic2019", "policy": "fed_cost_aware"}]
     content["quotas"] = []
-    rows = table(RUNNER.invoke(cli.app, ["simulate-fl", file(content), "--seed", "3"]).stdout)
-    single = table(
-        RUNNER.invoke(
-            cli.app, ["simulate-fl", "fed-isic2019", "--seed", "3", "--policy", "fed_cost_aware"]
-        ).stdout
-    )
+    rows = table(printed("simulate-fl", file(content), "--seed", 3))
+    single = table(printed("simulate-fl", "fed-isic2019", "--seed", 3, "--policy", "fed_cost_aware"))
     hours, minutes, seconds = (int(part) for part in rows["fed-isic2019"][3].split(":"))
     assert f"{(3600 * hours + 60 * minutes + seconds) / 60:.1f}" == single["fed_cost_aware"][0]
     assert rows["fed-isic2019"][4] == f"{float(single['fed_cost_aware'][1]):.2f}"
@@ -127,30 +84,27 @@ def test_instances_of_an_offer_can_be_limited(file: Callable[[object], str]) -> 
     content = fleet()
     content["quotas"] = []
     content["instances"] = {"zone spot": 3}
-    rows = table(RUNNER.invoke(cli.app, ["simulate-fl", file(content)]).stdout)
+    rows = table(printed("simulate-fl", file(content)))
     assert rows["second"][2] == "0:21:40"
     content["instances"] = {"zone spot": 4}
-    rows = table(RUNNER.invoke(cli.app, ["simulate-fl", file(content)]).stdout)
+    rows = table(printed("simulate-fl", file(content)))
     assert rows["second"][2] == "0:00:00"
 
 
 def test_the_bundled_fleet_fits_in_order_and_waits_otherwise(file: Callable[[object], str]) -> None:
     assert bundled_scenarios("fleet") == ["three-til"]
-    result = RUNNER.invoke(cli.app, ["simulate-fl", "three-til"])
-    assert result.exit_code == 0, result.output
-    rows = table(result.stdout)
-    assert rows["all"][1] == "0:00:00"
-    assert "gpus of provider GCP: at most 4 of 4 at once" in result.stdout
+    text = printed("simulate-fl", "three-til")
+    assert table(text)["all"][1] == "0:00:00"
+    assert "gpus of provider GCP: at most 4 of 4 at once" in text
     path = Path(__file__).resolve().parents[3] / "envs" / "federated_data" / "fleet_three_til.json"
     content = json.loads(path.read_text()) | {"mapping": "alone"}
-    alone = table(RUNNER.invoke(cli.app, ["simulate-fl", file(content)]).stdout)
+    alone = table(printed("simulate-fl", file(content)))
     assert alone["til-10"][2] == "0:00:00"
     # Of four GPUs the first holds three, and is over after 23:13; the second may begin at 10:00.
     assert alone["til-10"][3] == "0:23:13"
     assert alone["til-20"][2] == "0:13:13"
     content["mapping"] = "joint"
-    joint = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
-    assert table(joint.stdout)["all"][1] == "0:00:00"
+    assert table(printed("simulate-fl", file(content)))["all"][1] == "0:00:00"
 
 
 def change(**changes: Any) -> Callable[[Scenario], None]:
@@ -190,17 +144,12 @@ def test_a_mistake_gets_one_line_and_exit_code_2(
 ) -> None:
     content = fleet()
     broken(content)
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert message in mistake("simulate-fl", file(content))
 
 
 def test_policies_are_those_of_the_scenario(file: Callable[[object], str]) -> None:
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(fleet()), "--policy", "spot"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: --policy is not for fleets")
+    told = mistake("simulate-fl", file(fleet()), "--policy", "spot")
+    assert told.startswith("error: --policy is not for fleets")
 
 
 def test_the_application_that_does_not_fit_and_its_quota_are_named(file: Callable[[object], str]) -> None:
@@ -208,15 +157,10 @@ def test_the_application_that_does_not_fit_and_its_quota_are_named(file: Callabl
     content = json.loads(path.read_text())
     for item in content["applications"]:
         item["scenario"]["clients"] = ["c1", "c2", "c3", "c4"]
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
-    assert result.exit_code == 2
     assert (
         "application 3 (til-30) does not fit with those before it (til-10, til-20): of the 52 vCPUs of "
         "region 'us-east-1' 36 are taken, at least 32 are needed (16 more)"
-    ) in result.stderr
+    ) in mistake("simulate-fl", file(content))
     content["applications"][0] |= {"deadline_s": 200}
-    result = RUNNER.invoke(cli.app, ["simulate-fl", file(content)])
-    assert (
-        "the deadline of 'til-10' is 200 s, but preparing VMs and fetching results take 300 s"
-        in result.stderr
-    )
+    told = mistake("simulate-fl", file(content))
+    assert "the deadline of 'til-10' is 200 s, but preparing VMs and fetching results take 300 s" in told

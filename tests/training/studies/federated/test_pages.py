@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import pytest
 
 from envs.federated_episodes import FederatedConfig, build_federated
 from tests.agents.small import small_scorer
+from tests.training.commands import Command
 from training import results_fl
 from training.checkpoint import save_policy
 from training.config import UsageError
-from training.results_fl import DOCS, body, main, page_text
+from training.results_fl import DOCS, body, page_text
 from training.studies.federated import mapping
 from training.studies.federated.markdown import MISSING, difference, value
 from training.studies.federated.sections import PAGES, SECTIONS
@@ -25,17 +26,18 @@ MAPPING = mapping.SECTION
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept in the repository, and everything else is found in it."""
+def results(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command; nothing is kept in the repository, and everything else is found in it."""
     monkeypatch.setattr(results_fl, "KEPT", tmp_path / "kept")
     monkeypatch.chdir(ROOT)
+    return replace(command, name="results_fl")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_holds_what_is_stored(name: str) -> None:
+def test_the_page_holds_what_is_stored(name: str, results: Command) -> None:
     page = DOCS / f"{name}.md"
     assert page_text(page, DOCS / name) == page.read_text(encoding="utf-8"), "run training/results_fl.py"
-    assert main(["--check"]) == 0
+    assert results("check=true").code == 0
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -45,7 +47,7 @@ def test_pictures_and_numbers_are_there(name: str) -> None:
         if about.page != name or not file.is_file():
             continue
         document = json.loads(file.read_text(encoding="utf-8"))
-        assert document["command"].endswith(section)
+        assert document["command"].endswith(f"only=[{section}]")
         for policy in document.get("policies", {}).values():
             if "file" in policy:
                 assert (DOCS / name / policy["file"]).is_file()
@@ -59,9 +61,10 @@ def test_values_are_shown_with_their_intervals() -> None:
     assert difference({"mean": -0.001, "interval": [-1.0, 1.0]}) == "0.00 [-1.00, 1.00]"
 
 
-def test_the_mapping_is_exact_and_stored_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mapping_is_exact_and_stored_once(results: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(["--only", MAPPING, "--checkpoint", "none", "--out", str(out)]) == 0
+    words = (f"only=[{MAPPING}]", "checkpoint=none", f"out={out}")
+    assert results(*words).code == 0
     file = out / "multi-fedls" / f"{MAPPING}.json"
     document = json.loads(file.read_text(encoding="utf-8"))
     assert len(document["rows"]) == 13
@@ -72,23 +75,23 @@ def test_the_mapping_is_exact_and_stored_once(tmp_path: Path, capsys: pytest.Cap
                 assert row[key] == row[f"published_{key}"]
     text = (out / "multi-fedls.md").read_text(encoding="utf-8")
     assert body(out / "multi-fedls", MAPPING) in text
-    assert "Not measured yet: `python training/results_fl.py --only table_spot_cases`." in text
+    assert "Not measured yet: `python training/results_fl.py only=[table_spot_cases]`." in text
     before = file.read_bytes()
-    capsys.readouterr()
-    assert main(["--only", MAPPING, "--checkpoint", "none", "--out", str(out)]) == 0
-    assert "as it was" in capsys.readouterr().out
+    again = results(*words)
+    assert again.code == 0
+    assert "as it was" in again.out
     assert file.read_bytes() == before
 
 
-def test_a_few_episodes_of_table_one_with_a_policy_and_without(tmp_path: Path) -> None:
+def test_a_few_episodes_of_table_one_with_a_policy_and_without(results: Command, tmp_path: Path) -> None:
     """An untrained scorer is its rule, so both have the same row."""
     spec = build_federated(FederatedConfig(market="one_zone")).spec
     policy = small_scorer("round_scorer", 4, "round_scorer")
     agent = {"kind": "round_scorer", "hidden_size": 4, "name": "round_scorer"}
     save_policy(tmp_path / "policy.pt", policy, agent, spec, spec.scales, spec.weights, {})
     out = tmp_path / "out"
-    words = ["--only", "table_1", "--episodes", "2", "--out", str(out), "--checkpoint"]
-    assert main([*words, str(tmp_path / "policy.pt")]) == 0
+    words = ("only=[table_1]", "episodes=2", f"out={out}")
+    assert results(*words, f"checkpoint={tmp_path / 'policy.pt'}").code == 0
     document = json.loads((out / "fedcostaware" / "table_1.json").read_text(encoding="utf-8"))
     for case in document["cases"].values():
         policies: dict[str, Any] = case["policies"]
@@ -107,41 +110,38 @@ def test_a_few_episodes_of_table_one_with_a_policy_and_without(tmp_path: Path) -
     assert len(lines) == 1 + 4 * 8 * 2
     page = out / "fedcostaware.md"
     assert MISSING not in page.read_text(encoding="utf-8")
-    assert main([*words, "none"]) == 0
+    assert results(*words, "checkpoint=none").code == 0
     text = page.read_text(encoding="utf-8")
     assert MISSING in text
     assert "**Spotweave, learned**" not in text
 
 
 def test_a_part_that_cannot_be_measured_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    results: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(study: object) -> dict[str, Any]:
         raise UsageError("this cannot\nbe done")
 
-    monkeypatch.setitem(SECTIONS, "table_zones", dataclasses.replace(SECTIONS["table_zones"], make=fail))
-    words = ["--only", "table_zones", "--only", MAPPING, "--checkpoint", "none", "--out", str(tmp_path)]
-    assert main(words) == 1
-    told = capsys.readouterr()
+    monkeypatch.setitem(SECTIONS, "table_zones", replace(SECTIONS["table_zones"], make=fail))
+    told = results(f"only=[table_zones,{MAPPING}]", "checkpoint=none", f"out={tmp_path}")
+    assert told.code == 1
     assert "error: table_zones: this cannot be done\n" in told.err
     assert told.err.endswith("not measured: table_zones\n")
     assert (tmp_path / "multi-fedls" / f"{MAPPING}.json").is_file()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("word", "message"),
     [
-        (["--checkpoint", "nowhere"], "error: no checkpoint at nowhere"),
-        (["--episodes", "1", "--checkpoint", "none"], "error: --episodes is 1"),
+        ("checkpoint=nowhere", "no checkpoint at nowhere"),
+        ("episodes=1", "episodes is 1: input should be greater than or equal to 2"),
+        ("only=[table_9]", "only names 'table_9': expected some of "),
+        ("olny=[table_1]", "unknown key olny: did you mean 'only'?"),
     ],
 )
-def test_a_mistake_is_one_line(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words, "--only", MAPPING, "--out", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(message)
-    assert told.count("\n") == 1
+def test_a_mistake_is_one_line(word: str, message: str, results: Command, tmp_path: Path) -> None:
+    assert message in results(word, f"out={tmp_path / 'out'}").mistake
+    assert not (tmp_path / "out").exists()
 
 
 def test_markers_that_name_no_section_are_refused(tmp_path: Path) -> None:
@@ -153,10 +153,10 @@ def test_markers_that_name_no_section_are_refused(tmp_path: Path) -> None:
 
 def test_make_calls_it() -> None:
     done = subprocess.run(
-        ["make", "-n", "results-fl", "ARGS=--checkpoint mine", "VENV=.venv"],
+        ["make", "-n", "results-fl", "ARGS=checkpoint=mine", "VENV=.venv"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "training/results_fl.py --checkpoint mine" in done.stdout.replace('"', "")
+    assert "training/results_fl.py checkpoint=mine" in done.stdout.replace('"', "")
