@@ -95,14 +95,15 @@ class Scheduler:
 
     def _step(self, now_s: float) -> None:
         failed: list[Exception] = []
-        for stage in self._stages():
-            try:
-                stage(now_s)
-            except UNUSABLE:
-                raise
-            except Exception as error:
-                log.exception("a stage of the pass failed", stage=stage.__name__)
-                failed.append(error)
+        with self.store.remembering():
+            for stage in self._stages():
+                try:
+                    stage(now_s)
+                except UNUSABLE:
+                    raise
+                except Exception as error:
+                    log.exception("a stage of the pass failed", stage=stage.__name__)
+                    failed.append(error)
         self.passes += 1
         if failed:
             raise failed[0]

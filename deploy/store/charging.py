@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
-from sqlalchemy import Connection, Select, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Text, cast, delete, insert, select
 
 from deploy.billing import PriceSegment, Stop, Usage, bill_by_day, micro_usd_hour, micro_usd_month
 from deploy.model.instances import Offer
@@ -15,6 +16,13 @@ from deploy.store.schema import charges, instances, price_segments, prices
 
 _MINIMUM_MOST_S = 3600.0
 """No provider bills more for a start."""
+_BILLED = (
+    *(
+        instances.c[name]
+        for name in ("instance_id", "job_id", "launched_s", "ended_s", "by_provider", "stops")
+    ),
+    cast(instances.c.offer, Text).label("terms"),
+)
 
 
 @dataclass(frozen=True)
@@ -83,9 +91,16 @@ def _insert(connection: Connection, instance_id: str, segments: Mapping[float, i
     connection.execute(insert(price_segments), rows)
 
 
-def rented(connection: Connection, query: Select[Any]) -> list[Rented]:
+@lru_cache(maxsize=1_000)
+def _terms(text: str) -> tuple[Offer, int, int]:
+    """An offer, and what it costs on demand and for its disk; thousands of instances have a few of them."""
+    offer = Offer(**json.loads(text))
+    return offer, micro_usd_hour(offer.on_demand_usd_hour), micro_usd_month(offer.disk_usd_month)
+
+
+def rented(connection: Connection, *which: ColumnElement[bool]) -> list[Rented]:
     """Those `instances` with what their bills are computed from; those never launched are left out."""
-    launched = query.where(instances.c.launched_s.is_not(None)).subquery()
+    launched = select(*_BILLED).where(instances.c.launched_s.is_not(None), *which).subquery()
     segments: defaultdict[str, list[PriceSegment]] = defaultdict(list)
     for row in connection.execute(
         select(price_segments)
@@ -95,16 +110,16 @@ def rented(connection: Connection, query: Select[Any]) -> list[Rented]:
         segments[row.instance_id].append(PriceSegment(row.start_s, row.price_micro_usd_hour))
     found = []
     for row in connection.execute(select(launched)):
-        offer = Offer(**row.offer)
+        offer, on_demand, disk = _terms(row.terms)
         usage = Usage(
             launched_s=row.launched_s,
             ended_s=row.ended_s,
             by_provider=row.by_provider,
             segments=tuple(segments[row.instance_id]),
-            on_demand_micro_usd_hour=micro_usd_hour(offer.on_demand_usd_hour),
+            on_demand_micro_usd_hour=on_demand,
             minimum_s=offer.billing_minimum_s,
             free_first_s=offer.free_first_s,
-            disk_micro_usd_month=micro_usd_month(offer.disk_usd_month),
+            disk_micro_usd_month=disk,
             stops=tuple(Stop(*stop) for stop in row.stops),
         )
         found.append(Rented(row.instance_id, row.job_id, offer, usage))
@@ -126,7 +141,7 @@ def write_charges(connection: Connection, instance_id: str) -> None:
             "on_demand": part.on_demand,
             "disk": part.disk,
         }
-        for one in rented(connection, select(instances).where(instances.c.instance_id == instance_id))
+        for one in rented(connection, instances.c.instance_id == instance_id)
         for day, part in bill_by_day(one.usage, one.usage.launched_s).items()
     ]
     if rows:

@@ -31,7 +31,7 @@ _PAID = union_all(
 """What is written down: of ended instances, and of data that were moved."""
 _SUMS = tuple(func.sum(_PAID.c[name]) for name in ("seconds", "cost", "on_demand", "disk", "egress"))
 """Of it, in the order of a bill."""
-_RUNNING = select(instances).where(instances.c.state.in_(LIVE))
+_RUNNING = instances.c.state.in_(LIVE)
 
 
 class Grouping(StrEnum):
@@ -71,7 +71,7 @@ class Costs:
                 for job_id, *amounts in connection.execute(ended):
                     # PostgreSQL adds 64-bit integers up to a NUMERIC.
                     bills[job_id] += Bill(*(int(amount) for amount in amounts))
-                for one in charging.rented(connection, _RUNNING.where(instances.c.job_id.in_(some))):
+                for one in charging.rented(connection, _RUNNING, instances.c.job_id.in_(some)):
                     bills[one.job_id] += bill(one.usage, now_s)
         return bills
 
@@ -89,7 +89,7 @@ class Costs:
             for task, *amounts in connection.execute(ended):
                 bills[task] += Bill(*(int(amount) for amount in amounts))
             task_of = dict(connection.execute(names).tuples().all())
-            for one in charging.rented(connection, _RUNNING.where(instances.c.job_id == job_id)):
+            for one in charging.rented(connection, _RUNNING, instances.c.job_id == job_id):
                 bills[task_of[one.instance_id]] += bill(one.usage, now_s)
         return bills
 

@@ -16,14 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, Executable, UpdateBase, create_engine, event, make_url, text
 from sqlalchemy import exc as sa
 
 from deploy.store.errors import StoreDamagedError, StoreError, StoreUnavailableError
 from deploy.store.locks import FileLock, SessionLock
+from deploy.store.recall import Recall
 
 BUSY_S = 30.0
 """How long a writer waits for its turn."""
+WRITES = "spotweave_writes"
+"""Option of a statement: what `Recall` takes it to write to, where that is less than its table."""
 _WRITE = "spotweave_write"
 _WRITER_LOCK = 0x53505756_0001
 _LEADER_LOCK = 0x53505756_0002
@@ -46,6 +49,7 @@ class Database:
     Attributes:
         engine: SQLAlchemy's.
         path: of a SQLite database; None on PostgreSQL.
+        recall: what threads keep of what they read.
     """
 
     def __init__(self, url: str, *, durable: bool = True) -> None:
@@ -66,8 +70,15 @@ class Database:
         self.engine = _sqlite_engine(parsed, durable) if self.path else _postgresql_engine(parsed)
         self.fence: Callable[[Connection], None] | None = None
         """Called first in every transaction: raises where this process must not write any more."""
+        self.recall = Recall()
         self._local = threading.local()
         self._writer = threading.Lock()
+
+        @event.listens_for(self.engine, "before_execute")
+        def notice(_connection: Connection, statement: Executable, *_: object) -> None:
+            if isinstance(statement, UpdateBase):
+                options = statement.get_execution_options()
+                self.recall.writes(options.get(WRITES) or str(statement.table))
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -114,6 +125,7 @@ class Database:
                         finally:
                             self._local.writing = None
             finally:
+                self.recall.end_transaction()
                 self._writer.release()
 
     @contextmanager

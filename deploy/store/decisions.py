@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -108,7 +108,7 @@ class Decisions:
                 "job_id": decision.key.job_id,
                 "task": decision.key.task,
                 "candidates": [
-                    asdict(replace(candidate, values=dict(candidate.values), reason=plain(candidate.reason)))
+                    {**vars(candidate), "values": dict(candidate.values), "reason": plain(candidate.reason)}
                     for candidate in decision.candidates
                 ],
             },

@@ -25,7 +25,9 @@ class Decoded(Generic[T]):
         self._make = make
         self._names = tuple(table.c.keys())
         self._json = tuple(column.name for column in table.c if isinstance(column.type, JSON))
-        self._key = tuple(self._names.index(column.name) for column in table.primary_key)
+        self._n_key = len(table.primary_key)
+        if self._names[: self._n_key] != tuple(column.name for column in table.primary_key):
+            raise ValueError(f"the key of {table.name} must be its first columns")
         # As text it can be compared before it is parsed, which takes longer than all the rest.
         columns = [
             cast(column, Text).label(column.name) if column.name in self._json else column
@@ -33,19 +35,21 @@ class Decoded(Generic[T]):
         ]
         self.rows: Select[Any] = select(*columns)
         """All columns of the table, for queries whose rows come here."""
-        self._known: dict[tuple[Any, ...], tuple[Row[Any], T]] = {}
+        self._known: dict[tuple[Any, ...], tuple[tuple[Any, ...], T]] = {}
 
     def __call__(self, row: Row[Any]) -> T:
         """The object of a row of `rows`."""
-        key = tuple([row[k] for k in self._key])
+        # A tuple is compared several times as fast as a row.
+        given = tuple(row)
+        key = given[: self._n_key]
         known = self._known.get(key)
-        if known is not None and known[0] == row:
+        if known is not None and known[0] == given:
             return known[1]
-        values = dict(zip(self._names, row, strict=True))
+        values = dict(zip(self._names, given, strict=True))
         for name in self._json:
             values[name] = json.loads(values[name])
         if len(self._known) >= MOST:
             self._known.clear()
         made = self._make(values)
-        self._known[key] = row, made
+        self._known[key] = given, made
         return made

@@ -23,6 +23,7 @@ _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value
 LIVE = tuple(state.value for state in InstanceState if state.live)
 """Asked for one by one, unlike "not terminated", these are found by the index."""
+_TABLES = ("instances",)
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,8 @@ class Instances:
     def live(self, provider: str | None = None) -> Sequence[Instance]:
         """All that exist, or may, in the order of their requests; of one provider, or of all."""
         query = self._decoded.rows.where(instances.c.state.in_(LIVE))
-        if provider is not None:
-            # As an expression it is not looked up in the index of providers, which has all that ever were.
-            query = query.where(instances.c.provider.concat("") == provider)
-        return self._in_order(query)
+        live = self._database.recall.read("live", _TABLES, lambda: self._in_order(query))
+        return [one for one in live if provider is None or one.offer.provider == provider]
 
     def in_states(self, states: Collection[InstanceState]) -> Sequence[Instance]:
         """All in one of these states, in the order of their requests."""
@@ -181,23 +180,14 @@ class Instances:
             ordered = query.order_by(instances.c.requested_s, instances.c.instance_id)
             return [self._instance(row) for row in connection.execute(ordered).all()]
 
-    def names(self, states: Collection[InstanceState]) -> set[str]:
-        """Ids of all in one of these states."""
-        query = select(instances.c.instance_id).where(
-            instances.c.state.in_([state.value for state in states])
-        )
-        with self._database.read() as connection:
-            return set(connection.scalars(query))
-
     def named(self, names: Collection[str]) -> Mapping[str, Instance]:
         """These, by their ids; what there is not is left out."""
-        found = {}
+        known: dict[str, Instance] = self._database.recall.read("instances", _TABLES, dict)
         with self._database.read() as connection:
-            for some in portions(names):
+            for some in portions([name for name in names if name not in known]):
                 query = self._decoded.rows.where(instances.c.instance_id.in_(some))
-                for row in connection.execute(query).all():
-                    found[row.instance_id] = self._instance(row)
-        return found
+                known |= {row.instance_id: self._instance(row) for row in connection.execute(query).all()}
+        return {name: known[name] for name in sorted(names) if name in known}
 
     def newest_live(self, limit: int) -> Sequence[Instance]:
         """At most this many of those that exist, or may, the newest first."""

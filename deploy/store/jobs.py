@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -148,12 +148,19 @@ class Jobs:
 
     def named(self, names: Collection[str]) -> Mapping[str, Job]:
         """These, by their ids; what there is not is left out."""
-        found = {}
+        known: dict[str, Job] = self._database.recall.read("jobs", ("jobs",), dict)
+        with self._database.read() as connection:
+            for some in portions([name for name in names if name not in known]):
+                rows = connection.execute(job_of.rows.where(jobs.c.job_id.in_(some))).all()
+                known |= {row.job_id: job_of(row) for row in rows}
+        return {name: known[name] for name in sorted(names) if name in known}
+
+    def specs(self, names: Collection[str]) -> Iterator[tuple[str, float, str]]:
+        """Of each of these: its id, when it was submitted and its spec as JSON, which few need to parse."""
+        query = select(jobs.c.job_id, jobs.c.submitted_s, jobs.c.spec)
         with self._database.read() as connection:
             for some in portions(names):
-                for row in connection.execute(job_of.rows.where(jobs.c.job_id.in_(some))):
-                    found[row.job_id] = job_of(row)
-        return found
+                yield from connection.execute(query.where(jobs.c.job_id.in_(some))).tuples()
 
     def latest(self, limit: int, states: Collection[JobState] | None = None) -> Sequence[Job]:
         """The latest `limit` submitted ones (in these states), the newest first."""

@@ -147,6 +147,12 @@ class Store:
         with self._database.snapshot():
             yield
 
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Tables that this thread reads again and again in it are read once. See `Recall`."""
+        with self._database.recall.kept():
+            yield
+
     def lead(self) -> Lease:
         """Become the one scheduler that acts for this deployment, until released or until this process ends.
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, select, update
 
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.store.database import Database
+from deploy.store.database import WRITES, Database
 from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import LIVE
@@ -66,11 +66,11 @@ class Waiting(NamedTuple):
 
     Attributes:
         key: which.
-        saved: share of the work that is done.
-        not_before_s: as in `Task`.
+        attempt, saved, not_before_s: as in `Task`.
     """
 
     key: TaskKey
+    attempt: int
     saved: float
     not_before_s: float
 
@@ -91,6 +91,21 @@ def _is(key: TaskKey) -> ColumnElement[bool]:
     return (tasks.c.job_id == key.job_id) & (tasks.c.task == key.task)
 
 
+_LIVE = jobs.c.state.in_(LIVE)
+_ORDER = (jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
+_PLACED = (
+    task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
+    .where(_LIVE, tasks.c.phase.is_not(None))
+    .order_by(*_ORDER)
+)
+_WAITING = (
+    select(tasks.c.job_id, tasks.c.task, tasks.c.attempt, tasks.c.saved, tasks.c.not_before_s)
+    .join(jobs, jobs.c.job_id == tasks.c.job_id)
+    .where(_LIVE, tasks.c.phase.is_(None))
+    .order_by(*_ORDER)
+)
+_REPORTS = "reports"
+"""What is heard of tasks that have a place changes none of those that wait."""
 _REPORTED = (
     "phase",
     "progress",
@@ -113,6 +128,7 @@ _REPORT = (
     update(tasks)
     .where(tasks.c.job_id == bindparam("of_job"), tasks.c.task == bindparam("of_task"))
     .values({name: bindparam(f"to_{name}", type_=tasks.c[name].type) for name in _REPORTED})
+    .execution_options(**{WRITES: _REPORTS})
 )
 
 
@@ -145,6 +161,8 @@ class Tasks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._waiting: dict[tuple[Any, ...], Waiting] = {}
+        """By row: as they were read last."""
 
     def get(self, key: TaskKey) -> Task:
         """One task. Raises NotFoundError."""
@@ -160,25 +178,16 @@ class Tasks:
         with self._database.read() as connection:
             return [task_of(row) for row in connection.execute(query).all()]
 
-    def live(self) -> Sequence[Task]:
-        """All of live jobs, in the order of the jobs' submission and of the spec."""
-        query = (
-            task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
-            .where(jobs.c.state.in_(LIVE))
-            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
-        )
-        with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query).all()]
-
     def placed(self) -> Sequence[Task]:
-        """Those of `live` that have an attempt, whatever its phase."""
-        query = (
-            task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
-            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_not(None))
-            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
-        )
+        """Those of live jobs that have an attempt, whatever its phase.
+
+        In the order of the jobs' submission and of their specs.
+        """
+        return self._database.recall.read("placed", ("jobs", "tasks", _REPORTS), self._read_placed)
+
+    def _read_placed(self) -> Sequence[Task]:
         with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query).all()]
+            return [task_of(row) for row in connection.execute(_PLACED).all()]
 
     def named(self, keys: Collection[TaskKey]) -> Mapping[TaskKey, Task]:
         """These, by their keys; what there is not is left out."""
@@ -190,37 +199,23 @@ class Tasks:
                     found[task.key] = task
         return {key: found[key] for key in keys if key in found}
 
-    def held(self) -> set[str]:
-        """Ids of the instances that the tasks of live jobs have."""
-        query = (
-            select(tasks.c.instances)
-            .join(jobs, jobs.c.job_id == tasks.c.job_id)
-            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_not(None))
-        )
-        with self._database.read() as connection:
-            return {name for names in connection.scalars(query).all() for name in names}
-
     def waiting(self) -> Sequence[Waiting]:
-        """Those of `live` that wait for a place, in the same order."""
-        query = (
-            select(tasks.c.job_id, tasks.c.task, tasks.c.saved, tasks.c.not_before_s)
-            .join(jobs, jobs.c.job_id == tasks.c.job_id)
-            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_(None))
-            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
-        )
+        """Those of live jobs that wait for a place, in the same order."""
+        return self._database.recall.read("waiting", ("jobs", "tasks"), self._read_waiting)
+
+    def _read_waiting(self) -> Sequence[Waiting]:
         with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        return [Waiting(TaskKey(job, task), saved, at_s) for job, task, saved, at_s in rows]
+            rows = connection.execute(_WAITING).all()
+        # Most of ten thousand were there a pass ago, and are taken from there.
+        known, found = self._waiting, {}
+        for row in map(tuple, rows):
+            found[row] = known.get(row) or Waiting(TaskKey(*row[:2]), *row[2:])
+        self._waiting = found
+        return list(found.values())
 
     def released(self) -> Sequence[Task]:
-        """Those of `live` that wait for a place and have had one."""
-        query = (
-            task_of.rows.join(jobs, jobs.c.job_id == tasks.c.job_id)
-            .where(jobs.c.state.in_(LIVE), tasks.c.phase.is_(None), tasks.c.attempt > 0)
-            .order_by(jobs.c.submitted_s, jobs.c.job_id, tasks.c.position)
-        )
-        with self._database.read() as connection:
-            return [task_of(row) for row in connection.execute(query).all()]
+        """Those of `waiting` that have had a place."""
+        return list(self.named([row.key for row in self.waiting() if row.attempt]).values())
 
     def succeed(self, key: TaskKey) -> None:
         """A task that waits for a place has nothing left to do. Raises NotFoundError."""

@@ -15,9 +15,9 @@ from deploy.store.store import Store
 
 def bill_of(store: Store, instance_id: str, now_s: float) -> Bill:
     """The bill of one instance; nothing if it was never launched."""
-    query = select(instances).where(instances.c.instance_id == instance_id)
+    this = instances.c.instance_id == instance_id
     with store.costs._database.snapshot() as connection:
-        return sum((bill(one.usage, now_s) for one in charging.rented(connection, query)), Bill())
+        return sum((bill(one.usage, now_s) for one in charging.rented(connection, this)), Bill())
 
 
 def wrong_charges(store: Store) -> list[str]:
@@ -26,7 +26,7 @@ def wrong_charges(store: Store) -> list[str]:
     with store.costs._database.snapshot() as connection:
         for row in connection.execute(select(charges)):
             written[row.instance_id][row.day] = Bill(row.seconds, row.cost, row.on_demand, row.disk)
-        ended = select(instances).where(instances.c.state == InstanceState.TERMINATED.value)
+        ended = instances.c.state == InstanceState.TERMINATED.value
         computed = {
             one.instance_id: {
                 day.isoformat(): part for day, part in bill_by_day(one.usage, one.usage.launched_s).items()

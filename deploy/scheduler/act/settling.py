@@ -214,8 +214,9 @@ class Ending:
     def _sweep(self, now_s: float) -> None:
         """Instances that no live task needs: of jobs that were cancelled, of attempts that were given up."""
         with self._store.snapshot():
-            live = self._store.instances.names(_SWEPT)
-            needed = self._store.tasks.held() | kept_for_moves(self._store)
+            live = {one.instance_id for one in self._store.instances.live() if one.state in _SWEPT}
+            needed = {name for task in self._store.tasks.placed() for name in task.instances}
+            needed |= kept_for_moves(self._store)
             ending = self._store.intents.pending_targets(IntentKind.TERMINATE)
         unneeded = sorted(live - needed - ending)
         for first in range(0, len(unneeded), _AT_ONCE):

@@ -160,8 +160,7 @@ class Chooser:
     def _may_be_due(self, one: Asked, view: View) -> bool:
         """Whether the net may have to act: most tasks have hours to spare, and need no closer look."""
         allowed_s, rules = one.fallback.allowed_s, self._guards.rules
-        sure = [offer for offer in view.offers if offer.market != "spot"]
-        longest_s = max((one.fallback.finish_s(offer) for offer in sure), default=0.0)
+        longest_s = max((one.fallback.finish_s(offer) for offer in view.sure), default=0.0)
         return rules.safety_net == 1 and spare_s(allowed_s, longest_s, rules) <= 0
 
     def _left_usd(self, need: Need) -> float:
@@ -322,7 +321,9 @@ class Chooser:
 
         In a simulation a client is also asked at once when another one is interrupted, which a pass may miss.
         """
+        if self._policies.mode is Mode.DRY_RUN or need.kind != "federated":
+            return self._settings.ask_again_s
         places = [offer for offer in offers if need.ban(offer) is None]
-        if self._policies.mode is Mode.DRY_RUN or need.kind != "federated" or not places:
+        if not places:
             return self._settings.ask_again_s
         return min(self._settings.ask_again_s, float(ask_again_s(max(map(need.slack_on_s, places)))))

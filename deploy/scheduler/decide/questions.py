@@ -64,7 +64,7 @@ class Questions:
     def keep_only(self, keys: Collection[TaskKey]) -> None:
         """Forget all others."""
         for known in (self._next_s, self._running_s, self._warned):
-            for key in [key for key in known if key not in keys]:
+            for key in known.keys() - keys:
                 del known[key]
 
 

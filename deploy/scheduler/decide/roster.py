@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import cached_property
+from heapq import nsmallest
 from typing import NamedTuple
 
 from deploy.model.instances import Offer
@@ -33,7 +36,6 @@ from envs.simulation.guards.safety import spare_s
 
 _SPARE = 8
 """This many more tasks are looked at than decisions are taken: for what else a policy's window holds."""
-_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Asked:
     task: Task
     standing: Standing | None = None
 
-    @property
+    @cached_property
     def fallback(self) -> Need:
         """The need as far as a move would have to make up for it: what was not saved is not done."""
         if self.standing is None or self.standing.unsaved == 0:
@@ -108,6 +110,9 @@ class Roster:
         self._memberships = Memberships(store)
         self._ends: dict[str, tuple[float, float] | None] = {}
         """By job: when its deadline is, and its standard time; None without a deadline."""
+        self._safe_for = (0.0, 0.0)
+        self._safe_s: dict[str, float] = {}
+        """By job: until when it cannot be urgent while on-demand capacity starts so soon and is so fast."""
         self.questions = Questions(settings.reconsider_s)
         self.lateness = Lateness()
 
@@ -236,11 +241,11 @@ class Roster:
         if len(due) > most:
             urgent = self._urgent(due, offers, now_s)
             # Who came first, and, so that nobody is forgotten, who was asked longest ago.
-            first = set(urgent)
-            others = [row for row in due if row not in first]
+            first = {row.key for row in urgent}
+            others = [row for row in due if row.key not in first] if first else due
             half = max(0, most - len(urgent)) // 2
-            turn = sorted(others[half:], key=lambda row: self.questions.last_due_s(row.key))
-            due = [*urgent, *others[:half], *turn[:half]]
+            turn = nsmallest(half, others[half:], key=lambda row: self.questions.last_due_s(row.key))
+            due = [*urgent, *others[:half], *turn]
         tasks = self._store.tasks.named([row.key for row in due])
         return [_Entry(tasks[row.key], []) for row in due]
 
@@ -250,35 +255,52 @@ class Roster:
         sure = [offer for offer in offers if offer.market != "spot"]
         start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
         slowest = min((offer.speed for offer in sure), default=1.0)
-        rules = self._settings.guards.rules()
         found = []
-        for row in due:
+        for row in self._may_be_urgent(due, start_s, slowest, now_s):
             end = self._ends[row.key.job_id]
-            if end is not None:
-                needs_s = start_s + end[1] * (1 - row.saved) / slowest
-                if spare_s(end[0] - now_s, needs_s, rules) <= 2 * self._settings.period_s:
-                    found.append((end[0], row))
+            if end is not None and self._spare_s(end, row.saved, start_s, slowest, now_s) <= 0:
+                found.append((end[0], row))
         return [row for _, row in sorted(found)]
 
-    def _look_up_ends(self, job_ids: Collection[str]) -> None:
-        """Of jobs that were not looked at before: a few at a time, as ten thousand specs are much."""
-        names = iter(job_ids)
-        while some := list(islice(names, _AT_ONCE)):
-            for job in self._store.jobs.named(some).values():
-                self._ends[job.job_id] = None
-                with self._quarantine.guard(job.job_id, "looking up its deadline"):
-                    self._ends[job.job_id] = self._end_of(job)
+    def _may_be_urgent(
+        self, due: Sequence[Waiting], start_s: float, slowest: float, now_s: float
+    ) -> list[Waiting]:
+        """Those that would be if none of their work were done: that moment is computed once for each job."""
+        if self._safe_for != (start_s, slowest):
+            self._safe_for, self._safe_s = (start_s, slowest), {}
+        for job_id in self._ends.keys() - self._safe_s.keys():
+            end = self._ends[job_id]
+            safe_s = math.inf if end is None else self._spare_s(end, 0.0, start_s, slowest, 0.0)
+            self._safe_s[job_id] = safe_s - 1.0  # sooner by more than all rounding
+        return [row for row in due if self._safe_s[row.key.job_id] <= now_s]
 
-    def _end_of(self, job: Job) -> tuple[float, float] | None:
-        work = job.spec.work
-        if isinstance(work, SparkStreaming) or work.deadline_s is None:
+    def _spare_s(
+        self, end: tuple[float, float], saved: float, start_s: float, slowest: float, now_s: float
+    ) -> float:
+        """Seconds for which a task whose job ends so can be left to later passes."""
+        needs_s = start_s + end[1] * (1 - saved) / slowest
+        spare = spare_s(end[0] - now_s, needs_s, self._settings.guards.rules())
+        return spare - 2 * self._settings.period_s
+
+    def _look_up_ends(self, job_ids: Collection[str]) -> None:
+        """Of jobs that were not looked at before, of which there may be ten thousand."""
+        for job_id, submitted_s, spec in self._store.jobs.specs(job_ids):
+            self._ends[job_id] = None
+            with self._quarantine.guard(job_id, "looking up its deadline"):
+                self._ends[job_id] = self._end_of(submitted_s, spec)
+
+    def _end_of(self, submitted_s: float, text: str) -> tuple[float, float] | None:
+        # Not as a `JobSpec`: that takes ten times as long.
+        spec = json.loads(text)
+        work = spec["work"]
+        if work.get("deadline_s") is None:
             return None
-        if isinstance(work, Flower):
-            took_s = work.rounds * (work.epoch_s or DEFAULT_EPOCH_S)
+        if work["kind"] == "flower":
+            took_s = work["rounds"] * (work["epoch_s"] or DEFAULT_EPOCH_S)
         else:
-            learned_s = self._learned.standard_s(job, TaskKey(job.job_id, "main"))
-            took_s = work.standard_s or learned_s or DEFAULT_STANDARD_S
-        return job.submitted_s + work.deadline_s, took_s
+            learned_s = self._learned.standard_s(spec["name"], work["kind"], "main")
+            took_s = work["standard_s"] or learned_s or DEFAULT_STANDARD_S
+        return submitted_s + work["deadline_s"], took_s
 
     def _forget(self, keys: set[TaskKey], now_s: float) -> None:
         self.questions.keep_only(keys)
@@ -286,7 +308,9 @@ class Roster:
         self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}
         self._memberships.keep_only(ids)
-        self._ends = {job_id: end for job_id, end in self._ends.items() if job_id in ids}
+        for job_id in self._ends.keys() - ids:
+            del self._ends[job_id]
+            self._safe_s.pop(job_id, None)
 
 
 def _reconsidered(job: Job, offer: Offer) -> bool:

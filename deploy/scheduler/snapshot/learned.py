@@ -61,16 +61,16 @@ class Learned:
         """The job as it would be if it said what earlier runs of its name took, where it does not."""
         work = job.spec.work
         said = work.epoch_s if isinstance(work, Flower) else work.standard_s
-        learned_s = None if said is not None else self.standard_s(job, key)
+        learned_s = None if said is not None else self.standard_s(*_name(job, key))
         if learned_s is None:
             return job
         name = "epoch_s" if isinstance(work, Flower) else "standard_s"
         changed = job.spec.model_copy(update={"work": work.model_copy(update={name: learned_s})})
         return replace(job, spec=changed)
 
-    def standard_s(self, job: Job, key: TaskKey) -> float | None:
+    def standard_s(self, name: str, kind: str, task: str) -> float | None:
         """Median of the earlier runs, in seconds at speed 1; None where there is none."""
-        runs = self._runs.get(_name(job, key))
+        runs = self._runs.get((name, kind, task))
         return median(runs) if runs else None
 
 

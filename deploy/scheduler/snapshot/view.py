@@ -39,6 +39,7 @@ class View:
         self._halted = halted
         self._occupancy = occupancy
         self._missed = missed
+        self.sure = [offer for offer in offers if offer.market != "spot"]
         self._by_id = {offer.offer_id: offer for offer in offers}
         self._rows: dict[int, tuple[Need, tuple[FloatArray, FloatArray]]] = {}
 

@@ -68,7 +68,7 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     learned = Learned(world.store)
     learned.look(world.clock.now())
     record, key = world.store.jobs.get(job), TaskKey(job, "main")
-    took_s = learned.standard_s(record, key)
+    took_s = learned.standard_s("etl", "spark-batch", "main")
     assert took_s is not None
     assert 600 <= took_s <= 600 + 2 * 3 * 10
     told = learned.told(record, key).spec.work
@@ -76,7 +76,7 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     assert told.standard_s == took_s
     said = replace(record, spec=batch("etl", work_s=77.0))
     assert learned.told(said, key) is said
-    assert learned.standard_s(replace(record, spec=unsaid("other")), key) is None
+    assert learned.standard_s("other", "spark-batch", "main") is None
 
 
 def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
     learned = Learned(world.store)
     learned.look(world.clock.now())
     assert world.state(job) is JobState.SUCCEEDED
-    assert learned.standard_s(world.store.jobs.get(job), TaskKey(job, "main")) is None
+    assert learned.standard_s("etl", "spark-batch", "main") is None
 
 
 @pytest.mark.parametrize("policy", ["expected_cost", "multicloud"])

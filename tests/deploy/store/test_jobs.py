@@ -58,7 +58,7 @@ def test_ends_are_final(store: Store) -> None:
     job = store.jobs.get("j1")
     assert (job.state, job.ended_s, job.reason) == (JobState.CANCELLED, NOW + 3, "by ana")
     assert store.jobs.live() == []
-    assert store.tasks.live() == []
+    assert store.tasks.waiting() == []
 
 
 def test_what_is_not_there_is_said_in_one_line(store: Store) -> None:
@@ -175,4 +175,4 @@ def test_many_live_jobs_are_read_in_order(place: Place) -> None:
                 store.jobs.add(a_job(f"j{number:05}", BATCH, submitted_s=NOW - number))
         jobs: list[Job] = list(store.jobs.live())
         assert [job.job_id for job in jobs] == [f"j{number:05}" for number in reversed(range(1_000))]
-        assert [task.key.job_id for task in store.tasks.live()] == [job.job_id for job in jobs]
+        assert [task.key.job_id for task in store.tasks.waiting()] == [job.job_id for job in jobs]
