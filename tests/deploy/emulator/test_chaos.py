@@ -148,7 +148,7 @@ def check_bills(world: AwsWorld, given: dict[str, JobSpec]) -> None:
     ("hours", "troubles_every_h", "interruptions", "failures", "stopped"),
     [
         pytest.param(1000.0, 24.0, 500, 200, 5, marks=pytest.mark.long),
-        pytest.param(60.0, 5.0, 10, 10, 0, marks=pytest.mark.slow),
+        pytest.param(36.0, 3.0, 6, 6, 0, marks=pytest.mark.slow),
     ],
 )
 def test_chaos(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.server.deciding import Deciders
 from deploy.store.store import Store
-from tests.deploy.server.service import Service, make_service
+from tests.deploy.server.service import NOW, Service, make_service
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,11 @@ def deciders() -> Deciders:
 @pytest.fixture
 def service(tmp_path: Path, store: Store, deciders: Deciders) -> Service:
     return make_service(tmp_path, store, deciders)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory, deciders: Deciders) -> Iterator[Service]:
+    """One service for all requests that change nothing: to make it takes most of such a test's time."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    with Store.open(f"sqlite:///{folder}/store.db", NOW, durable=False) as store:
+        yield make_service(folder, store, deciders)

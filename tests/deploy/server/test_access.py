@@ -49,17 +49,17 @@ def routes(service: Service) -> Iterator[tuple[str, str]]:
             yield method, route.path
 
 
-def test_every_route_is_in_the_table(service: Service) -> None:
-    assert set(routes(service)) == OPEN | set(NEEDED)
+def test_every_route_is_in_the_table(unchanged: Service) -> None:
+    assert set(routes(unchanged)) == OPEN | set(NEEDED)
 
 
 @pytest.mark.parametrize("role", [None, *Role])
 @pytest.mark.parametrize(("method", "path"), sorted(NEEDED))
-def test_every_role_on_every_route(service: Service, method: str, path: str, role: Role | None) -> None:
+def test_every_role_on_every_route(unchanged: Service, method: str, path: str, role: Role | None) -> None:
     concrete = path.replace("{job_id}", "no-such-job").replace("{decision_id}", "7")
     if path.endswith("/stream"):
         concrete += "?after=none"
-    response = service.as_(role).request(method, concrete)
+    response = unchanged.as_(role).request(method, concrete)
     if role is None:
         assert response.status_code == 401
         assert response.headers["WWW-Authenticate"] == "Bearer"
@@ -72,8 +72,8 @@ def test_every_role_on_every_route(service: Service, method: str, path: str, rol
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(OPEN))
-def test_probes_need_no_token(service: Service, method: str, path: str) -> None:
-    assert service.as_(None).request(method, path).status_code == 200
+def test_probes_need_no_token(unchanged: Service, method: str, path: str) -> None:
+    assert unchanged.as_(None).request(method, path).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_probes_need_no_token(service: Service, method: str, path: str) -> None:
         "Bearer x y",
     ],
 )
-def test_what_is_not_a_token_gives_no_access(service: Service, header: str) -> None:
-    response = service.as_(None).get("/v1/jobs", headers={"Authorization": header.encode()})
+def test_what_is_not_a_token_gives_no_access(unchanged: Service, header: str) -> None:
+    response = unchanged.as_(None).get("/v1/jobs", headers={"Authorization": header.encode()})
     assert response.status_code == 401
     one_line_error(response)
 
@@ -169,8 +169,8 @@ def test_a_store_needs_a_folder_for_jobs(deciders: Deciders, store: Store) -> No
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v1/jobs", "/nowhere", "/openapi.json"])
-def test_every_answer_tells_browsers_to_do_nothing_with_it(service: Service, path: str) -> None:
-    headers = service.as_(Role.VIEWER).get(path).headers
+def test_every_answer_tells_browsers_to_do_nothing_with_it(unchanged: Service, path: str) -> None:
+    headers = unchanged.as_(Role.VIEWER).get(path).headers
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
     assert headers["Referrer-Policy"] == "no-referrer"

@@ -193,10 +193,10 @@ def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
         (b"", "JSON"),
     ],
 )
-def test_what_no_model_needs_is_refused_in_one_line(service: Service, body: bytes, message: str) -> None:
+def test_what_no_model_needs_is_refused_in_one_line(unchanged: Service, body: bytes, message: str) -> None:
     began = time.monotonic()
     headers = {"Content-Type": "application/json"}
-    response = service.submitter.post("/v1/jobs", content=body, headers=headers)
+    response = unchanged.submitter.post("/v1/jobs", content=body, headers=headers)
     assert response.status_code == 422
     assert message in one_line_error(response)
     assert time.monotonic() - began < 10.0, "no text makes it look at everything again and again"
@@ -218,8 +218,8 @@ def test_what_no_model_needs_is_refused_in_one_line(service: Service, body: byte
         "/{}",
     ],
 )
-def test_queries_and_paths_that_make_no_sense_are_refused(service: Service, path: str, value: str) -> None:
-    response = service.as_(Role.VIEWER).get(path.format(value))
+def test_queries_and_paths_that_make_no_sense_are_refused(unchanged: Service, path: str, value: str) -> None:
+    response = unchanged.as_(Role.VIEWER).get(path.format(value))
     assert response.status_code in (404, 422)
     one_line_error(response)
 

@@ -243,16 +243,16 @@ def test_explain_shows_decisions_and_events_of_the_job(service: Service) -> None
 
 
 @pytest.mark.parametrize("job_id", ["nope", "no-such-job-0123456789"])
-def test_a_job_that_is_not_there(service: Service, job_id: str) -> None:
+def test_a_job_that_is_not_there(unchanged: Service, job_id: str) -> None:
     for method, path in (("GET", ""), ("GET", "/explain"), ("DELETE", "")):
-        response = service.submitter.request(method, f"/v1/jobs/{job_id}{path}")
+        response = unchanged.submitter.request(method, f"/v1/jobs/{job_id}{path}")
         assert response.status_code == 404
         assert "there is no job" in one_line_error(response)
 
 
 @pytest.mark.parametrize("job_id", ["A", "a%00b", "a%2Fb", "%ff", "..", "a" * 81, "'; drop table jobs"])
-def test_what_cannot_be_a_job_id_is_refused(service: Service, job_id: str) -> None:
-    response = service.submitter.get(f"/v1/jobs/{job_id}")
+def test_what_cannot_be_a_job_id_is_refused(unchanged: Service, job_id: str) -> None:
+    response = unchanged.submitter.get(f"/v1/jobs/{job_id}")
     assert response.status_code in (404, 422)
     one_line_error(response)
 

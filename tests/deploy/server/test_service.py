@@ -195,8 +195,8 @@ def test_only_so_many_files(small: Service) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nope"), ("PUT", "/v1/jobs"), ("GET", "/docs")])
-def test_what_is_not_there_is_json_too(service: Service, method: str, path: str) -> None:
-    response = service.submitter.request(method, path)
+def test_what_is_not_there_is_json_too(unchanged: Service, method: str, path: str) -> None:
+    response = unchanged.submitter.request(method, path)
     assert response.status_code in (404, 405)
     one_line_error(response)
 

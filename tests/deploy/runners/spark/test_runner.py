@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +61,21 @@ def workdir(tmp_path: Path) -> Path:
     return tmp_path / "a folder" / JOB
 
 
+Start = Callable[..., Assignment]
+
+
+@pytest.fixture
+def start(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> Start:
+    """Starts an attempt of a script on the one node."""
+
+    def started(code: str, attempt: int = 1) -> Assignment:
+        assignment = batch(code, workdir, [agent.node()], attempt)
+        runner.ensure(assignment)
+        return assignment
+
+    return started
+
+
 def drivers(settings: SparkSettings) -> list[int]:
     """Everything alive that a runner with this state has started on this machine."""
     state = str(settings.state.resolve())
@@ -106,27 +121,22 @@ def test_a_script_that_ends_well_has_succeeded(
     assert agent.client.process(process_id(assignment.attempt_id)).state == "running"
 
 
-def test_ensuring_twice_runs_it_once(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
-    assignment = batch("open('runs', 'a').write('x')", workdir, [agent.node()])
-    runner.ensure(assignment)
+def test_ensuring_twice_runs_it_once(runner: SparkRunner, start: Start, workdir: Path) -> None:
+    assignment = start("open('runs', 'a').write('x')")
     runner.ensure(assignment)
     ended(runner, assignment)
     runner.ensure(assignment)
     assert (workdir / "runs").read_text() == "x"
 
 
-def test_a_users_error_is_a_failure_with_its_reason(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path
-) -> None:
-    assignment = batch("raise ValueError('no such column')", workdir, [agent.node()])
-    runner.ensure(assignment)
+def test_a_users_error_is_a_failure_with_its_reason(runner: SparkRunner, start: Start) -> None:
+    assignment = start("raise ValueError('no such column')")
     found = ended(runner, assignment)
     assert (found.phase, found.message) == (Phase.FAILED, "ValueError: no such column")
 
 
-def test_an_exit_code_is_a_failure_too(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
-    assignment = batch("raise SystemExit(7)", workdir, [agent.node()])
-    runner.ensure(assignment)
+def test_an_exit_code_is_a_failure_too(runner: SparkRunner, start: Start) -> None:
+    assignment = start("raise SystemExit(7)")
     found = ended(runner, assignment)
     assert (found.phase, found.message) == (Phase.FAILED, "the script exited with 7")
 
@@ -161,10 +171,14 @@ def test_an_attempt_without_nodes_is_lost(
 
 
 def test_what_is_called_lost_cannot_complete_any_more(
-    runner: SparkRunner, settings: SparkSettings, home: SparkHome, agent: AgentProcess, workdir: Path
+    runner: SparkRunner,
+    start: Start,
+    settings: SparkSettings,
+    home: SparkHome,
+    agent: AgentProcess,
+    workdir: Path,
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     wait_until((workdir / "up").exists)
     agent.destroy()
     master_knows(home, assignment, {agent.address: "DEAD"})
@@ -186,36 +200,33 @@ def test_silence_alone_is_not_a_loss(
 
 
 def test_a_worker_that_cannot_start_is_lost_with_its_reason(
-    runner: SparkRunner, home: SparkHome, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, home: SparkHome
 ) -> None:
     (home.path / "broken").touch()
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     found = ended(runner, assignment)
     assert found.phase is Phase.LOST
     assert found.message.endswith("ended: Error: this worker is broken")
 
 
 def test_a_script_that_fails_with_its_nodes_is_lost(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, agent: AgentProcess, workdir: Path
 ) -> None:
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nraise SystemExit(1)"
-    assignment = batch(code, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(code)
     agent.destroy()
     (workdir / "go").touch()
     assert ended(runner, assignment).phase is Phase.LOST
 
 
 def test_a_new_runner_finds_what_runs(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, workdir: Path
 ) -> None:
     code = (
         "import os, time\nopen('runs', 'a').write('x')\n"
         "while not os.path.exists('go'): time.sleep(0.01)\nraise ValueError('after the restart')"
     )
-    assignment = batch(code, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(code)
     wait_until((workdir / "runs").exists)
     again = SparkRunner(settings)
     assert report(again, assignment) == report(runner, assignment)
@@ -228,10 +239,9 @@ def test_a_new_runner_finds_what_runs(
 
 
 def test_the_earlier_attempt_is_gone_before_the_next_one_runs(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
-    first = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(first)
+    first = start(FOREVER)
     pid = driver_pid(settings)
     second = batch(FOREVER, workdir, [agent.node()], attempt=2)
     # Even by a scheduler that knows nothing of the first.
@@ -245,26 +255,21 @@ def test_the_earlier_attempt_is_gone_before_the_next_one_runs(
         runner.ensure(batch(FOREVER, workdir, [agent.node()], attempt=0))
 
 
-def test_work_that_was_finished_is_not_done_again(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path
-) -> None:
-    first = batch("open('runs', 'a').write('x')", workdir, [agent.node()])
-    runner.ensure(first)
+def test_work_that_was_finished_is_not_done_again(runner: SparkRunner, start: Start, workdir: Path) -> None:
+    first = start("open('runs', 'a').write('x')")
     # Nobody asked for a report before the scheduler decided to try again.
     result = Path(runner._attempts.get(first).driver.folder) / "result.json"
     wait_until(result.exists)
-    second = batch("open('runs', 'a').write('x')", workdir, [agent.node()], attempt=2)
-    runner.ensure(second)
+    second = start("open('runs', 'a').write('x')", 2)
     found = report(runner, second)
     assert (found.phase, found.message) == (Phase.SUCCEEDED, "attempt 1 had finished the work")
     assert (workdir / "runs").read_text() == "x"
 
 
 def test_a_stopped_attempt_is_gone_and_stays_so(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     wait_until((workdir / "up").exists)
     pid = driver_pid(settings)
     insist(lambda: runner.stop(assignment))
@@ -287,11 +292,8 @@ def test_an_attempt_that_was_stopped_before_it_was_started_never_starts(
     assert not (workdir / "up").exists()
 
 
-def test_stopping_what_has_ended_does_not_change_how_it_ended(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path
-) -> None:
-    assignment = batch("raise ValueError('mine')", workdir, [agent.node()])
-    runner.ensure(assignment)
+def test_stopping_what_has_ended_does_not_change_how_it_ended(runner: SparkRunner, start: Start) -> None:
+    assignment = start("raise ValueError('mine')")
     wait_until(lambda: runner._attempts.get(assignment).driver.result() is not None)
     insist(lambda: runner.stop(assignment))
     assert report(runner, assignment).message == "ValueError: mine"
@@ -314,10 +316,9 @@ def test_a_killed_driver_is_lost_twice_and_then_has_failed(
 
 
 def test_a_driver_whose_launcher_is_killed_is_lost(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, workdir: Path
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     wait_until((workdir / "up").exists)
     os.kill(driver_pid(settings), signal.SIGKILL)
     found = ended(runner, assignment)
@@ -328,10 +329,9 @@ def test_a_driver_whose_launcher_is_killed_is_lost(
 
 
 def test_a_killed_master_comes_back_where_it_was(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     master = runner._master
     url, pid = master.url, json.loads((settings.state / "master" / "process.json").read_bytes())["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -358,14 +358,9 @@ def test_a_notice_decommissions_the_worker_only_there(
 
 
 def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ended(
-    runner: SparkRunner,
-    home: SparkHome,
-    agent: AgentProcess,
-    workdir: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    runner: SparkRunner, start: Start, home: SparkHome, agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     application = Application("url", "app-1", (agent.address,), 3, 4, 0)
     monkeypatch.setattr(Applications, "ask", lambda *_: application)
     master_knows(home, assignment, {agent.address: "DECOMMISSIONED"})
@@ -376,10 +371,9 @@ def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ende
 
 
 def test_progress_is_kept_while_the_driver_does_not_answer(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    runner: SparkRunner, start: Start, agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(FOREVER)
     answers = iter([Application("url", "app-1", (agent.address,), 3, 4, 0), None])
     monkeypatch.setattr(Applications, "ask", lambda *_: next(answers))
     found = report(runner, assignment)
@@ -434,10 +428,9 @@ time.sleep(600)
 
 
 def test_a_job_that_is_over_is_forgotten_but_its_log_stays(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
-    assignment = batch("print('a result')", workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start("print('a result')")
     ended(runner, assignment)
     insist(lambda: runner.forget(JOB))
     insist(lambda: runner.forget(JOB))
@@ -452,10 +445,9 @@ def test_what_was_never_started_is_lost(runner: SparkRunner, agent: AgentProcess
 
 
 def test_secrets_are_in_no_argument_and_no_readable_file(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
-    assignment = batch(FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    start(FOREVER)
     wait_until((workdir / "up").exists)
     secrets = [runner._master.secret.encode(), agent.token.encode()]
     for process in procfs.scan():
@@ -470,10 +462,9 @@ def test_secrets_are_in_no_argument_and_no_readable_file(
 
 
 def test_an_attempt_that_died_unseen_is_never_started_again(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, workdir: Path
 ) -> None:
-    assignment = batch("open('runs', 'a').write('x')\n" + FOREVER, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start("open('runs', 'a').write('x')\n" + FOREVER)
     wait_until((workdir / "up").exists)
     pid = driver_pid(settings)
     os.kill(pid, signal.SIGKILL)
@@ -499,10 +490,9 @@ while True: time.sleep(600)
 
 @pytest.mark.parametrize("over", [False, True])
 def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path, over: bool
+    runner: SparkRunner, start: Start, workdir: Path, over: bool
 ) -> None:
-    assignment = batch(STUBBORN, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(STUBBORN)
     wait_until((workdir / "up").exists)
     if over:
         insist(lambda: runner.forget(JOB))
@@ -518,13 +508,10 @@ def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(
     assert not (workdir / "alive").exists()
 
 
-def test_what_is_stopped_is_no_kill_of_its_own(
-    runner: SparkRunner, agent: AgentProcess, workdir: Path
-) -> None:
+def test_what_is_stopped_is_no_kill_of_its_own(runner: SparkRunner, start: Start, workdir: Path) -> None:
     for attempt in range(1, 5):
         (workdir / "up").unlink(missing_ok=True)
-        assignment = batch(FOREVER, workdir, [agent.node()], attempt=attempt)
-        runner.ensure(assignment)
+        assignment = start(FOREVER, attempt)
         wait_until((workdir / "up").exists)
         # Its end is seen between two calls of stop.
         with suppress(RunnerError):
@@ -534,14 +521,13 @@ def test_what_is_stopped_is_no_kill_of_its_own(
 
 
 def test_nothing_secret_is_left_of_a_job_that_is_over(
-    runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
+    runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess
 ) -> None:
     # Given a driver that makes its own folder hard to remove,
     code = (
         "import os\nlocal = os.environ['SPARK_LOCAL_DIRS']\nos.makedirs(local + '/a/b')\nos.chmod(local, 0)"
     )
-    assignment = batch(code, workdir, [agent.node()])
-    runner.ensure(assignment)
+    assignment = start(code)
     ended(runner, assignment)
     insist(lambda: runner.forget(JOB))
     secrets = [runner._master.secret.encode(), agent.token.encode()]
