@@ -15,6 +15,7 @@ from deploy.emulator.account import group_of, subnet_of
 from deploy.emulator.config import EmulatorConfig
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.server import Server
+from tests.deploy.sdk import read_models_once
 
 IMAGE = "ami-0123456789abcdef0"
 TYPE = "g4dn.xlarge"
@@ -89,6 +90,7 @@ def emulating(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Make]:
             patch.setenv("AWS_ENDPOINT_URL", server.url)
             return Emulated(emulator, folder)
 
+        read_models_once(patch)
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEMULATED00000000")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from botocore.awsrequest import AWSResponse
 from moto import mock_aws
 
 from deploy.providers.aws.config import AwsConfig
+from tests.deploy.sdk import read_models_once
 
 REGION = "us-east-1"
 TYPE = "m5.large"
@@ -206,6 +208,7 @@ def refusal(code: str, message: str = "said the fake.") -> tuple[Any, Any]:
 @contextmanager
 def fake_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
     """An account with prices, in which everything can be had."""
+    read_models_once(monkeypatch)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
@@ -217,14 +220,22 @@ def fake_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
         yield fake
 
 
+@cache
+def image_in(region: str) -> str:
+    """The first image that fits. moto has the same ones in every account, and needs seconds to list them."""
+    found = boto3.client("ec2", region_name=region).describe_images(
+        Filters=[{"Name": "architecture", "Values": ["x86_64"]}]
+    )
+    return str(found["Images"][0]["ImageId"])
+
+
 def region_config(region: str = REGION) -> dict[str, Any]:
     """What the account has in a region."""
     ec2 = boto3.client("ec2", region_name=region)
     subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
-    images = ec2.describe_images(Filters=[{"Name": "architecture", "Values": ["x86_64"]}])["Images"]
     group = ec2.describe_security_groups(GroupNames=["default"])["SecurityGroups"][0]["GroupId"]
     return {
-        "image": images[0]["ImageId"],
+        "image": image_in(region),
         "security_group": group,
         "subnets": {f"{region}{letter}": subnets[f"{region}{letter}"] for letter in "ab"},
     }
