@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Row, Select, func, insert, select, update
@@ -11,6 +12,7 @@ from sqlalchemy import Row, Select, func, insert, select, update
 from deploy.billing import Stop, micro_usd_hour, micro_usd_month
 from deploy.model.instances import InstanceReport, InstanceState, Offer
 from deploy.model.jobs import TaskKey
+from deploy.model.tasks import Node
 from deploy.security.keys import DeploymentKey
 from deploy.store import charging
 from deploy.store.database import Database
@@ -71,6 +73,20 @@ class Instance:
     rebalance: bool = False
     stops: tuple[Stop, ...] = ()
     certificate: str = field(default="", repr=False)
+
+    @cached_property
+    def node(self) -> Node:
+        """As runners want it."""
+        return Node(
+            instance_id=self.instance_id,
+            address=self.address,
+            port=self.port,
+            token=self.node_token,
+            vcpus=self.offer.vcpus,
+            memory_gib=self.offer.memory_gib,
+            notice_s=self.notice_s,
+            certificate=self.certificate,
+        )
 
 
 class Instances:
@@ -272,9 +288,9 @@ class Instances:
             "stops": _stops(known, report, now_s),
             "certificate": known.certificate or report.certificate,
         }
-        now_known = replace(known, **values)
-        if now_known == known:
+        if all(getattr(known, name) == value for name, value in values.items()):
             return known
+        now_known = replace(known, **values)
         self._write(known.instance_id, {**values, "state": state.value})
         if known.launched_s != launched_s or (known.ended_s is not None and _later(ended, known.ended_s)):
             charging.open_segments(self._database.writing, known.instance_id, known.offer, launched_s)

@@ -207,14 +207,11 @@ class Chooser:
                 raise
             return
         assert decision is not None
-        one = next(one for one in asked if one.need is decision.need)
-        asked.remove(one)
+        one = asked.pop(next(k for k, one in enumerate(asked) if one.need is decision.need))
         key = one.need.key
         with (
             bound_contextvars(job_id=key.job_id, task=key.task),
             self._quarantine.guard(key.job_id, "following a decision"),
-            # What a task that raises had written is undone with it, and nothing else.
-            self._store.transaction(),
         ):
             if decision.lost:
                 self._records.hopeless(key, decision.lost, now_s)
@@ -285,13 +282,17 @@ class Chooser:
         now_s: float,
     ) -> None:
         """Write a decision down, and do it. Needs a transaction."""
-        need = one.need
+        need, chosen, overruled = one.need, outcome.offer_id, outcome.overruled
         self._roster.questions.again(need.key, now_s, self._ask_again_s(need, view.offers))
-        number = self._records.decision(
-            decision, outcome.offer_id, outcome.overruled, beside, latency_s, now_s
-        )
-        with bound_contextvars(decision_id=number):
-            self._do(one, outcome, number, view, now_s)
+        # Most of those that wait were told so before.
+        idle = one.task.phase is Phase.WAITING
+        if not idle and self._records.repeats(decision, chosen, overruled, beside):
+            return
+        # What a task that raises had written is undone with it, and nothing else.
+        with self._store.transaction():
+            number = self._records.decision(decision, chosen, overruled, beside, latency_s, now_s)
+            with bound_contextvars(decision_id=number):
+                self._do(one, outcome, number, view, now_s)
 
     def _do(self, one: Asked, outcome: Outcome, number: int | None, view: View, now_s: float) -> None:
         """What a choice means: stay, wait, release, go or move. Needs a transaction."""

@@ -10,7 +10,7 @@ import structlog
 
 from deploy.model.instances import InstanceReport, InstanceState, Offer
 from deploy.model.jobs import Flower, TaskKey
-from deploy.model.tasks import Assignment, Node, Phase, TaskReport
+from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import PartialError, Provider, ProviderError
 from deploy.runners.base import Runner, RunnerError
 from deploy.scheduler.observe.reports import bounded
@@ -318,19 +318,5 @@ def _asking(provider: str, unknown: str) -> Iterator[None]:
 
 def assignment_of(job: Job, task: Task, instances: Mapping[str, Instance]) -> Assignment:
     """A task's latest attempt on these instances, as runners want it."""
-    nodes = []
-    for name in task.instances:
-        instance = instances[name]
-        nodes.append(
-            Node(
-                instance_id=instance.instance_id,
-                address=instance.address,
-                port=instance.port,
-                token=instance.node_token,
-                vcpus=instance.offer.vcpus,
-                memory_gib=instance.offer.memory_gib,
-                notice_s=instance.notice_s,
-                certificate=instance.certificate,
-            )
-        )
-    return Assignment(task.key, task.attempt, job.spec, tuple(nodes), job.workdir)
+    nodes = tuple(instances[name].node for name in task.instances)
+    return Assignment(task.key, task.attempt, job.spec, nodes, job.workdir)
