@@ -11,7 +11,6 @@ The agent shows one certificate, its own; the scheduler talks to that one and to
     GET    /v1/processes/{process_id}/log    ?offset=N -> bytes of its output from there on (1 MiB at most);
                                              N < 0: its last -N bytes
     PUT    /v1/files/{path}                  body into the node's working folder, atomically
-    GET    /v1/files/{path}                  a file of it
     POST   /v1/drain                         DrainRequest: no new processes; stop signals to all that run
                                              -> NodeStatus
 

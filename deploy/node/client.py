@@ -17,7 +17,6 @@ _FILE_WITHIN_S = 60.0
 _FILE_BYTES_S = 1e6
 """A file may take longer than that by so much as it is larger."""
 _MOST_BYTES = 1 << 20
-_MOST_FILE_BYTES = 1 << 26
 _MOST_MESSAGE = 300
 _NOTICE_S = (-86_400.0, 7 * 86_400.0)
 """From now: an end that is announced for another time is not believed."""
@@ -127,10 +126,6 @@ class NodeClient:
         else:
             self._put(path, content, len(content))
 
-    def get_file(self, path: str, most_bytes: int = _MOST_FILE_BYTES) -> bytes:
-        """A file of the node's working folder, in memory; NodeUnreachable if it is larger."""
-        return self._request("GET", _file(path), most_bytes=most_bytes, within_s=_FILE_WITHIN_S)
-
     def drain(self, within_s: float) -> NodeStatus:
         """Tell the node that it will end in this many seconds."""
         return self._ask("POST", "/v1/drain", NodeStatus, DrainRequest(within_s=within_s))
@@ -143,7 +138,7 @@ class NodeClient:
     def _put(self, path: str, content: bytes | BinaryIO, length: int) -> None:
         within_s = _FILE_WITHIN_S + length / _FILE_BYTES_S
         # With a length: the agent takes no chunks.
-        self._request("PUT", _file(path), content, length=length, within_s=within_s)
+        self._request("PUT", f"/v1/files/{quote(path)}", content, length=length, within_s=within_s)
 
     def _ask(self, method: str, path: str, kind: type[_Message], body: BaseModel | None = None) -> _Message:
         content = None if body is None else body.model_dump_json().encode()
@@ -161,7 +156,6 @@ class NodeClient:
         *,
         length: int | None = None,
         within_s: float | None = None,
-        most_bytes: int = _MOST_BYTES,
     ) -> bytes:
         if not self._certificate:
             raise NodeUnreachable(f"{self._place}: its certificate is not known yet")
@@ -177,7 +171,7 @@ class NodeClient:
                 headers=headers,
                 body=body,
                 within_s=within_s or self._within_s,
-                most_bytes=most_bytes,
+                most_bytes=_MOST_BYTES,
             )
         except ExchangeError as error:
             raise NodeUnreachable(f"{self._place}: {error}") from error
@@ -193,7 +187,3 @@ class NodeClient:
 
 class _Refusal(BaseModel):
     error: str
-
-
-def _file(path: str) -> str:
-    return f"/v1/files/{quote(path)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-import shutil
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -111,17 +110,12 @@ class _Handler(QuietHandler):
         node = self.server.node
         if path == "/v1/node":
             self._answer(node.status())
-        elif path.startswith("/v1/files/"):
-            place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
-            if not place.is_file():
-                raise _RefusalError(404, "no such file on this node")
-            self._send_file(place, 0, None)
         else:
             process_id, rest = self._process(path)
             if rest == "":
                 self._answer(node.processes.status(process_id))
             elif rest == "/log":
-                self._send_file(node.processes.log_path(process_id), self._offset(), MAX_LOG_BYTES)
+                self._send_log(node.processes.log_path(process_id), self._offset())
             else:
                 raise _RefusalError(405, "POST it")
 
@@ -199,22 +193,12 @@ class _Handler(QuietHandler):
             where = ".".join(str(part) for part in first["loc"]) or "body"
             raise _RefusalError(400, f"{where}: {first['msg']}") from None
 
-    def _send_file(self, place: Path, offset: int, largest: int | None) -> None:
+    def _send_log(self, place: Path, offset: int) -> None:
         with place.open("rb") as file:
             size = file.seek(0, 2)
             begin = min(offset, size) if offset >= 0 else max(0, size + offset)
             file.seek(begin)
-            if largest is not None:
-                self.send(200, file.read(min(size - begin, largest)), "application/octet-stream")
-                return
-            self.server.trust(self.connection, _WITHIN_S + (size - begin) / _FILE_BYTES_S)
-            self.send_response(200)
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(size - begin))
-            self.send_header("Connection", "close")
-            self.close_connection = True
-            self.end_headers()
-            shutil.copyfileobj(file, self.wfile)
+            self.send(200, file.read(min(size - begin, MAX_LOG_BYTES)), "application/octet-stream")
 
     def _answer(self, message: BaseModel) -> None:
         self.send(200, message.model_dump_json().encode(), "application/json")

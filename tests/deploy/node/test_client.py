@@ -219,13 +219,6 @@ def test_answers_are_bounded_and_whole(tmp_path: Path, head: bytes) -> None:
             assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_as_large_as_the_caller_takes(tmp_path: Path) -> None:
-    with hostile(tmp_path, answer(b"x" * 1000)) as node:
-        assert len(node.client().get_file("f", most_bytes=1000)) == 1000
-        with pytest.raises(NodeUnreachable, match="at most 999 bytes"):
-            node.client().get_file("f", most_bytes=999)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
