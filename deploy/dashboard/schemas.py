@@ -11,7 +11,7 @@ from deploy.model.instances import Market
 from deploy.model.jobs import JobState
 from deploy.model.tasks import Phase
 from deploy.server.views import CostView, EventView, InstanceView, OfferView, View
-from deploy.store.decisions import Decision, Mode
+from deploy.store.decisions import DecisionRecord, Mode
 from deploy.store.gantt import Span
 
 MAX_TEXT = 300
@@ -180,7 +180,7 @@ class DecisionLine(View):
     shadow_difference: float | None
 
     @classmethod
-    def of(cls, one: Decision) -> DecisionLine:
+    def of(cls, one: DecisionRecord) -> DecisionLine:
         """From the store's."""
         chosen = next((item for item in one.candidates if item.offer_id == one.chosen), None)
         others = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from deploy.emulator.config import EmulatorConfig, PoolConfig, bucket_of, region_of
-from deploy.providers.local.traces import Recording, constant, load_recording
+from deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from deploy.yamlfile import ConfigError
 from envs.traces.errors import TraceError
 
@@ -26,7 +26,7 @@ class Pool:
     """
 
     config: PoolConfig
-    recording: Recording
+    recording: RecordedMarket
     spot_capacity: int
     on_demand_capacity: int
 
@@ -138,7 +138,7 @@ def limit(config: EmulatorConfig, *, spot: bool, instance_type: str) -> int:
     return int(getattr(quota, bucket_of(instance_type)))
 
 
-def _recording(config: EmulatorConfig, given: PoolConfig) -> Recording:
+def _recording(config: EmulatorConfig, given: PoolConfig) -> RecordedMarket:
     if given.trace is None:
         assert given.spot_usd_hour is not None
         return constant(given.spot_usd_hour)

@@ -15,7 +15,7 @@ from deploy.model.tasks import Phase
 from deploy.server.access import Caller
 from deploy.server.hiding import hidden_data, hidden_text
 from deploy.server.schemas import ErrorBody
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.events import Event
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -227,11 +227,11 @@ class DecisionView(View):
     shadow_policy: str | None
     shadow_choice: str | None
     shadow_difference: float | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateRecord, ...]
     """Places that were considered; `offer_id` null: none for now."""
 
     @classmethod
-    def of(cls, one: Decision) -> DecisionView:
+    def of(cls, one: DecisionRecord) -> DecisionView:
         """From the store's."""
         return cls.of_fields(one, **one.key._asdict())
 

@@ -26,7 +26,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateRecord:
     """One place the task could have been put, or none for now.
 
     Attributes:
@@ -45,7 +45,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Decision:
+class DecisionRecord:
     """One answer to "this task: which cluster, or none for now?".
 
     Attributes:
@@ -67,7 +67,7 @@ class Decision:
     policy: str
     mode: Mode
     key: TaskKey
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateRecord, ...]
     chosen: str | None
     latency_s: float
     shadow_policy: str | None = None
@@ -77,18 +77,18 @@ class Decision:
 
 
 _PLAIN = tuple(
-    one.name for one in fields(Decision) if one.name not in ("key", "mode", "candidates", "decision_id")
+    one.name for one in fields(DecisionRecord) if one.name not in ("key", "mode", "candidates", "decision_id")
 )
 
 
-def _decision(row: Row[Any]) -> Decision:
+def _decision(row: Row[Any]) -> DecisionRecord:
     values = row._mapping
-    return Decision(
+    return DecisionRecord(
         **{name: values[name] for name in _PLAIN},
         decision_id=values["decision_id"],
         mode=Mode(values["mode"]),
         key=TaskKey(values["job_id"], values["task"]),
-        candidates=tuple(Candidate(**candidate) for candidate in values["candidates"]),
+        candidates=tuple(CandidateRecord(**candidate) for candidate in values["candidates"]),
     )
 
 
@@ -98,7 +98,7 @@ class Decisions:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, decision: Decision) -> Decision:
+    def add(self, decision: DecisionRecord) -> DecisionRecord:
         """Write one down. Returns it with its id."""
         made = self._database.writing.execute(
             insert(decisions),
@@ -116,7 +116,7 @@ class Decisions:
         assert made is not None
         return replace(decision, decision_id=int(made[0]))
 
-    def get(self, decision_id: int) -> Decision:
+    def get(self, decision_id: int) -> DecisionRecord:
         """One decision. Raises NotFoundError."""
         query = select(decisions).where(decisions.c.decision_id == decision_id)
         with self._database.read() as connection:
@@ -125,7 +125,7 @@ class Decisions:
             raise NotFoundError(f"there is no decision {decision_id}: it may be older than what is kept")
         return _decision(row)
 
-    def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[Decision]:
+    def latest(self, limit: int, *, job_id: str | None = None) -> Sequence[DecisionRecord]:
         """The latest `limit` (of one job), the newest first."""
         query = select(decisions).order_by(decisions.c.decision_id.desc()).limit(limit)
         if job_id is not None:

@@ -10,7 +10,7 @@ from pydantic import Field, FiniteFloat, PositiveInt, model_validator
 from deploy.model.instances import Market
 from deploy.providers.base import Provider
 from deploy.providers.config import Place, ProviderConfig
-from deploy.providers.local.traces import Recording, constant, load_recording
+from deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, Part
 from envs.traces.errors import TraceError
@@ -128,7 +128,7 @@ class LocalConfig(ProviderConfig):
         """Always: what was started is in the state folder, whatever its region is called now."""
         return True
 
-    def recordings(self) -> dict[str, Recording]:
+    def recordings(self) -> dict[str, RecordedMarket]:
         """The market of every offer, by offer id. Raises ConfigError."""
         found = {}
         for offer in self.offers:

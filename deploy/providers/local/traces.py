@@ -27,7 +27,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedMarket:
     """One offer's market. Positions are seconds from the start and may lie beyond the end: it is a circle.
 
     Attributes:
@@ -118,12 +118,12 @@ class Recording:
         return since
 
 
-def constant(price_usd_hour: float) -> Recording:
+def constant(price_usd_hour: float) -> RecordedMarket:
     """A market that never changes."""
-    return Recording((0.0,), (True,), (price_usd_hour,), _DAY_S)
+    return RecordedMarket((0.0,), (True,), (price_usd_hour,), _DAY_S)
 
 
-def load_recording(folder: Path, price_usd_hour: float | None) -> Recording:
+def load_recording(folder: Path, price_usd_hour: float | None) -> RecordedMarket:
     """A trace (docs/traces.md) of one offer.
 
     Args:
@@ -144,6 +144,6 @@ def load_recording(folder: Path, price_usd_hour: float | None) -> Recording:
     tick_s = trace.meta.tick_s
     length_s = times[-1] + (tick_s or 0)
     if length_s <= 0:
-        return Recording((0.0,), (up[0],), (prices[0],), _DAY_S)
+        return RecordedMarket((0.0,), (up[0],), (prices[0],), _DAY_S)
     rows = slice(None if tick_s else -1)
-    return Recording(tuple(times[rows]), tuple(up[rows]), tuple(prices[rows]), length_s)
+    return RecordedMarket(tuple(times[rows]), tuple(up[rows]), tuple(prices[rows]), length_s)

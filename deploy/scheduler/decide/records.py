@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import structlog
 
 from deploy.model.jobs import TaskKey
-from deploy.scheduler.decide import decider as choices
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.scheduler.decide.decider import Decision
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.store import Store
 from deploy.store.values import Json
 
@@ -38,6 +38,10 @@ class Watched:
     difference_usd: float
 
 
+_Stay = tuple[str | None, str | None, str | None, bool]
+"""Where a task waits or stays: its place, the choice, the watched choice, and whether it was overruled."""
+
+
 class Records:
     """Writes decisions down.
 
@@ -49,16 +53,15 @@ class Records:
     def __init__(self, store: Store, mode: Mode) -> None:
         self._store = store
         self._mode = mode
-        self._stays: dict[TaskKey, set[tuple[str | None, str | None, str | None, bool]]] = {}
-        """Of tasks that wait or stay: what was said since they did (place, choice, watched
-        choice, overruled)."""
+        self._stays: dict[TaskKey, set[_Stay]] = {}
+        """Of tasks that wait or stay: what was said since they did."""
         self._hopeless: set[TaskKey] = set()
         self._invalid: dict[tuple[str, str], tuple[float, int]] = {}
         """By policy and fault: when its next event is due, and how many answers were not told of."""
 
     def decision(
         self,
-        decision: choices.Decision,
+        decision: Decision,
         chosen: str | None,
         overruled: str,
         watched: Watched | None,
@@ -71,22 +74,19 @@ class Records:
             Its id; None where nothing follows from it (the task waits, or stays where it is) and the same
             was written down since it does.
         """
-        need, key = decision.need, decision.need.key
+        key = decision.need.key
         self.answer(decision, now_s)
         if decision.invalid is not None:
             overruled = overruled or decision.invalid.words
-        beside = None if watched is None else watched.choice
-        releases = chosen is None and need.here is not None and not need.running
-        if not releases and chosen in (None, need.here):
-            said = self._stays.setdefault(key, set())
-            about = (need.here, chosen, beside, bool(overruled))
-            if about in said:
-                return None
-            said.add(about)
-        else:
+        stay = _stay(decision, chosen, overruled, watched)
+        if stay is None:
             self._stays.pop(key, None)
+        elif stay in self._stays.setdefault(key, set()):
+            return None
+        else:
+            self._stays[key].add(stay)
         record = self._store.decisions.add(
-            Decision(
+            DecisionRecord(
                 time_s=now_s,
                 policy=decision.policy,
                 mode=self._mode,
@@ -95,7 +95,7 @@ class Records:
                 chosen=chosen,
                 latency_s=latency_s,
                 shadow_policy=None if watched is None else watched.policy,
-                shadow_choice=beside,
+                shadow_choice=None if watched is None else watched.choice,
                 shadow_difference=None if watched is None else watched.difference_usd,
             )
         )
@@ -111,7 +111,14 @@ class Records:
         self._store.events.add("task.decided", now_s, data, key=key, decision_id=record.decision_id)
         return record.decision_id
 
-    def answer(self, decision: choices.Decision, now_s: float) -> None:
+    def repeats(
+        self, decision: Decision, chosen: str | None, overruled: str, watched: Watched | None
+    ) -> bool:
+        """Whether `decision` would write nothing down."""
+        said = self._stays.get(decision.need.key, ())
+        return decision.invalid is None and _stay(decision, chosen, overruled, watched) in said
+
+    def answer(self, decision: Decision, now_s: float) -> None:
         """Tell of a policy's answer that was not followed, if it was not. Needs a transaction."""
         invalid = decision.invalid
         if invalid is None:
@@ -150,7 +157,16 @@ class Records:
         self._hopeless &= keys
 
 
-def _candidates(decision: choices.Decision, chosen: str | None, overruled: str) -> tuple[Candidate, ...]:
+def _stay(decision: Decision, chosen: str | None, overruled: str, watched: Watched | None) -> _Stay | None:
+    """None where something follows from a decision."""
+    need = decision.need
+    releases = chosen is None and need.here is not None and not need.running
+    if releases or chosen not in (None, need.here):
+        return None
+    return need.here, chosen, None if watched is None else watched.choice, bool(overruled)
+
+
+def _candidates(decision: Decision, chosen: str | None, overruled: str) -> tuple[CandidateRecord, ...]:
     """The first ones of the policy's ranking, the chosen one among them.
 
     Why a choice was overruled stands with what was chosen instead; where the task stays, with the choice.
@@ -160,7 +176,7 @@ def _candidates(decision: choices.Decision, chosen: str | None, overruled: str) 
     ]
     about = decision.offer_id if overruled and chosen is None else chosen
     return tuple(
-        Candidate(
+        CandidateRecord(
             offer_id=item.offer_id,
             values={name: value for name, value in item.values.items() if math.isfinite(value)},
             price_usd_hour=None if item.offer_id is None else item.price_usd_hour,

@@ -24,7 +24,7 @@ from deploy.security.roles import Role
 from deploy.server.deciding import Deciders
 from deploy.server.quotas import Quotas
 from deploy.server.run import HttpListener as Listening
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
@@ -209,17 +209,17 @@ def test_why_a_job_was_put_there(run: Any, job_file: Path, store: Store) -> None
     assert "No decision yet" in run("explain", job_id).stdout
     with store.transaction():
         store.decisions.add(
-            Decision(
+            DecisionRecord(
                 time_s=NOW,
                 policy="spotweave",
                 mode=Mode.ACT,
                 key=TaskKey(job_id, "main"),
                 candidates=(
-                    Candidate("spot", {"delay": -1.0625, "money": 14.4}, 0.012),
-                    Candidate(
+                    CandidateRecord("spot", {"delay": -1.0625, "money": 14.4}, 0.012),
+                    CandidateRecord(
                         "sure", {"delay": -1.24, "money": 13.8}, 0.04, False, "0 of 6 instances are free"
                     ),
-                    Candidate(None, {"delay": -2.61, "money": 4.23}),
+                    CandidateRecord(None, {"delay": -2.61, "money": 4.23}),
                 ),
                 chosen="spot",
                 latency_s=0.004,

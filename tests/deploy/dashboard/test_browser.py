@@ -15,7 +15,7 @@ from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.jobs import Job
 from tests.deploy.dashboard.browser import INSTALLED, Browser, browser
 from tests.deploy.dashboard.story import EVIL, Shown, application, told
@@ -202,14 +202,14 @@ def test_what_people_wrote_is_shown_as_text(morning: Open) -> None:
     store, now_s = morning.world.store, morning.world.clock.now()
     spec = JobSpec(name="evil", work=SparkBatch(script=EVIL, deadline_s=100.0))
     key = TaskKey("evil-1", "main")
-    candidate = Candidate(EVIL, {EVIL: 1.0}, 0.3, True, EVIL)
+    candidate = CandidateRecord(EVIL, {EVIL: 1.0}, 0.3, True, EVIL)
     with store.transaction():
         store.jobs.add(Job("evil-1", spec, JobState.RUNNING, now_s, "/x", submitter=EVIL))
         attempt = store.tasks.begin(key, [], now_s)
         store.tasks.report(TaskReport(key, attempt, Phase.FAILED, message=EVIL, details={EVIL: EVIL}), now_s)
         store.jobs.set_state("evil-1", JobState.FAILED, now_s, EVIL)
         store.decisions.add(
-            Decision(
+            DecisionRecord(
                 time_s=now_s,
                 policy=EVIL,
                 mode=Mode.ACT,

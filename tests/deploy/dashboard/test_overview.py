@@ -13,7 +13,7 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.security.roles import Role
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, Service, one_line_error
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, report, request
@@ -29,14 +29,14 @@ def seen(service: Service, path: str = "/v1/overview") -> Overview:
 
 def decide(service: Service, mode: Mode = Mode.ACT, reason: str = "") -> None:
     candidates = (
-        Candidate("spot", {"money": 0.2}, 0.3, True, reason),
-        Candidate(None, {"money": 0.1}, None, True, ""),
-        Candidate("full", {"money": 0.15}, 0.5, False, "no capacity"),
-        Candidate("sure", {"money": 0.05}, 1.0, True, ""),
+        CandidateRecord("spot", {"money": 0.2}, 0.3, True, reason),
+        CandidateRecord(None, {"money": 0.1}, None, True, ""),
+        CandidateRecord("full", {"money": 0.15}, 0.5, False, "no capacity"),
+        CandidateRecord("sure", {"money": 0.05}, 1.0, True, ""),
     )
     with service.store.transaction():
         service.store.decisions.add(
-            Decision(
+            DecisionRecord(
                 time_s=NOW,
                 policy="spotweave",
                 mode=mode,

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.providers.local.traces import Recording, load_recording
+from deploy.providers.local.traces import RecordedMarket, load_recording
 from envs.traces.errors import TraceError
 from envs.traces.market import load_trace
 
 DAY_S = 86400.0
 # Up for 100 s, down for 50 s, up and dear for 50 s; 200 s a round.
-RECORDING = Recording((0.0, 100.0, 150.0), (True, False, True), (1.0, 1.0, 3.0), 200.0)
+RECORDING = RecordedMarket((0.0, 100.0, 150.0), (True, False, True), (1.0, 1.0, 3.0), 200.0)
 
 
 def write(folder: Path, rows: str, **about: object) -> Path:
@@ -47,8 +47,11 @@ def test_the_circle_by_hand() -> None:
     assert RECORDING.ends_s(20, None) == 100
     assert RECORDING.ends_s(160, None) == 300
     # The limit is what ends it at 350, in the next round.
-    assert Recording((0.0, 100.0, 150.0), (True, True, True), (1.0, 1.0, 3.0), 200.0).ends_s(160, 2.0) == 350
-    assert Recording((0.0, 100.0), (True, True), (1.0, 2.0), 200.0).ends_s(0, 2.0) is None
+    assert (
+        RecordedMarket((0.0, 100.0, 150.0), (True, True, True), (1.0, 1.0, 3.0), 200.0).ends_s(160, 2.0)
+        == 350
+    )
+    assert RecordedMarket((0.0, 100.0), (True, True), (1.0, 2.0), 200.0).ends_s(0, 2.0) is None
 
 
 def test_history_by_hand() -> None:
@@ -72,7 +75,7 @@ def test_history_agrees_with_looking_at_every_spell(lengths: list[int], first: b
     times = [float(sum(lengths[:row])) for row in range(len(lengths))]
     up = tuple(first ^ bool(row % 2) for row in range(len(lengths)))
     round_s = float(sum(lengths))
-    recording = Recording(tuple(times), up, (1.0,) * len(up), round_s)
+    recording = RecordedMarket(tuple(times), up, (1.0,) * len(up), round_s)
     now = share * round_s
     # Unrolled: (begin, end, up) of all rows from the start, cut at now.
     rows = [
@@ -112,7 +115,7 @@ def test_the_trainer_reads_the_same(tmp_path: Path, polarity: str) -> None:
 def test_a_list_of_changes_ends_at_its_last_row(tmp_path: Path) -> None:
     folder = write(tmp_path / "t", "time_s,available\n0,1\n60,0\n90,1\n", tick_s=None)
     recording = load_recording(folder, 0.25)
-    assert recording == Recording((0.0, 60.0), (True, False), (0.25, 0.25), 90.0)
+    assert recording == RecordedMarket((0.0, 60.0), (True, False), (0.25, 0.25), 90.0)
 
 
 @pytest.mark.parametrize(

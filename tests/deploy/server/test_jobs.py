@@ -22,7 +22,7 @@ from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
 from deploy.server.uploads import MANIFEST, Staged, UploadError, check_names
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, SCRIPT, Api, Service, job_request, make_service, one_line_error
@@ -220,12 +220,15 @@ def test_explain_shows_decisions_and_events_of_the_job(service: Service) -> None
     for one in (job_id, other):
         with service.store.transaction():
             service.store.decisions.add(
-                Decision(
+                DecisionRecord(
                     time_s=NOW,
                     policy="spotweave",
                     mode=Mode.ACT,
                     key=TaskKey(one, "main"),
-                    candidates=(Candidate("spot", {"money": 1.5}, 0.3), Candidate(None, {"money": -0.5})),
+                    candidates=(
+                        CandidateRecord("spot", {"money": 1.5}, 0.3),
+                        CandidateRecord(None, {"money": -0.5}),
+                    ),
                     chosen="spot",
                     latency_s=0.004,
                 )

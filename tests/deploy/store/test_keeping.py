@@ -10,7 +10,7 @@ import pytest
 
 from deploy.model.jobs import JobState, TaskKey
 from deploy.store import retention
-from deploy.store.decisions import Decision, Mode
+from deploy.store.decisions import DecisionRecord, Mode
 from deploy.store.errors import StoreError
 from deploy.store.intents import IntentKind
 from deploy.store.retention import Retention
@@ -33,7 +33,7 @@ def test_what_is_older_than_the_retention_goes_and_what_matters_stays(store: Sto
             for time_s in (NOW, now - DAY):
                 key = TaskKey(job_id, "main")
                 store.events.add("task.placed", time_s, key=key)
-                store.decisions.add(Decision(time_s, "maf", Mode.ACT, key, (), None, 0.001))
+                store.decisions.add(DecisionRecord(time_s, "maf", Mode.ACT, key, (), None, 0.001))
         store.events.add("service.started", NOW)
         store.intents.done(store.intents.add(IntentKind.LAUNCH, "i1", {}, NOW).intent_id, NOW)
         store.intents.add(IntentKind.LAUNCH, "i2", {}, NOW)

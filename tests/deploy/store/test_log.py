@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from deploy.model.jobs import TaskKey
-from deploy.store.decisions import Candidate, Decision, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.errors import NotFoundError
 from deploy.store.events import Event
 from deploy.store.intents import IntentKind, IntentState
@@ -15,15 +15,15 @@ from deploy.store.store import Store
 from tests.deploy.store.conftest import NOW, Place
 
 MAIN = TaskKey("j1", "main")
-DECISION = Decision(
+DECISION = DecisionRecord(
     time_s=NOW,
     policy="multicloud-v1",
     mode=Mode.ACT,
     key=MAIN,
     candidates=(
-        Candidate("aws/spot", {"cost": 0.25, "deadline": -1.0}, 0.036, True, "cheapest"),
-        Candidate("aws/od", {"cost": -0.5, "deadline": 0.0}, 0.096, False, "no capacity\0"),
-        Candidate(None),
+        CandidateRecord("aws/spot", {"cost": 0.25, "deadline": -1.0}, 0.036, True, "cheapest"),
+        CandidateRecord("aws/od", {"cost": -0.5, "deadline": 0.0}, 0.096, False, "no capacity\0"),
+        CandidateRecord(None),
     ),
     chosen="aws/spot",
     latency_s=0.004,
@@ -85,10 +85,10 @@ def test_a_decision_comes_back_with_its_candidates(store: Store) -> None:
     assert known == made.__class__(**{**vars(made), "candidates": known.candidates})
     assert known.candidates[0] == DECISION.candidates[0]
     assert known.candidates[1].reason == "no capacity\N{REPLACEMENT CHARACTER}"
-    assert known.candidates[2] == Candidate(None)
+    assert known.candidates[2] == CandidateRecord(None)
     with store.transaction():
         other = store.decisions.add(
-            Decision(**{**vars(DECISION), "key": TaskKey("j2", "main"), "chosen": None})
+            DecisionRecord(**{**vars(DECISION), "key": TaskKey("j2", "main"), "chosen": None})
         )
     assert [one.decision_id for one in store.decisions.latest(5)] == [other.decision_id, made.decision_id]
     assert [one.key.job_id for one in store.decisions.latest(5, job_id="j2")] == ["j2"]
