@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -11,9 +12,10 @@ from agents.federated.cost import RoundParameters, weigh
 from agents.rules import RULES, make_rule
 from agents.rules.appraisal import Appraiser
 from envs.simulation import columns as col
+from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation
-from tests.envs.market_cases import HOUR, federated_story
+from tests.envs.market_cases import HOUR, OWNED, federated_story
 from tests.envs.test_market_federated import NONE, POOL, start
 from tests.envs.test_market_stories import decide, now, shown
 
@@ -114,3 +116,16 @@ def test_rules_that_know_no_rounds_keep_an_idle_instance_for_a_while(name: str) 
     assert kept[0]
     assert not kept[-1]
     assert len(kept) == 6  # at 600 s, then every 600 s until it has waited more than 610 + 1800 s
+
+
+def test_clients_do_not_wait_for_each_other_for_ever() -> None:
+    """The owned cluster starts sooner than what is rented: each of two equal clients seemed to have time."""
+    world = federated_story(
+        [600, 600], [replace(POOL, launch_s=90), OWNED], rounds=2, restart_s=120, max_decisions=200
+    )
+    decide(world, 0, 1)
+    rule = make_rule("expected_cost")
+    while not world.truncated(0) and world.lanes.lane[0, at.STATUS] == at.RUNNING:
+        world.step(rule.act_batch(world.observation, np.zeros(1, np.int64)))
+    assert world.metrics(0)["rounds_per_application"] == 2
+    assert world.metrics(0)["application_hours"] < 1

@@ -17,7 +17,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import EPOCH, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import close_job, return_to_buffer, vacate
-from envs.simulation.market.forecast import asked_after_s, note_launch, start_up_s
+from envs.simulation.market.forecast import asked_after_s, note_launch
 from envs.simulation.market.members import (
     begin_idle,
     notify,
@@ -222,8 +222,6 @@ def give_back(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, clien
 @inner
 def release(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int) -> None:
     """End an idle instance; the client asks again in time to be ready."""
-    lead = start_up_s(lanes, episodes, offers, rules, lane, client)
-    lanes.job[lane, client, at.LEAD_S] = int(lead)
     give_back(lanes, episodes, offers, lane, client)
     again = asked_after_s(lanes, episodes, offers, rules, lane, client)
     lanes.when[lane, client, at.DUE_S] = lanes.lane[lane, at.NOW_S] + again

@@ -70,10 +70,9 @@ FINISH_S = 22  # when it ended
 WARM = 23  # 1 if an epoch has ended on its instance
 IDLE_FROM = 24  # price integral when its instance began to be idle
 IDLE_CHARGE = 25  # of the open bill, what idle time before that costs
-LEAD_S = 26  # what starting took where it was released, 0 before
-LEFT = 27  # 1 if it ended without all its rounds, for want of budget
-LAUNCHED_S = 28  # when its latest launch began
-JOB_COLUMNS = 29
+LEFT = 26  # 1 if it ended without all its rounds, for want of budget
+LAUNCHED_S = 27  # when its latest launch began
+JOB_COLUMNS = 28
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds

@@ -6,7 +6,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import owes, server_is_up
-from envs.simulation.market.progress import set_up_s
+from envs.simulation.market.progress import set_up_s, work_left_s
 from envs.simulation.market.quotes import sync_price
 from envs.simulation.market.state import Lanes, Offers, Rules
 from envs.simulation.round_estimates import (
@@ -55,19 +55,49 @@ def epoch_s(lanes: Lanes, episodes: Episodes, lane: int, client: int) -> float:
 
 @inner
 def start_up_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> float:
-    """Expected seconds from a decision until the task's instance is ready, where it comes to or was last."""
-    slot = lanes.episode_of_lane[lane]
+    """Expected seconds from a decision until the task's instance is ready, where it comes to, or soonest."""
     c = lanes.job[lane, job, at.OFFER]
     if c >= 0:
-        region, checkpoint = offers.fixed[c, at.REGION], lanes.job[lane, job, at.CHECKPOINT_REGION]
-        fetched = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
-        return float(offers.fixed[c, at.LAUNCH_S] + fetched)
-    if lanes.job[lane, job, at.LEAD_S] > 0:
-        return float(lanes.job[lane, job, at.LEAD_S])
-    launches = 0
-    for offer in range(offers.fixed.shape[0]):
-        launches += offers.fixed[offer, at.LAUNCH_S]
-    return float(launches / offers.fixed.shape[0] + rules.restart_s)
+        return float(start_on_s(lanes, episodes, offers, rules, lane, job, c))
+    least = start_on_s(lanes, episodes, offers, rules, lane, job, 0)
+    for offer in range(1, offers.fixed.shape[0]):
+        least = min(least, start_on_s(lanes, episodes, offers, rules, lane, job, offer))
+    return float(least)
+
+
+@inner
+def start_on_s(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
+) -> float:
+    """Expected seconds from a decision for an offer until the task's instance there is ready."""
+    slot = lanes.episode_of_lane[lane]
+    region, checkpoint = offers.fixed[c, at.REGION], lanes.job[lane, job, at.CHECKPOINT_REGION]
+    fetched = set_up_s(episodes, offers, slot, job, region, checkpoint, rules.restart_s)
+    return float(offers.fixed[c, at.LAUNCH_S] + fetched)
+
+
+@inner
+def fresh_s(lanes: Lanes, episodes: Episodes, lane: int, client: int, c: int) -> float:
+    """Seconds of a client's next epoch on a fresh instance of an offer."""
+    slot = lanes.episode_of_lane[lane]
+    left = work_left_s(episodes.execution_s[slot, client, c], lanes.job_real[lane, client, at.SAVED])
+    return float(left + episodes.job[slot, client, at.COLD_S])
+
+
+@inner
+def soonest_s(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int
+) -> float:
+    """Expected seconds until a client without an instance has delivered, where that is soonest.
+
+    Were it slower than it can be, clients would wait for each other for ever: each would seem to have time.
+    """
+    least = start_on_s(lanes, episodes, offers, rules, lane, client, 0)
+    least += fresh_s(lanes, episodes, lane, client, 0)
+    for c in range(1, offers.fixed.shape[0]):
+        finish = start_on_s(lanes, episodes, offers, rules, lane, client, c)
+        least = min(least, finish + fresh_s(lanes, episodes, lane, client, c))
+    return float(least)
 
 
 @inner
@@ -93,6 +123,8 @@ def result_s(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lan
         needed += cold if state[at.WARM] == 0 else 0.0
         lasted = float(lanes.lane[lane, at.NOW_S] - state[at.WORK_START_S])
         return max(1.0, float(epoch_left_s(needed, lasted, True)))
+    if state[at.OFFER] < 0:
+        return float(soonest_s(lanes, episodes, offers, rules, lane, client))
     saved = lanes.job_real[lane, client, at.SAVED]
     needed = epoch * (1.0 - saved)
     if state[at.PHASE] != at.IDLE or (state[at.WARM] == 0 and saved < 1.0):
@@ -162,11 +194,11 @@ def asked_after_s(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, client: int
 ) -> int:
     """When a client without an instance is asked again, in seconds from now."""
-    slack = slack_s(
-        owes(lanes, episodes, lane, client),
-        round_left_s(lanes, episodes, offers, rules, lane, client),
-        round_s(lanes, episodes, lane, client),
-        start_up_s(lanes, episodes, offers, rules, lane, client),
-        epoch_s(lanes, episodes, lane, client) + episodes.job[lanes.episode_of_lane[lane], client, at.COLD_S],
-    )
-    return int(ask_again_s(slack))
+    in_debt = owes(lanes, episodes, lane, client)
+    left = round_left_s(lanes, episodes, offers, rules, lane, client)
+    whole = round_s(lanes, episodes, lane, client)
+    most = 0.0
+    for c in range(offers.fixed.shape[0]):
+        start = start_on_s(lanes, episodes, offers, rules, lane, client, c)
+        most = max(most, slack_s(in_debt, left, whole, start, fresh_s(lanes, episodes, lane, client, c)))
+    return int(ask_again_s(most))
