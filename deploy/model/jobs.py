@@ -193,6 +193,10 @@ class FlowerClient(_Part):
     """Where its data are: it trains there or nowhere. None: anywhere."""
     budget_usd: Usd | None = None
     """What its instances may cost together; a hard limit. It leaves the training before it is passed."""
+    epoch_s: Seconds | None = None
+    """Expected seconds of its part of a round, where they differ from the others' `epoch_s`."""
+    cold_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] | None = None
+    """What its first epoch on an instance takes longer; measured where left out."""
 
 
 class Flower(_Part):
@@ -206,7 +210,9 @@ class Flower(_Part):
     run_config: Texts = Field(default_factory=dict)
     deadline_s: Seconds | None = None
     epoch_s: Seconds | None = None
-    """Expected seconds of a client's part of a round."""
+    """Expected seconds of a client's part of a round, until some were measured."""
+    aggregation_s: Seconds | None = None
+    """Expected seconds that the server takes at the end of a round."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Flower:

@@ -93,7 +93,8 @@ class TaskReport:
         executions_done: batches or rounds that are finished.
         misses: batch deadlines missed so far (streaming).
         last_execution_s: how long the latest batch, round or epoch took; None before one.
-        round_left_s: Flower: expected seconds until all others have delivered; None where not known.
+        delivered: Flower: whether a client has delivered in the present round.
+        execution_since_s: Flower: epoch seconds since when a client works on its epoch; None: it does not.
         details: anything else, for the dashboard.
         next_due_s: streaming: epoch seconds when the data of the first unfinished batch are complete; None
             where not known.
@@ -110,7 +111,8 @@ class TaskReport:
     executions_done: int = 0
     misses: int = 0
     last_execution_s: float | None = None
-    round_left_s: float | None = None
+    delivered: bool = False
+    execution_since_s: float | None = None
     details: Mapping[str, str] = field(default_factory=dict)
     next_due_s: float | None = None
     execution_saved: float = 0.0

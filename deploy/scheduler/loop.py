@@ -122,7 +122,7 @@ class Scheduler:
         self.ending.settle(now_s, self.observer.silent)
 
     def _choose(self, now_s: float) -> None:
-        self.chooser.choose(self.observer.offers, now_s, self.observer.released)
+        self.chooser.choose(self.observer.offers, now_s, self.observer.told)
 
     def _prune(self, now_s: float) -> None:
         if now_s >= self._prune_s:

@@ -104,7 +104,6 @@ tasks = Table(
     Column("misses", Integer, nullable=False),
     Column("executions_done", Integer, nullable=False),
     Column("last_execution_s", Double),
-    Column("round_left_s", Double),
     Column("next_due_s", Double),
     Column("execution_saved", Double, nullable=False),
     Column("saved_region", Text, nullable=False),

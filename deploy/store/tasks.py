@@ -26,8 +26,8 @@ class Task:
         key: which.
         attempt: number of the latest try, 0 before the first.
         phase: of that attempt; None while the task waits for a place.
-        progress, saved, misses, executions_done, last_execution_s, round_left_s, next_due_s, execution_saved,
-            saved_region, message, details: as in the latest `TaskReport`.
+        progress, saved, misses, executions_done, last_execution_s, next_due_s, execution_saved, saved_region,
+            message, details: as in the latest `TaskReport`.
         instances: own ids of the instances that it has.
         reported_s: epoch seconds of the latest report.
         waiting_since_s: since when it waits for a place; None while it has one.
@@ -47,7 +47,6 @@ class Task:
     misses: int
     executions_done: int
     last_execution_s: float | None
-    round_left_s: float | None
     next_due_s: float | None
     execution_saved: float
     saved_region: str
@@ -113,7 +112,6 @@ _REPORTED = (
     "misses",
     "executions_done",
     "last_execution_s",
-    "round_left_s",
     "next_due_s",
     "execution_saved",
     "saved_region",
@@ -143,7 +141,6 @@ def _reported(before: Task, report: TaskReport, now_s: float) -> dict[str, objec
         "to_misses": report.misses,
         "to_executions_done": report.executions_done,
         "to_last_execution_s": report.last_execution_s,
-        "to_round_left_s": report.round_left_s,
         "to_next_due_s": report.next_due_s,
         "to_execution_saved": report.execution_saved,
         "to_saved_region": plain(report.saved_region),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
-from deploy.fl.exchange import Participation, Status
+from deploy.fl.exchange import Participation
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.probes import Probe
-from envs.simulation.round_estimates import epoch_left_s
 
 _METRICS_MOST = 32
 _NAME_MOST = 64
@@ -25,7 +22,7 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
     """
     name, client = job.client(assignment)
     phase, message = _phase(job, assignment, answer, latest)
-    status, present = job.training.status, job.training.present_status
+    status, present = job.training.status, job.participation(name)
     rounds = job.work.rounds
     completed = rounds if phase is Phase.SUCCEEDED else status.completed if status else 0
     own = status.clients.get(name) if status else None
@@ -49,32 +46,10 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         message=" ".join(message.split())[:300],
         executions_done=completed,
         last_execution_s=own.last_epoch_s if own else None,
-        round_left_s=round_left_s(present, name, job.work.epoch_s, time.time())
-        if present and job.runs
-        else None,
+        delivered=present is not None and not present.owes,
+        execution_since_s=present.asked_s if present and present.owes and phase is Phase.RUNNING else None,
         details=details,
     )
-
-
-def round_left_s(status: Status, name: str, expected_s: float | None, now_s: float) -> float | None:
-    """Expected seconds until all clients but one have delivered; None where nothing is known of one's epochs.
-
-    Args:
-        status: of the present round.
-        name: the one.
-        expected_s: of an epoch of clients that have not been measured.
-        now_s: epoch seconds.
-    """
-    longest = 0.0
-    for other, client in status.clients.items():
-        if other == name or not client.owes:
-            continue
-        epoch_s = client.last_epoch_s if client.last_epoch_s is not None else expected_s
-        if epoch_s is None:
-            return None
-        lasted_s = max(0.0, now_s - client.asked_s) if client.asked_s is not None else 0.0
-        longest = max(longest, epoch_left_s(epoch_s, lasted_s, True))
-    return longest
 
 
 def wants_words(job: FlowerJob, assignment: Assignment) -> bool:

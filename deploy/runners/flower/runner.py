@@ -110,7 +110,7 @@ class FlowerRunner:
 
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """See Runner. An assignment without nodes (a released client) is told of its job only: WAITING, or
-        STARTING where its result is owed, with `round_left_s`; or how the job ended.
+        STARTING where its result is owed; or how the job ended.
         """
         jobs: dict[str, list[Assignment]] = {}
         for assignment in assignments:

@@ -32,9 +32,9 @@ from deploy.scheduler.snapshot.view import View
 from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
+from deploy.store.tasks import Task
 from deploy.store.values import Json
 from envs.simulation.guards.safety import spare_s
-from envs.simulation.round_estimates import ask_again_s
 
 log = structlog.get_logger("scheduler")
 _TRANSACTION_S = 0.25
@@ -97,7 +97,7 @@ class Chooser:
         Args:
             offers: of all providers.
             now_s: epoch seconds.
-            told: what runners say of federated clients that have no place.
+            told: what runners say of federated clients.
         """
         held = self._store.instances.live()
         self.live = Counter(instance.offer.market for instance in held)
@@ -179,7 +179,7 @@ class Chooser:
                     self._decide_one(asked, view, now_s)
 
     def _who_stay(self, asked: Sequence[Asked], view: View, now_s: float) -> list[Asked]:
-        """Those who are decided about; the others have no budget left."""
+        """Those who are decided about; the others have no budget, or no rounds, left."""
         found = []
         for one in asked:
             with self._quarantine.guard(one.need.key.job_id, "looking at what it may still cost"):
@@ -219,6 +219,8 @@ class Chooser:
             latency_s = time.perf_counter() - started
             beside = self._watch(one, outcome, view, now_s)
             self._follow(decision, one, outcome, beside, latency_s, view, now_s)
+        if one.need.kind == "federated":
+            self._roster.look_again(asked, key.job_id, decider.window, now_s)
 
     def _can_be_shown(self, one: Asked, view: View) -> bool:
         """Whether a policy can be asked about a task alone."""
@@ -228,10 +230,16 @@ class Chooser:
         return False
 
     def _leaves(self, one: Asked, view: View, now_s: float) -> bool:
-        """Whether a budget pays nothing further anywhere: then a client leaves, or a job has failed."""
+        """Whether nothing is left to be decided: a client has delivered all rounds, and gives its instance
+        back; or a budget pays nothing further anywhere, and the client leaves, or the job has failed.
+        """
         if self._policies.mode is Mode.DRY_RUN:
             return False
         job_id = one.need.key.job_id
+        if one.need.kind == "federated" and one.need.executions_left == 0:
+            if one.task.phase is Phase.WAITING:
+                self._release(one.task, "it has delivered all its rounds", now_s)
+            return True
         if job_id not in self._holding and self._budgets.left_of(job_id) < self._budgets.left_usd:
             reason = starts_nowhere(one.need, view.offers)
             if reason:
@@ -283,7 +291,7 @@ class Chooser:
     ) -> None:
         """Write a decision down, and do it. Needs a transaction."""
         need, chosen, overruled = one.need, outcome.offer_id, outcome.overruled
-        self._roster.questions.again(need.key, now_s, self._ask_again_s(need, view.offers))
+        self._roster.questions.again(need.key, now_s, self._ask_again_s(need, chosen, view))
         # Most of those that wait were told so before.
         idle = one.task.phase is Phase.WAITING
         if not idle and self._records.repeats(decision, chosen, overruled, beside):
@@ -301,7 +309,7 @@ class Chooser:
             return
         task = one.task
         if task.phase is Phase.WAITING:
-            requeue(self._store, task, now_s, lost=False, reason="released while it waits for others")
+            self._release(task, "released while it waits for others", now_s)
         if chosen is None:
             return
         offer, instances = view.offer(chosen), need.resources.instances
@@ -317,14 +325,14 @@ class Chooser:
         self._roster.lateness.start(need.key, need.misses)
         view.take(chosen, instances)
 
-    def _ask_again_s(self, need: Need, offers: Sequence[Offer]) -> float:
-        """In the time that training asks in, but no later than any other task.
+    def _release(self, task: Task, reason: str, now_s: float) -> None:
+        with self._store.transaction():
+            requeue(self._store, task, now_s, lost=False, reason=reason)
 
-        In a simulation a client is also asked at once when another one is interrupted, which a pass may miss.
-        """
+    def _ask_again_s(self, need: Need, chosen: str | None, view: View) -> float:
+        """In the time that training asks in, now that this was chosen."""
         if self._policies.mode is Mode.DRY_RUN or need.kind != "federated":
             return self._settings.ask_again_s
-        places = [offer for offer in offers if need.ban(offer) is None]
-        if not places:
-            return self._settings.ask_again_s
-        return min(self._settings.ask_again_s, float(ask_again_s(max(map(need.slack_on_s, places)))))
+        if chosen is None or chosen != need.here:
+            self._roster.memberships.decided(need.key, None if chosen is None else view.offer(chosen))
+        return self._roster.memberships.ask_again_s(need.key)

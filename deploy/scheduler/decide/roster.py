@@ -24,8 +24,9 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.estimates import DEFAULT_STANDARD_S, missed, need_of
 from deploy.scheduler.snapshot.lateness import Lateness
 from deploy.scheduler.snapshot.learned import Learned
-from deploy.scheduler.snapshot.memberships import DEFAULT_EPOCH_S, Membership, Memberships
+from deploy.scheduler.snapshot.memberships import Memberships, Pass
 from deploy.scheduler.snapshot.needs import Need
+from deploy.scheduler.snapshot.rounds import DEFAULT_EPOCH_S
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent
 from deploy.store.jobs import Job
@@ -33,6 +34,7 @@ from deploy.store.store import Store
 from deploy.store.tasks import Task, Waiting
 from envs.simulation.guards.moves import reconsidered
 from envs.simulation.guards.safety import spare_s
+from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 _SPARE = 8
 """This many more tasks are looked at than decisions are taken: for what else a policy's window holds."""
@@ -89,8 +91,9 @@ class Roster:
     """Calls the roll of each pass.
 
     Attributes:
-        asking: when each task is asked about.
+        questions: when each task is asked about.
         lateness: deadlines missed on each offer.
+        memberships: how clients of federated trainings stand.
     """
 
     def __init__(
@@ -107,13 +110,16 @@ class Roster:
         self._quarantine = quarantine
         self._settings = settings
         self._learned = Learned(store)
-        self._memberships = Memberships(store)
         self._ends: dict[str, tuple[float, float] | None] = {}
         """By job: when its deadline is, and its standard time; None without a deadline."""
         self._safe_for = (0.0, 0.0)
         self._safe_s: dict[str, float] = {}
         """By job: until when it cannot be urgent while on-demand capacity starts so soon and is so fast."""
         self.questions = Questions(settings.reconsider_s)
+        self.memberships = Memberships(store, settings.set_up_s)
+        self._entries: dict[TaskKey, _Entry] = {}
+        """Those who are asked about in this pass."""
+        self._jobs: dict[str, Job] = {}
         self.lateness = Lateness()
 
     def call(
@@ -128,18 +134,23 @@ class Roster:
         Args:
             offers: as they are.
             held: all live instances.
-            told: what runners say of federated clients without a place.
+            told: what runners say of federated clients.
             now_s: epoch seconds.
         """
         self._learned.look(now_s)
         with self._store.snapshot():
             placed = self._store.tasks.placed()
             waiting = self._store.tasks.waiting()
-            jobs = dict(self._store.jobs.named({task.key.job_id for task in placed}))
+            jobs = dict(self._store.jobs.named({key.job_id for key in (*[one.key for one in placed], *told)}))
             under_way = moves(self._store)
         by_task: dict[TaskKey, list[Instance]] = defaultdict(list)
         for instance in held:
             by_task[instance.key].append(instance)
+        for job_id, news in self.memberships.see(jobs, placed, Pass(now_s, offers, by_task, told)).items():
+            for name in news.came_up:
+                self.questions.again(TaskKey(job_id, name), now_s, ASK_AGAIN_MOST_S)
+            for name in news.asked:
+                self.questions.placed(TaskKey(job_id, name))
         asked = self._who_wait(waiting, under_way.keys(), offers, now_s)
         jobs |= self._store.jobs.named({entry.task.key.job_id for entry in asked} - jobs.keys())
         self._budgets.know(jobs.values())
@@ -153,24 +164,29 @@ class Roster:
                 ask, risk = self._look_at_placed(job, task, by_task[task.key], move, now_s)
                 asked += [] if ask is None else [ask]
                 at_risk += [] if risk is None else [risk]
-        asked.sort(key=lambda entry: jobs[entry.task.key.job_id].submitted_s)
+        asked.sort(key=lambda entry: self._arrival(jobs[entry.task.key.job_id], entry.task.key))
         federated = {
             entry.task.key.job_id
             for entry in (*asked, *at_risk)
             if isinstance(jobs[entry.task.key.job_id].spec.work, Flower)
         }
-        members: dict[TaskKey, Membership] = {}
         for job_id in sorted(federated):
             with self._quarantine.guard(job_id, "looking at the rounds of a training"):
-                members |= self._memberships.members(jobs[job_id], by_task, told, now_s)
+                self.memberships.look(jobs[job_id])
+        self._entries, self._jobs = {entry.task.key: entry for entry in asked}, jobs
         live = {task.key for task in placed} | {row.key for row in waiting}
         self._forget(live, now_s)
         return Roll(
-            self._all_asked(jobs, asked, members, now_s),
-            self._all_asked(jobs, at_risk, members, now_s),
+            self._all_asked(jobs, asked, now_s),
+            self._all_asked(jobs, at_risk, now_s),
             len(waiting),
             live,
         )
+
+    def _arrival(self, job: Job, key: TaskKey) -> tuple[float, str, int]:
+        """By which tasks are asked about; those of a job in their order, whether they have a place or not."""
+        position = self.memberships.position(job, key) if isinstance(job.spec.work, Flower) else 0
+        return job.submitted_s, job.job_id, position
 
     def _look_at_placed(
         self,
@@ -203,7 +219,6 @@ class Roster:
         self,
         jobs: Mapping[str, Job],
         entries: Sequence[_Entry],
-        members: Mapping[TaskKey, Membership],
         now_s: float,
     ) -> list[Asked]:
         found = []
@@ -211,18 +226,24 @@ class Roster:
             job_id = entry.task.key.job_id
             if not self._quarantine.holds(job_id, now_s):
                 with self._quarantine.guard(job_id, "estimating what a task needs"):
-                    found.append(self._asked(jobs, entry, members, now_s))
+                    found.append(self._asked(jobs, entry, now_s))
         return found
 
-    def _asked(
-        self, jobs: Mapping[str, Job], entry: _Entry, members: Mapping[TaskKey, Membership], now_s: float
-    ) -> Asked:
+    def look_again(self, asked: list[Asked], job_id: str, window: int, now_s: float) -> None:
+        """One client of a training was decided about: show the next ones how it stands now."""
+        for k, one in enumerate(asked[:window]):
+            if one.need.key.job_id == job_id:
+                with self._quarantine.guard(job_id, "estimating what a task needs"):
+                    asked[k] = self._asked(self._jobs, self._entries[one.need.key], now_s)
+
+    def _asked(self, jobs: Mapping[str, Job], entry: _Entry, now_s: float) -> Asked:
         task = entry.task
         job = self._learned.told(jobs[task.key.job_id], task.key)
         # A place that is as good as lost is none; the task itself stays on it as long as it can.
         shown = task if entry.held else replace(task, phase=None)
         left_usd = min(self._budgets.left_usd, self._budgets.left_of(job.job_id))
-        need = need_of(job, shown, entry.held, now_s, self._settings, members.get(task.key), left_usd)
+        member = self.memberships.member(task.key)
+        need = need_of(job, shown, entry.held, now_s, self._settings, member, left_usd)
         cooling = self._cooldowns.of_task(task.key, now_s)
         return Asked(replace(need, cooling_s=cooling) if cooling else need, task, entry.standing)
 
@@ -307,7 +328,7 @@ class Roster:
         self._cooldowns.keep_only(keys, now_s)
         self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}
-        self._memberships.keep_only(ids)
+        self.memberships.keep_only(ids)
         for job_id in self._ends.keys() - ids:
             del self._ends[job_id]
             self._safe_s.pop(job_id, None)

@@ -48,7 +48,7 @@ class Observer:
 
     Attributes:
         offers: of all providers that answered, as they are now.
-        released: what runners say of federated clients that have no place now.
+        told: what runners say of federated clients, those without a place among them.
         silent: kinds of jobs whose runner could not be asked in the latest look.
     """
 
@@ -74,7 +74,7 @@ class Observer:
         self._orphans: dict[str, set[str]] = {}
         """By provider: what it reported in the latest look that should not be there."""
         self.offers: list[Offer] = []
-        self.released: Mapping[TaskKey, TaskReport] = {}
+        self.told: Mapping[TaskKey, TaskReport] = {}
         self.silent: set[str] = set()
 
     @property
@@ -226,9 +226,10 @@ class Observer:
             report for kind, assignments in by_kind.items() for report in self._ask(kind, assignments, now_s)
         ]
         homeless = {task.key for task in released}
-        self.released = {report.key: report for report in reports if report.key in homeless}
-        for report in self.released.values():
-            if report.phase is Phase.SUCCEEDED:
+        federated = {one.key for one in by_kind.get("flower", ())}
+        self.told = {report.key: report for report in reports if report.key in federated}
+        for report in self.told.values():
+            if report.key in homeless and report.phase is Phase.SUCCEEDED:
                 with self._quarantine.guard(report.key.job_id, "keeping a report"), self._store.transaction():
                     self._store.tasks.succeed(report.key)
                     self._store.events.add("task.succeeded", now_s, {}, key=report.key)

@@ -11,7 +11,7 @@ from deploy.model.jobs import Flower, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
 from deploy.scheduler.act.egress import loads
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.memberships import Membership, client_of
+from deploy.scheduler.snapshot.memberships import Membership, places_of
 from deploy.scheduler.snapshot.needs import Need, Round
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
@@ -60,8 +60,14 @@ def need_of(
     }
     if isinstance(work, Flower):
         assert member is not None
-        common |= _federated(job, work, task, here, member)
-        return Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
+        common |= _federated(job, work, task, member)
+        if task.phase is Phase.WAITING:
+            common["waited_s"] = member.idle_s
+        need = Need(**common | {"slack_s": _until_end_s(job, work, now_s)})  # type: ignore[arg-type]
+        if here is None:
+            return need
+        cold_s = 0.0 if member.warm else member.cold_s / here.speed
+        return replace(need, left_here_s=need.left_s(here.speed) + cold_s)
     saved_in = here.region if running and here is not None else task.saved_region
     common |= {
         "reference_speed": profile.reference_speed,
@@ -135,19 +141,13 @@ def _until_end_s(job: Job, work: SparkBatch | Flower, now_s: float) -> float | N
     return None if work.deadline_s is None else job.submitted_s + work.deadline_s - now_s
 
 
-def _federated(
-    job: Job, work: Flower, task: Task, here: Offer | None, member: Membership
-) -> dict[str, object]:
-    region = client_of(job, task.key).region
-    # Data stay where they are: a client with a region trains there or nowhere.
-    places = job.spec.places if region is None else job.spec.places.model_copy(update={"regions": (region,)})
+def _federated(job: Job, work: Flower, task: Task, member: Membership) -> dict[str, object]:
     return {
         "kind": "federated",
-        "places": places,
+        "places": places_of(job, task.key),
         "standard_s": member.epoch_s,
         "executions_left": member.rounds_left,
         "progress": 0.0,
-        "left_here_s": member.epoch_s / (here.speed if here is not None else 1.0),
         "round": Round(
             idle=task.phase is Phase.WAITING,
             owes=member.owes,
@@ -155,6 +155,7 @@ def _federated(
             round_s=member.round_s,
             cold_s=member.cold_s,
             time_error_s=member.time_error_s,
+            aggregation_s=member.aggregation_s,
             others_usd_hour=member.others_usd_hour,
             budget_left_usd=member.budget_left_usd,
         ),

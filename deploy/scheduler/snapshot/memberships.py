@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from deploy.billing import usd
-from deploy.model.jobs import Flower, FlowerClient, TaskKey
+from deploy.model.instances import Offer
+from deploy.model.jobs import Flower, FlowerClient, Places, TaskKey
 from deploy.model.tasks import Phase, TaskReport
+from deploy.scheduler.snapshot.needs import ban
+from deploy.scheduler.snapshot.rounds import Look, News, Rounds
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task
-from envs.simulation.round_estimates import RoundEstimates
-
-DEFAULT_EPOCH_S = 60.0
-"""Of a client that says nothing and of which nothing was seen."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,15 @@ class Membership:
         owes: whether its result of the current round is still to come.
         round_left_s: expected seconds until all others have delivered.
         round_s: expected seconds of a whole round.
-        rounds_left: that are not finished.
+        rounds_left: for which it has not delivered.
         epoch_s: its part of a round at speed 1, on an instance that has trained before.
         others_usd_hour: what the others' instances cost.
         budget_left_usd: None without a budget.
         cold_s: what its first epoch on a new instance takes longer, at speed 1; 0 while unknown.
         time_error_s: by how much expected ends of rounds and launches were off lately; 0 while unknown.
+        aggregation_s: expected seconds of an aggregation, which `round_s` includes.
+        idle_s: since when its instance has nothing to do; 0 if that is not so.
+        warm: whether it has trained on the instance that it holds.
     """
 
     owes: bool
@@ -43,38 +46,26 @@ class Membership:
     budget_left_usd: float | None
     cold_s: float = 0.0
     time_error_s: float = 0.0
+    aggregation_s: float = 0.0
+    idle_s: float = 0.0
+    warm: bool = True
 
 
-class _Known(RoundEstimates):
-    """What one application has shown since this scheduler began to look at it."""
+@dataclass(frozen=True)
+class Pass:
+    """What a pass of the loop sees.
 
-    def __init__(self, tasks: Sequence[str]) -> None:
-        super().__init__(len(tasks))
-        self.number = {task: k for k, task in enumerate(tasks)}
-        self._done: dict[str, int] = {}
-        """By task: the rounds that were done when it was looked at last."""
-        self._on: dict[str, tuple[str, float]] = {}
-        """By task: the instance that it had last, and its speed."""
-        self._trained_on: dict[str, str] = {}
-        """By task: the instance of its latest epoch."""
-        self._ready: set[str] = set()
+    Attributes:
+        now_s: epoch seconds.
+        offers: as they are.
+        held: by task: the instances that it holds.
+        told: what runners say of federated clients.
+    """
 
-    def see(self, task: Task, held: Sequence[Instance], done: int) -> None:
-        """Take in how a task stands, `done` rounds being finished."""
-        name, k = task.key.task, self.number[task.key.task]
-        if held:
-            self._on[name] = (held[0].instance_id, held[0].offer.speed)
-        if done > self._done.get(name, 0) and task.last_execution_s is not None and name in self._on:
-            instance_id, speed = self._on[name]
-            # A scheduler that has just begun to look does not know what the instance did before.
-            first = name in self._done and self._trained_on.get(name) != instance_id
-            self.note_epoch(k, task.last_execution_s * speed, first)
-            self._trained_on[name] = instance_id
-        self._done[name] = done
-        for one in held:
-            if one.ready_s is not None and one.instance_id not in self._ready:
-                self._ready.add(one.instance_id)
-                self.note_spin_up(k, one.ready_s - one.requested_s)
+    now_s: float = 0.0
+    offers: Sequence[Offer] = ()
+    held: Mapping[TaskKey, Sequence[Instance]] = field(default_factory=dict)
+    told: Mapping[TaskKey, TaskReport] = field(default_factory=dict)
 
 
 class Memberships:
@@ -82,69 +73,109 @@ class Memberships:
 
     Args:
         store: of the deployment.
+        set_up_s: expected from a ready instance to work.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, set_up_s: float) -> None:
         self._store = store
-        self._known: dict[str, _Known] = {}
+        self._set_up_s = set_up_s
+        self._known: dict[str, Rounds] = {}
+        self._left_usd: dict[str, Mapping[str, float]] = {}
+        self._prices: Mapping[str, float] = {}
+        self._pass = Pass()
 
-    def members(
-        self,
-        job: Job,
-        held: Mapping[TaskKey, Sequence[Instance]],
-        told: Mapping[TaskKey, TaskReport],
-        now_s: float,
-    ) -> dict[TaskKey, Membership]:
-        """All clients of an application.
+    def see(self, jobs: Mapping[str, Job], placed: Sequence[Task], seen: Pass) -> Mapping[str, News]:
+        """Take in a pass: all that has changed since the one before.
 
         Args:
-            job: whose work is federated.
-            held: by task: the instances that it holds.
-            told: what its runner says of clients that hold none.
-            now_s: epoch seconds.
-        """
-        work = job.spec.work
-        assert isinstance(work, Flower)
-        if job.job_id not in self._known:
-            self._known[job.job_id] = _Known([f"client-{client.name}" for client in work.clients])
-        known = self._known[job.job_id]
-        tasks = [task for task in self._store.tasks.of_job(job.job_id) if task.phase is not Phase.LEFT]
-        usd_hour, epochs_s, took_s, done = {}, {}, {}, {}
-        for task in tasks:
-            mine = held.get(task.key, ())
-            said = told.get(task.key) if task.phase is None else None
-            done[task.key] = max(task.executions_done, 0 if said is None else said.executions_done)
-            known.see(task, mine, done[task.key])
-            usd_hour[task.key] = sum(one.offer.price_usd_hour for one in mine)
-            measured_s = known.epoch_s(known.number[task.key.task], cold=False)
-            epochs_s[task.key] = measured_s or task.last_execution_s or work.epoch_s or DEFAULT_EPOCH_S
-            took_s[task.key] = epochs_s[task.key] / (mine[0].offer.speed if mine else 1.0)
-        left_usd = self._budgets_left_usd(job, work, now_s)
-        round_s = max(took_s.values(), default=0.0)
-        all_usd_hour = sum(usd_hour.values())
-        found = {}
-        for task in tasks:
-            k = known.number[task.key.task]
-            said = told.get(task.key) if task.phase is None else None
-            left_s = (task.round_left_s if said is None else said.round_left_s) or 0.0
-            phase = task.phase if said is None else said.phase
-            found[task.key] = Membership(
-                owes=phase is not Phase.WAITING,
-                round_left_s=left_s,
-                round_s=max(round_s, left_s),
-                rounds_left=max(0, work.rounds - done[task.key]),
-                epoch_s=epochs_s[task.key],
-                others_usd_hour=all_usd_hour - usd_hour[task.key],
-                budget_left_usd=left_usd.get(task.key.task),
-                cold_s=known.cold_extra_s(k) or 0.0,
-                time_error_s=known.error_s(k),
-            )
-        return found
+            jobs: of the tasks with a place, and of those that runners told of.
+            placed: all tasks with a place.
+            seen: in this pass.
 
-    def _budgets_left_usd(self, job: Job, work: Flower, now_s: float) -> dict[str, float]:
+        Returns:
+            What has changed, by job.
+        """
+        self._pass, self._left_usd = seen, {}
+        self._prices = {offer.offer_id: offer.price_usd_hour for offer in seen.offers}
+        by_job: defaultdict[str, list[Look]] = defaultdict(list)
+        here = {task.key for task in placed}
+        others = self._store.tasks.named([key for key in seen.told if key not in here]).values()
+        for task in (*placed, *(task for task in others if task.phase is None)):
+            if isinstance(jobs[task.key.job_id].spec.work, Flower):
+                by_job[task.key.job_id].append(self._look_at(task))
+        for known in self._known.values():
+            known.stands.clear()
+        return {job_id: self._of(jobs[job_id]).see(looks, seen.now_s) for job_id, looks in by_job.items()}
+
+    def _of(self, job: Job) -> Rounds:
+        if job.job_id not in self._known:
+            assert isinstance(job.spec.work, Flower)
+            self._known[job.job_id] = Rounds(job.spec.work, self._set_up_s)
+        return self._known[job.job_id]
+
+    def position(self, job: Job, key: TaskKey) -> int:
+        """Of a client in its job."""
+        return self._of(job).number[key.task]
+
+    def _look_at(self, task: Task) -> Look:
+        """A task in this pass; without a place it has what its runner says of it."""
+        said = self._pass.told.get(task.key)
+        held = [one for one in self._pass.held.get(task.key, ()) if one.instance_id in task.instances]
+        if task.phase is None and said is not None:
+            done = max(task.executions_done, said.executions_done)
+            task = replace(
+                task, phase=said.phase, executions_done=done, last_execution_s=said.last_execution_s
+            )
+        return Look(task, held, said)
+
+    def look(self, job: Job) -> None:
+        """See how all clients of a federated job stand in this pass, before `member` is asked."""
+        known = self._of(job)
+        assert isinstance(job.spec.work, Flower)
+        known.stands.clear()
+        self._left_usd[job.job_id] = self._budgets_left_usd(job, job.spec.work)
+        where: dict[str | None, Sequence[Offer]] = {}
+        for task in self._store.tasks.of_job(job.job_id):
+            if task.phase is not Phase.LEFT:
+                region, places = client_of(job, task.key).region, places_of(job, task.key)
+                if region not in where:
+                    resources = job.spec.resources
+                    where[region] = [one for one in self._pass.offers if not ban(resources, places, one)]
+                known.stand(self._look_at(task), where[region])
+
+    def member(self, key: TaskKey) -> Membership | None:
+        """A client of a job that was looked at; None for others."""
+        known, name, now_s = self._known.get(key.job_id), key.task, self._pass.now_s
+        if known is None or name not in known.stands:
+            return None
+        stand = known.stands[name]
+        return Membership(
+            owes=stand.owes,
+            round_left_s=known.round_left_s(name, now_s),
+            round_s=known.round_s(),
+            rounds_left=known.rounds_left(name),
+            epoch_s=known.warm_s(name),
+            others_usd_hour=known.others_usd_hour(name, self._prices),
+            budget_left_usd=self._left_usd[key.job_id].get(name),
+            cold_s=known.cold_s(name),
+            time_error_s=known.error_s(known.number[name]),
+            aggregation_s=known.aggregation_s,
+            idle_s=known.idle_s(name, now_s),
+            warm=stand.warm,
+        )
+
+    def decided(self, key: TaskKey, offer: Offer | None) -> None:
+        """A client goes to an offer, or is without an instance from now on."""
+        self._known[key.job_id].decided(key.task, offer)
+
+    def ask_again_s(self, key: TaskKey) -> float:
+        """After how long a client that was decided about is asked again."""
+        return self._known[key.job_id].ask_again_s(key.task, self._pass.now_s)
+
+    def _budgets_left_usd(self, job: Job, work: Flower) -> dict[str, float]:
         if all(client.budget_usd is None for client in work.clients):
             return {}
-        bills = self._store.costs.of_tasks(job.job_id, now_s)
+        bills = self._store.costs.of_tasks(job.job_id, self._pass.now_s)
         return {
             f"client-{client.name}": client.budget_usd - float(usd(bills[f"client-{client.name}"].cost))
             for client in work.clients
@@ -161,3 +192,9 @@ def client_of(job: Job, key: TaskKey) -> FlowerClient:
     work = job.spec.work
     assert isinstance(work, Flower)
     return next(client for client in work.clients if f"client-{client.name}" == key.task)
+
+
+def places_of(job: Job, key: TaskKey) -> Places:
+    """Where a client may train: data stay where they are, so one with a region trains there or nowhere."""
+    region = client_of(job, key).region
+    return job.spec.places if region is None else job.spec.places.model_copy(update={"regions": (region,)})

@@ -10,7 +10,6 @@ from typing import Literal
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
 from deploy.model.transfers import Move
-from envs.simulation.round_estimates import slack_s
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
@@ -31,6 +30,27 @@ def hetero_of(speed: float) -> float:
     return round(REFERENCE_HETERO * speed, 6)
 
 
+def ban(wanted: Resources, places: Places, offer: Offer) -> str | None:
+    """Why a task that wants this may never run on such an offer, whatever it costs; None if it may."""
+    for what, allowed, value in (
+        ("market", places.markets, offer.market),
+        ("provider", places.providers, offer.provider),
+        ("region", places.regions, offer.region),
+        ("instance type", places.instance_types, offer.instance_type),
+    ):
+        if allowed is not None and value not in allowed:
+            return f"the job allows {what} {', '.join(allowed)}, this is {value}"
+    if offer.vcpus < wanted.vcpus:
+        return f"has {offer.vcpus} vCPUs, the job needs {wanted.vcpus}"
+    if offer.memory_gib < wanted.memory_gib:
+        return f"has {offer.memory_gib:g} GiB, the job needs {wanted.memory_gib:g}"
+    if wanted.gpu is not None and offer.gpu != wanted.gpu:
+        return f"has {offer.gpu or 'no GPU'}, the job needs {wanted.gpu}"
+    if offer.quota < wanted.instances:
+        return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
+    return None
+
+
 @dataclass(frozen=True)
 class Round:
     """What is particular to a task that trains in rounds; times as measured so far.
@@ -45,6 +65,7 @@ class Round:
         budget_left_usd: None without a budget.
         others_usd_hour: price of all instances that its application holds besides its own.
         time_error_s: by how much such expectations were off lately.
+        aggregation_s: expected seconds of an aggregation, which `round_s` includes.
     """
 
     idle: bool = False
@@ -56,6 +77,7 @@ class Round:
     budget_left_usd: float | None = None
     others_usd_hour: float = 0.0
     time_error_s: float = 0.0
+    aggregation_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -163,16 +185,10 @@ class Need:
         """Seconds allowed for the next execution: what later rounds need is not; 0 without a deadline."""
         if self.slack_s is None:
             return 0.0
-        later = max(0, self.executions_left - 1) if self.kind == "federated" else 0
-        return self.slack_s - later * self.round.round_s
-
-    def slack_on_s(self, offer: Offer) -> float:
-        """Of a federated client: seconds until the latest start there with which its round is not late."""
-        start_s = offer.launch_s + self.restart_s
-        execution_s = self.left_s(offer.speed) + self.round.cold_s / offer.speed
-        return float(
-            slack_s(self.round.owes, self.round.round_left_s, self.round.round_s, start_s, execution_s)
-        )
+        if self.kind != "federated":
+            return self.slack_s
+        later = max(0, self.executions_left - 1)
+        return self.slack_s - int(later * self.round.round_s) - self.round.aggregation_s
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""
@@ -190,24 +206,7 @@ class Need:
 
     def ban(self, offer: Offer) -> str | None:
         """Why this task may never run on such an offer, whatever it costs; None if it may."""
-        for what, allowed, value in (
-            ("market", self.places.markets, offer.market),
-            ("provider", self.places.providers, offer.provider),
-            ("region", self.places.regions, offer.region),
-            ("instance type", self.places.instance_types, offer.instance_type),
-        ):
-            if allowed is not None and value not in allowed:
-                return f"the job allows {what} {', '.join(allowed)}, this is {value}"
-        wanted = self.resources
-        if offer.vcpus < wanted.vcpus:
-            return f"has {offer.vcpus} vCPUs, the job needs {wanted.vcpus}"
-        if offer.memory_gib < wanted.memory_gib:
-            return f"has {offer.memory_gib:g} GiB, the job needs {wanted.memory_gib:g}"
-        if wanted.gpu is not None and offer.gpu != wanted.gpu:
-            return f"has {offer.gpu or 'no GPU'}, the job needs {wanted.gpu}"
-        if offer.quota < wanted.instances:
-            return f"at most {offer.quota} instances may run, the job needs {wanted.instances}"
-        return None
+        return ban(self.resources, self.places, offer)
 
     def _cools(self, offer: Offer) -> str | None:
         """Why it leaves the offer alone for a while."""

@@ -10,7 +10,8 @@ from deploy.model.instances import Offer
 from deploy.scheduler.snapshot.needs import Need
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import clusters_of, fill_use, rows_of, snapshot_from
-from envs.simulation.snapshot import FloatArray, Snapshot
+from envs.simulation import columns as col
+from envs.simulation.snapshot import FloatArray, Snapshot, request_beyond
 
 
 class View:
@@ -52,7 +53,19 @@ class View:
         clusters, history = self._clusters
         clusters = clusters.copy()
         fill_use(clusters, self.offers, self.used, self._halted, self._missed)
-        return snapshot_from(clusters, history, [self._of(need) for need in needs])
+        snapshot = snapshot_from(clusters, history, [self._of(need) for need in needs])
+        for k, need in enumerate(needs):
+            if need.kind == "federated":
+                self._keep_from_queues(need, snapshot.pairs[k])
+        return snapshot
+
+    def _keep_from_queues(self, need: Need, pairs: FloatArray) -> None:
+        """A client does not queue: others of its training may hold what it waits for, and wait for it."""
+        for k, offer in enumerate(self.offers):
+            full = self.used[offer.offer_id] + need.resources.instances > offer.quota
+            if offer.queues and full and offer.offer_id != need.here:
+                beyond = max(need.resources.instances, int(request_beyond(offer.quota)))
+                pairs[k, [col.REQUEST, col.PEAK_REQUEST]] = beyond
 
     def _of(self, need: Need) -> tuple[FloatArray, FloatArray]:
         known = self._rows.get(id(need))

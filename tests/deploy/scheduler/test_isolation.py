@@ -148,8 +148,8 @@ HOSTILE: Mapping[str, Callable[[TaskReport], Any]] = {
 ODD: Mapping[str, Callable[[TaskReport], TaskReport]] = {
     "vast numbers": lambda report: replace(report, executions_done=10**30, misses=10**400, next_due_s=1e308),
     "not a number": lambda report: replace(report, progress=float("nan"), saved=float("inf")),
-    "negative": lambda report: replace(report, progress=-1.0, executions_done=-5, round_left_s=-1e9),
-    "endless": lambda report: replace(report, last_execution_s=float("inf"), round_left_s=float("nan")),
+    "negative": lambda report: replace(report, progress=-1.0, executions_done=-5, execution_since_s=-1e30),
+    "endless": lambda report: replace(report, last_execution_s=float("inf"), execution_since_s=float("nan")),
     "megabytes": lambda report: replace(
         report, message="x" * 10**7, saved_region="\0" * 10**6, details={"a\0" * 9: "\udc80" * 10**6}
     ),
@@ -205,7 +205,7 @@ def test_bounds_of_a_report() -> None:
     spec = batch()
     asked = Assignment(TaskKey("job", "main"), 3, spec, (), "")
     told = TaskReport(
-        asked.key, 3, Phase.RUNNING, 1.5, -0.5, "m", 7, 2, 60.0, 0.0, {"a": "b"}, 1050.0, 0.25, "r"
+        asked.key, 3, Phase.RUNNING, 1.5, -0.5, "m", 7, 2, 60.0, True, 940.0, {"a": "b"}, 1050.0, 0.25, "r"
     )
     assert bounded(told, asked, 1000.0) == replace(told, progress=1.0, saved=0.0)
     with pytest.raises(ValueError, match=r"answers for job\.main\.3"):

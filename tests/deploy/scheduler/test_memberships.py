@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.model.jobs import FlowerClient, TaskKey
+from deploy.model.jobs import FlowerClient
 from deploy.scheduler.snapshot.memberships import Membership
-from deploy.store.instances import Instance
 from tests.deploy.scheduler.test_federated import TrainingWorld
 from tests.deploy.scheduler.training import federated, key_of
 from tests.deploy.scheduler.worlds import cheap_and_sure
@@ -19,16 +18,15 @@ def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
     job = world.submit(federated(4, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=600.0))
     seen: list[Membership] = []
-    memberships = world.scheduler.chooser._roster._memberships
+    memberships = world.scheduler.chooser._roster.memberships
     for _ in range(60):
         world.go(50)
         if world.trainings[job].done == 4:
             break
-        held: dict[TaskKey, list[Instance]] = {}
-        for one in world.store.instances.live():
-            held.setdefault(one.key, []).append(one)
-        told = memberships.members(world.store.jobs.get(job), held, {}, world.clock.now())
-        seen.append(told[key_of(job, "b")])
+        memberships.look(world.store.jobs.get(job))
+        about = memberships.member(key_of(job, "b"))
+        assert about is not None
+        seen.append(about)
     # Before a round is done the job's own word counts.
     assert seen[0].epoch_s == 600
     assert seen[-1].epoch_s == pytest.approx(900, rel=0.25)

@@ -50,14 +50,11 @@ class Training:
             if self.done == self.rounds:
                 self.ended_s = self.began_s
 
-    def left_s(self, name: str, now_s: float) -> float:
-        """Until all others have delivered."""
-        left = [0.0]
-        for other, epoch_s in self.epochs_s.items():
-            if other != name and other not in self.delivered_s:
-                spent_s = now_s - max(self.began_s, self.present_s[other]) if other in self.present_s else 0.0
-                left.append(epoch_s - spent_s)
-        return max(left)
+    def since_s(self, name: str) -> float | None:
+        """Since when a client works on its epoch."""
+        if name in self.delivered_s or name not in self.present_s:
+            return None
+        return max(self.began_s, self.present_s[name])
 
 
 class RoundsRunner(SimulatedRunner):
@@ -111,7 +108,8 @@ class RoundsRunner(SimulatedRunner):
             phase,
             executions_done=training.done,
             last_execution_s=training.epochs_s[key.task] if training.done else None,
-            round_left_s=training.left_s(key.task, now_s),
+            delivered=delivered,
+            execution_since_s=training.since_s(key.task),
         )
 
     def _lives(self, assignment: Assignment) -> bool:

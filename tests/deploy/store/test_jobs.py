@@ -97,7 +97,7 @@ def test_a_lost_attempt_waits_again_from_what_was_saved(store: Store) -> None:
     add_job(store)
     with store.transaction():
         assert store.tasks.begin(MAIN, ["i1", "i2"], NOW + 1) == 1
-    told = TaskReport(MAIN, 1, Phase.RUNNING, 0.5, 0.25, "ok", 3, 1, 9.5, None, {"url": "http://x"})
+    told = TaskReport(MAIN, 1, Phase.RUNNING, 0.5, 0.25, "ok", 3, 1, 9.5, details={"url": "http://x"})
     with store.transaction():
         assert store.tasks.report(told, NOW + 2)
     task = store.tasks.get(MAIN)

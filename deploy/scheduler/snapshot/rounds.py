@@ -1,0 +1,264 @@
+"""One federated application: what its rounds have shown, how its clients stand, and what follows.
+
+The rules are those of the simulated market (`envs.simulation.market.forecast`), so that policies are asked at
+the same moments there and here, and are shown the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from deploy.model.instances import Offer
+from deploy.model.jobs import Flower
+from deploy.model.tasks import Phase, TaskReport
+from deploy.store.instances import Instance
+from deploy.store.tasks import Task
+from envs.simulation.round_estimates import (
+    ASK_AGAIN_MOST_S,
+    ERROR_WEIGHT,
+    RoundEstimates,
+    ask_again_s,
+    average,
+    epoch_left_s,
+    slack_s,
+)
+
+DEFAULT_EPOCH_S = 60.0
+"""Of a client that says nothing and of which nothing was seen."""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """How a client stands now, with what was decided about it in this pass.
+
+    Attributes:
+        owes: whether its result of the current round is still to come.
+        trains: whether it works on its epoch.
+        since_s: since when, epoch seconds; None where that is not known.
+        place: the offer of its instance, None without one.
+        ready_s: since when that is ready; None while it is not.
+        warm: whether it has trained there.
+    """
+
+    owes: bool
+    trains: bool = False
+    since_s: float | None = None
+    place: Offer | None = None
+    ready_s: float | None = None
+    warm: bool = False
+
+
+class Look(NamedTuple):
+    """A client in a pass.
+
+    Attributes:
+        task: as the store, or where it has no place its runner, knows it.
+        held: its instances.
+        report: of its runner; None: there is none.
+    """
+
+    task: Task
+    held: Sequence[Instance]
+    report: TaskReport | None
+
+
+class News(NamedTuple):
+    """What has changed since the look before.
+
+    Attributes:
+        asked: who is asked about now if it waits: who has delivered; all, if a round has ended or somebody
+            has lost a ready instance.
+        came_up: whose instance has become of use.
+    """
+
+    asked: Collection[str]
+    came_up: Sequence[str]
+
+
+class Rounds(RoundEstimates):
+    """An application since this scheduler began to look at it.
+
+    Args:
+        work: of the job.
+        set_up_s: expected from a ready instance to work.
+
+    Attributes:
+        number: of each task.
+        stands: of the clients that take part, by task, in this pass.
+        aggregation_s: expected at the end of a round.
+    """
+
+    def __init__(self, work: Flower, set_up_s: float) -> None:
+        super().__init__(len(work.clients))
+        self.number = {f"client-{client.name}": k for k, client in enumerate(work.clients)}
+        self.stands: dict[str, Stand] = {}
+        self.aggregation_s = work.aggregation_s or 0.0
+        self._work = work
+        self._set_up_s = set_up_s
+        self._rounds = 0
+        """That are aggregated."""
+        self._seen_rounds = 0
+        self._delivered: dict[str, int] = {}
+        """By task: rounds for which it has delivered."""
+        self._on: dict[str, Instance] = {}
+        """By task: the instance that it had last."""
+        self._trained_on: dict[str, str] = {}
+        """By task: the instance of its latest epoch."""
+        self._started: set[str] = set()
+        """Instances whose launch was compared with what was expected."""
+        self._up: set[str] = set()
+        """Tasks whose instance was ready at the latest look."""
+        self._let_go: set[str] = set()
+        """Tasks that gave their instance back since."""
+        self._came_up: list[str] = []
+        """Tasks whose instance has begun to be of use since."""
+        self._offers: dict[str, Sequence[Offer]] = {}
+        """By task: where it may go."""
+        self._idle_since_s: dict[str, float] = {}
+
+    def see(self, clients: Sequence[Look], now_s: float) -> News:
+        """Take in how clients are."""
+        self._rounds = max([self._rounds, *(look.task.executions_done for look in clients)])
+        delivered = [look.task.key.task for look in clients if self._see(look, now_s)]
+        up = {look.task.key.task for look in clients if look.held and look.held[0].ready_s is not None}
+        ended = self._rounds > self._seen_rounds
+        lost = self._up - up - self._let_go
+        self._seen_rounds, self._up = self._rounds, up
+        self._let_go.clear()
+        came_up, self._came_up = self._came_up, []
+        return News(self.number if ended or lost else delivered, came_up)
+
+    def _see(self, look: Look, now_s: float) -> bool:
+        """Take in how one is. Returns whether it has delivered since the look before."""
+        task, name, k = look.task, look.task.key.task, self.number[look.task.key.task]
+        if look.held:
+            self._on[name] = look.held[0]
+        if task.phase is Phase.WAITING and look.held:
+            self._idle_since_s.setdefault(name, now_s)
+        else:
+            self._idle_since_s.pop(name, None)
+        for one in look.held:
+            if task.phase in (Phase.RUNNING, Phase.WAITING) and one.instance_id not in self._started:
+                self._started.add(one.instance_id)
+                self._came_up.append(name)
+                self._note_launch(one)
+        if look.report is None:
+            return False
+        before, after = self._delivered.get(name), task.executions_done + look.report.delivered
+        self._delivered[name] = after
+        if after <= (before or 0):
+            return False
+        if task.last_execution_s is not None and name in self._on:
+            on, took_s, cold_s = self._on[name], task.last_execution_s, self._work.clients[k].cold_s
+            # A scheduler that has just begun to look does not know what the instance did before.
+            first = before is not None and self._trained_on.get(name) != on.instance_id
+            if first and cold_s is not None:
+                first, took_s = False, max(1.0, took_s - cold_s / on.offer.speed)
+            self.note_epoch(k, took_s * on.offer.speed, first)
+            self._trained_on[name] = on.instance_id
+        return True
+
+    def _note_launch(self, one: Instance) -> None:
+        """Compare a launch with what its offer said; one that waited in a queue says nothing of it."""
+        if one.ready_s is not None and not one.offer.queues:
+            error_s = abs(one.ready_s - one.requested_s - one.offer.launch_s)
+            self.launch_error_s = average(self.launch_error_s, error_s, ERROR_WEIGHT)
+
+    def stand(self, look: Look, offers: Sequence[Offer]) -> None:
+        """Note how a client that takes part stands, and where it may go."""
+        name, mine = look.task.key.task, look.held[0] if look.held else None
+        self._offers[name] = offers
+        self.stands[name] = Stand(
+            owes=self._delivered.get(name, 0) <= self._rounds,
+            trains=look.task.phase is Phase.RUNNING,
+            since_s=None if look.report is None else look.report.execution_since_s,
+            place=None if mine is None else mine.offer,
+            ready_s=None if mine is None else mine.ready_s,
+            warm=mine is not None and self._trained_on.get(name) == mine.instance_id,
+        )
+
+    def decided(self, name: str, offer: Offer | None) -> None:
+        """A client goes to an offer, or is without an instance from now on."""
+        before = self.stands.get(name)
+        if before is None:
+            return
+        if before.place is not None:
+            self._let_go.add(name)
+        self.stands[name] = Stand(before.owes, place=offer)
+
+    def _start_s(self, offer: Offer) -> float:
+        return offer.launch_s + self._set_up_s
+
+    def _speed(self, name: str) -> float:
+        place = self.stands[name].place
+        return 1.0 if place is None else place.speed
+
+    def rounds_left(self, name: str) -> int:
+        """Rounds for which a client has not delivered yet."""
+        return max(0, self._work.rounds - max(self._rounds, self._delivered.get(name, 0)))
+
+    def idle_s(self, name: str, now_s: float) -> float:
+        """Since when it holds an instance that has nothing to do; 0 if it does not."""
+        return now_s - self._idle_since_s.get(name, now_s)
+
+    def warm_s(self, name: str) -> float:
+        """A client's part of a round on an instance that has trained before, at speed 1."""
+        k = self.number[name]
+        told_s = self._work.clients[k].epoch_s or self._work.epoch_s
+        return self.epoch_s(k, cold=False) or told_s or DEFAULT_EPOCH_S
+
+    def cold_s(self, name: str) -> float:
+        """What its first epoch on a new instance takes longer, at speed 1; 0 while unknown."""
+        k = self.number[name]
+        told_s = self._work.clients[k].cold_s
+        return (self.cold_extra_s(k) or 0.0) if told_s is None else told_s
+
+    def round_s(self) -> float:
+        """Expected seconds of a whole round."""
+        epochs_s = [self.warm_s(name) / self._speed(name) for name in self.stands]
+        return max(epochs_s, default=0.0) + self.aggregation_s
+
+    def round_left_s(self, but: str, now_s: float) -> float:
+        """Expected seconds until all others have delivered; 0 if none of them owes."""
+        owing = [name for name, stand in self.stands.items() if name != but and stand.owes]
+        return max((self._result_s(name, now_s) for name in owing), default=0.0)
+
+    def _result_s(self, name: str, now_s: float) -> float:
+        """Expected seconds until a client that owes has delivered; at least 1."""
+        stand = self.stands[name]
+        if stand.place is None:
+            # Were it slower than it can be, clients would wait for each other for ever.
+            return min((sum(self._fresh_s(name, one)) for one in self._offers[name]), default=1.0)
+        cold_s = 0.0 if stand.warm else self.cold_s(name)
+        needed_s = (self.warm_s(name) + cold_s) / stand.place.speed
+        if stand.trains:
+            lasted_s = 0.0 if stand.since_s is None else max(0.0, now_s - stand.since_s)
+            return max(1.0, float(epoch_left_s(needed_s, lasted_s, True)))
+        if stand.ready_s is not None:
+            return max(1.0, needed_s + max(0.0, stand.ready_s + self._set_up_s - now_s))
+        return max(1.0, needed_s + self._start_s(stand.place))
+
+    def _fresh_s(self, name: str, offer: Offer) -> tuple[float, float]:
+        """Expected seconds of a start on an offer and of the epoch after it."""
+        return self._start_s(offer), (self.warm_s(name) + self.cold_s(name)) / offer.speed
+
+    def others_usd_hour(self, but: str, prices: Mapping[str, float]) -> float:
+        """Price of the instances that run for the others now."""
+        held = [
+            stand.place
+            for name, stand in self.stands.items()
+            if name != but and stand.place is not None and stand.ready_s is not None
+        ]
+        return round(sum(prices.get(place.offer_id, place.price_usd_hour) for place in held), 6)
+
+    def ask_again_s(self, name: str, now_s: float) -> float:
+        """After how long a client is asked again, unless a round ends or somebody is interrupted before."""
+        stand = self.stands[name]
+        if stand.place is not None:
+            return ASK_AGAIN_MOST_S
+        left_s, round_s = self.round_left_s(name, now_s), self.round_s()
+        starts = [self._fresh_s(name, offer) for offer in self._offers[name]]
+        slacks = [slack_s(stand.owes, left_s, round_s, start_s, epoch_s) for start_s, epoch_s in starts]
+        return float(int(ask_again_s(max(slacks, default=0.0))))
