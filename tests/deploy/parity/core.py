@@ -16,13 +16,15 @@ import numpy as np
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
 from envs.simulation.market import columns as at
 from envs.simulation.market.clock import advance, fill_window, live_instant, next_instant, sample_occupation
+from envs.simulation.market.members import is_client
 from envs.simulation.market.net import catch, look_at
 from envs.simulation.market.placement import apply_decision
 from envs.simulation.market.progress import share_after, work_done_s
 from envs.simulation.market.quotes import sync_availability, sync_price
-from envs.simulation.market.state import clear_lane
+from envs.simulation.market.state import NEVER, Ints, clear_lane
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.world import EpisodeKey
+from tests.deploy.parity.trainings import is_server, serve_at_once, server_place
 
 ORIGIN_S = 1_700_000_100
 """Epoch second at which episodes begin; a whole number of the steps at which occupancy is sampled."""
@@ -61,8 +63,9 @@ class SimulationCore:
     """An episode of a market world.
 
     Args:
-        world: one lane, without hibernation and federated applications, of which the live side has ways of
-            its own.
+        world: one lane, without hibernation, of which the live side has a way of its own. Servers of
+            federated applications run on the owned cluster: live they run with the scheduler, and are no
+            tasks.
         key: of the episode.
 
     Attributes:
@@ -73,10 +76,8 @@ class SimulationCore:
     """
 
     def __init__(self, world: MarketWorld, key: EpisodeKey) -> None:
-        if world.n_lanes != 1 or world.spec.federated or world.config.market.hibernate:
-            raise ValueError(
-                "the core needs a world of one lane with market.hibernate=false and workload.federated=false"
-            )
+        if world.n_lanes != 1 or world.config.market.hibernate:
+            raise ValueError("the core needs a world of one lane with market.hibernate=false")
         self.world = world
         world.reset([key])
         slot = int(world.lanes.episode_of_lane[_LANE])
@@ -90,6 +91,8 @@ class SimulationCore:
         self._left: dict[int, Stay] = {}
         """By job that moves: where it still saves its work."""
         self._asked = False
+        self.epochs_s: dict[int, int] = {}
+        """By client: how long its latest epoch took."""
 
     @property
     def now(self) -> int:
@@ -181,19 +184,48 @@ class SimulationCore:
         places = [look_at(*whole, int(job)) for job in jobs]
         return max(places, default=-1) >= 0
 
-    def go_on(self) -> None:
-        """Let time pass until something can be seen; none passes when what was asked for is there at once."""
+    def release(self, stay: Stay) -> None:
+        """End the instance of a federated client that is idle. Raises RefusedError for others."""
+        job = stay.job
+        if is_client(self.episodes, self.slot, job) and self.phase(job) == at.IDLE:
+            self._decide(job, self.world.spec.n_clusters)
+        elif not self._given_back(job):
+            raise RefusedError(f"job {job} runs, and the core knows no way to end it: jobs end by themselves")
+        stay.ended_s = self.now
+        del self._open[job]
+        self._asked = True
+
+    def _given_back(self, job: int) -> bool:
+        """Whether a client has delivered its last round: then the world ends its instance, as live does."""
+        done = self.lanes.job[_LANE, job, at.EXECUTED] == self.job[job, at.EXECUTIONS]
+        return bool(is_client(self.episodes, self.slot, job) and done and self.phase(job) == at.BUFFERED)
+
+    def _settle_due(self) -> None:
+        """What is due now and was given nothing was told "none for now"; a client that is idle stays.
+
+        When clients are asked again is the live side's own affair.
+        """
         due = self.lanes.when[_LANE, : self.arrived, at.DUE_S] <= self.now
-        for job in np.flatnonzero(due):
-            self._decide(int(job), self.world.spec.n_clusters)
+        for job in map(int, np.flatnonzero(due)):
+            if is_client(self.episodes, self.slot, job):
+                self.lanes.when[_LANE, job, at.DUE_S] = NEVER
+            else:
+                self._decide(job, self.world.spec.n_clusters)
+
+    def go_on(self, wake_s: float = math.inf) -> None:
+        """Let time pass until something can be seen, or `wake_s` (episode seconds).
+
+        None passes when what was asked for is there at once.
+        """
+        self._settle_due()
         if self._asked:
             self._asked = False
             return
         while not self.over:
-            before = self._visible()
+            before, phases = self._visible(), self.lanes.job[_LANE, :, at.PHASE].copy()
             moment = next_instant(self.lanes, self.episodes, self.offers, _LANE)
-            price_s = self._next_price_s()
-            if moment > self.rules.max_s:
+            price_s = min(self._next_price_s(), wake_s)
+            if min(moment, price_s) > self.rules.max_s:
                 self._go()  # which cuts the episode off
                 self._look()
                 return
@@ -201,12 +233,28 @@ class SimulationCore:
             self.lanes.lane[_LANE, at.NOW_S] = int(min(moment, price_s))
             if price_s < moment:
                 return
+            done = self.lanes.job[_LANE, :, at.EXECUTED].copy()
             live_instant(self.lanes, self.episodes, self.offers, self.rules, _LANE)
+            self._time_epochs(phases, done)
+            self._serve()
             self._look()
             late = self._late()
             seen = late or fill_window(self.lanes, _LANE) or self._visible() != before
             if seen or price_s == moment:
                 return
+
+    def _time_epochs(self, phases: Ints, done: Ints) -> None:
+        """Note how long the epochs took that ended at this moment."""
+        state = self.lanes.job[_LANE]
+        for job in map(int, np.flatnonzero((phases == at.WORKING) & (state[:, at.EXECUTED] > done))):
+            self.epochs_s[job] = self.now - int(state[job, at.WORK_START_S])
+
+    def _serve(self) -> None:
+        """Servers that wait for a place get it at once."""
+        for job in range(self.arrived):
+            if is_server(self.episodes, self.slot, job) and self.phase(job) == at.BUFFERED:
+                self._decide(job, server_place(self.world))
+                serve_at_once(self.world, job)
 
     def _decide(self, job: int, offer: int) -> None:
         self.lanes.lane[_LANE, at.DECISIONS] += 1
@@ -221,6 +269,8 @@ class SimulationCore:
             self._left.pop(job).ended_s = self.now
         for job, stay in list(self._open.items()):
             phase = self.phase(job)
+            if self._given_back(job):
+                continue
             if phase in (at.BUFFERED, at.DONE):
                 stay.ended_s, stay.by_provider = self.now, phase == at.BUFFERED
                 del self._open[job]
@@ -229,7 +279,9 @@ class SimulationCore:
 
     def _visible(self) -> tuple[int, bytes]:
         jobs = self.lanes.job[_LANE]
-        seen = np.stack([_SEEN[jobs[:, at.PHASE]], jobs[:, at.MISSES]])
+        federated = self.job[:, at.CLIENTS] > 0
+        phases = np.where(federated, jobs[:, at.PHASE], _SEEN[jobs[:, at.PHASE]])
+        seen = np.stack([phases, jobs[:, at.MISSES], np.where(federated, jobs[:, at.EXECUTED], 0)])
         return self.arrived, seen.tobytes()
 
     def _next_price_s(self) -> float:

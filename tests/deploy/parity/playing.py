@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,29 +11,31 @@ from typing import NamedTuple
 from agents.policy import Policy
 from deploy.billing import CHARGES_PER_USD
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobState, SparkBatch, SparkStreaming
+from deploy.model.jobs import Flower, JobState, SparkBatch, SparkStreaming
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider, Decision
-from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.decide.policies import Loaded, combined, load_market_policy, load_round_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.needs import Need
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
-from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market
+from envs.multicloud import MarketWorldConfig, build_market
 from envs.simulation.market import columns as at
+from envs.simulation.market.members import is_client
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Observation, Snapshot, encode
 from envs.simulation.world import EpisodeKey
+from envs.single import WorldEnv
 from tests.deploy.bills import bill_of
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore
+from tests.deploy.parity.trainings import is_server, row_of, serve_at_once, server_place, world_of
 from tests.deploy.parity.views import (
     Arrivals,
     CoreClock,
     CoreProvider,
     CoreRunner,
-    number_of,
     providers_of,
     transfers_of,
 )
@@ -63,36 +66,69 @@ class Played:
     ends_s: list[int] = field(default_factory=list)
 
 
-def config_of(jobs: int, *, guards: bool = True) -> MarketWorldConfig:
-    """MultiCloud-v1 as it ships, or without its guards, with this many jobs."""
+def config_of(jobs: int, *, guards: bool = True, training: bool = False) -> MarketWorldConfig:
+    """MultiCloud-v1 as it ships, or without its guards, with this many jobs.
+
+    Args:
+        jobs: that arrive.
+        guards: whether they are on.
+        training: whether one of the jobs is a federated application of three clients, all offers being of one
+            speed and epochs as long as they were.
+    """
     config = MarketWorldConfig()
     config.workload.jobs = jobs
     config.guards.safety_net = config.guards.gain_test = guards
+    if training:
+        config.market.providers = ["aws"]
+        config.market.owned_executors = 1
+        config.workload.federated = True
+        applications = config.workload.applications
+        applications.share, applications.clients = 1e-9, [3, 3]
+        applications.budget, applications.epoch_spread = 0.0, 0.0
     return config
 
 
 def by_environment(policy: Policy, config: MarketWorldConfig, key: EpisodeKey) -> Played:
     """As training and evaluation play it."""
-    env = MultiCloudEnv(config)
-    world = env.world
-    assert isinstance(world, MarketWorld)
+    world = world_of(config)
+    env = WorldEnv(world)
     names = world.spec.cluster_names
     observation, _ = env.reset(seed=key.seed, options={"split": key.split, "index": key.index})
     policy.begin(0, key.seed)
     played = Played()
     done = False
     while not done:
-        action = policy.act(observation)
-        row, place = divmod(action, len(names) + 1)
-        job = int(world.lanes.window[0, row])
-        now_s = int(world.lanes.lane[0, at.NOW_S])
-        played.steps.append(Step(now_s, job, names[place] if place < len(names) else None))
-        played.observations.append(observation)
+        asking = _server(world)
+        if asking is not None:
+            server = int(world.lanes.window[0, asking])
+            action = asking * (len(names) + 1) + server_place(world)
+        else:
+            action = int(policy.act(observation))
+            row, place = divmod(action, len(names) + 1)
+            job = int(world.lanes.window[0, row])
+            now_s = int(world.lanes.lane[0, at.NOW_S])
+            played.steps.append(Step(now_s, job, names[place] if place < len(names) else None))
+            played.observations.append(observation)
         observation, _, terminated, truncated, info = env.step(action)
         done = terminated or truncated
+        if asking is not None:
+            serve_at_once(world, server)
     played.metrics = info["metrics"]
-    played.ends_s = world.lanes.job[0, :, at.FINISH_S].tolist()
+    played.ends_s = _ends_s(world)
     return played
+
+
+def _server(world: MarketWorld) -> int | None:
+    """The first row that asks for a server's place, which is no decision live."""
+    shown = world.lanes.window[0, : world.lanes.lane[0, at.WINDOW_N]]
+    slot = int(world.lanes.episode_of_lane[0])
+    return next((k for k, job in enumerate(shown) if is_server(world.episodes, slot, int(job))), None)
+
+
+def _ends_s(world: MarketWorld) -> list[int]:
+    """Of jobs and applications, by arrival."""
+    slot, ends = int(world.lanes.episode_of_lane[0]), world.lanes.job[0, :, at.FINISH_S]
+    return [int(end) for job, end in enumerate(ends) if not is_client(world.episodes, slot, job)]
 
 
 class Recorder(Decider):
@@ -108,7 +144,7 @@ class Recorder(Decider):
         decision = super().decide(snapshot, needs, offers)
         assert decision is not None
         now_s = int(self._clock.now()) - ORIGIN_S
-        self.played.steps.append(Step(now_s, number_of(decision.need.key.job_id), decision.offer_id))
+        self.played.steps.append(Step(now_s, row_of(decision.need.key), decision.offer_id))
         self.played.observations.append(encode(snapshot, self.window))
         return decision
 
@@ -142,7 +178,7 @@ class Live:
         key: EpisodeKey,
         folder: Path,
     ) -> None:
-        self.core = SimulationCore(build_market(config), key)
+        self.core = SimulationCore(world_of(config), key)
         self.clock = CoreClock(self.core)
         self.arrivals = Arrivals(self.core)
         self.store = Store.open(f"sqlite:///{folder / 'store.db'}", self.clock.now(), durable=False)
@@ -183,11 +219,17 @@ class Live:
             self.scheduler.step()
             if self.core.over:
                 break
-            self.clock.sleep(self.scheduler.settings.period_s)
+            self.clock.sleep_until(self._next_question_s())
         played = self.recorder.played
         played.metrics = self.core.metrics()
-        played.ends_s = self.core.lanes.job[0, :, at.FINISH_S].tolist()
+        played.ends_s = _ends_s(self.core.world)
         return played
+
+    def _next_question_s(self) -> float:
+        """When the next federated client is asked about, if nothing happens before."""
+        asked = self.scheduler.chooser._roster.questions._next_s
+        later = (s for key, s in asked.items() if key.task != "main" and s > self.clock.now())
+        return min(later, default=math.inf)
 
     def books(self) -> dict[str, float]:
         """What the store alone knows of the same metrics, from its jobs, tasks, instances and bills."""
@@ -196,7 +238,7 @@ class Live:
         late = [
             job
             for job in jobs
-            if isinstance(job.spec.work, SparkBatch)
+            if isinstance(job.spec.work, SparkBatch | Flower)
             and job.spec.work.deadline_s is not None
             and job.ended_s is not None
             and job.ended_s > job.submitted_s + job.spec.work.deadline_s
@@ -232,12 +274,22 @@ class Live:
 
 def by_live_loop(name: str, config: MarketWorldConfig, key: EpisodeKey, folder: Path) -> tuple[Played, Live]:
     """A policy by the name that deployments give it."""
-    n_offers = build_market(config).spec.n_clusters
-    loaded = load_market_policy(name, n_offers)
+    loaded = _loaded(name, config)
     live = Live(loaded.policy, loaded.components, config, key, folder)
     return live.play(), live
 
 
 def policy_named(name: str, config: MarketWorldConfig) -> Policy:
     """The same policy for the environment."""
-    return load_market_policy(name, build_market(config).spec.n_clusters).policy
+    return _loaded(name, config).policy
+
+
+def _loaded(name: str, config: MarketWorldConfig) -> Loaded:
+    """A policy, or two of them as "SPARK+FEDERATED"."""
+    n_offers = build_market(config).spec.n_clusters
+    market, _, federated = name.partition("+")
+    loaded = load_market_policy(market, n_offers)
+    if not federated:
+        return loaded
+    both = combined(loaded, load_round_policy(federated, n_offers))
+    return Loaded(both, loaded.components, name)

@@ -11,7 +11,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
 from tests.deploy.parity.playing import Live, config_of, policy_named
-from tests.deploy.parity.views import number_of
+from tests.deploy.parity.trainings import row_of
 
 JOBS = 10
 
@@ -39,7 +39,7 @@ def _running(live: Live) -> Iterator[tuple[int, Need, int]]:
     """(job, its need, seconds that the core says are left) of all jobs without batches that work now."""
     core = live.core
     for task in live.store.tasks.placed():
-        job = number_of(task.key.job_id)
+        job = row_of(task.key)
         if core.phase(job) != at.WORKING or core.job[job, at.CATEGORY] == Category.STREAMING:
             continue
         held = list(live.store.instances.named(task.instances).values())

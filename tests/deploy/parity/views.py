@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
-from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming
+from deploy.model.jobs import JobSpec, Profile, Resources, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.model.transfers import Transfers
-from deploy.providers.base import RefusedError
 from envs.simulation.market import columns as at
+from envs.simulation.market.members import is_client
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.quotes import recent_availability, sync_price
 from envs.simulation.snapshot import REFERENCE_HETERO, Category
 from tests.deploy.parity.core import ORIGIN_S, SimulationCore, Stay
+from tests.deploy.parity.trainings import is_server, row_of, server_place, training_of
 
 KEPT_S = 3600
 """Ended instances are reported for so long."""
@@ -33,7 +35,11 @@ class CoreClock:
 
     def sleep(self, seconds: float) -> None:
         """Go on, however long that takes: nothing can be seen before."""
-        self._core.go_on()
+        self.sleep_until(math.inf)
+
+    def sleep_until(self, moment_s: float) -> None:
+        """The same, but no longer than until a moment."""
+        self._core.go_on(moment_s - ORIGIN_S)
 
 
 class CoreProvider:
@@ -89,7 +95,8 @@ class CoreProvider:
         """Rent an instance; with the first one the core is asked for all that the job needs."""
         if request.client_token not in self._tokens:
             names = self._core.world.spec.cluster_names
-            stay = self._core.put(number_of(request.job_id), names.index(request.offer_id))
+            job = row_of(TaskKey(request.job_id, request.task))
+            stay = self._core.put(job, names.index(request.offer_id))
             stay.names.append(request.client_token.removeprefix(f"{request.deployment}-"))
             self._tokens[request.client_token] = stay
         return self._report(request.client_token, request.deployment)
@@ -108,12 +115,10 @@ class CoreProvider:
         return stay is not None and stay.ran_s is not None and stay.ended_s is None
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Nothing is to be done for instances that have ended. Raises RefusedError for others."""
+        """Nothing is to be done for instances that have ended. Raises RefusedError for those that work."""
         for token, stay in self._tokens.items():
             if token in instance_ids and stay.ended_s is None:
-                raise RefusedError(
-                    f"{token} runs, and the core knows no way to end it: jobs end by themselves"
-                )
+                self._core.release(stay)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -141,7 +146,7 @@ class CoreProvider:
 class CoreRunner:
     """Says how the jobs of a core are; they start and end by themselves once they have instances."""
 
-    kinds = ("spark-batch", "spark-streaming")
+    kinds = ("spark-batch", "spark-streaming", "flower")
 
     def __init__(self, core: SimulationCore) -> None:
         self._core = core
@@ -158,7 +163,38 @@ class CoreRunner:
     def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
         """How the attempts are."""
         stays = {name: stay for stay in self._core.stays for name in stay.names}
-        return [self._report(one, stays[one.nodes[0].instance_id]) for one in assignments]
+        return [
+            self._of_client(one, stays)
+            if one.spec.work.kind == "flower"
+            else self._report(one, stays[one.nodes[0].instance_id])
+            for one in assignments
+        ]
+
+    def _of_client(self, assignment: Assignment, stays: Mapping[str, Stay]) -> TaskReport:
+        core, job = self._core, row_of(assignment.key)
+        state, server = core.lanes.job[_LANE, job], int(core.job[job, at.SERVER])
+        rounds = int(core.lanes.job[_LANE, server, at.EXECUTED])
+        owes = int(state[at.EXECUTED]) == rounds
+        works = core.phase(job) == at.WORKING
+        begins = core.phase(job) in (at.QUEUED, at.LAUNCHING, at.SETTING_UP)
+        phase = Phase.STARTING if owes or begins else Phase.WAITING
+        if core.phase(server) == at.DONE:
+            phase = Phase.SUCCEEDED
+        elif assignment.nodes and stays[assignment.nodes[0].instance_id].ended_s is not None:
+            phase = Phase.LOST
+        elif works:
+            phase = Phase.RUNNING
+        return TaskReport(
+            assignment.key,
+            assignment.attempt,
+            phase,
+            progress=rounds / int(core.job[job, at.EXECUTIONS]),
+            saved=rounds / int(core.job[job, at.EXECUTIONS]),
+            executions_done=rounds,
+            last_execution_s=core.epochs_s.get(job),
+            delivered=not owes,
+            execution_since_s=float(ORIGIN_S + state[at.WORK_START_S]) if works else None,
+        )
 
     def _report(self, assignment: Assignment, stay: Stay) -> TaskReport:
         core = self._core
@@ -230,11 +266,6 @@ def job_id_of(number: int) -> str:
     return f"job-{number:06d}"
 
 
-def number_of(job_id: str) -> int:
-    """The other way round."""
-    return int(job_id.removeprefix("job-"))
-
-
 class Arrivals:
     """The jobs of a core as users would submit them."""
 
@@ -245,6 +276,8 @@ class Arrivals:
     def new(self) -> Iterator[tuple[str, JobSpec, float]]:
         """(job id, spec, epoch seconds of its arrival) of those that arrived since the last call."""
         for number in range(self._seen, self._core.arrived):
+            if is_client(self._core.episodes, self._core.slot, number):
+                continue
             yield (
                 job_id_of(number),
                 self._spec(number),
@@ -254,6 +287,9 @@ class Arrivals:
 
     def _spec(self, number: int) -> JobSpec:
         core, facts = self._core, self._core.job[number]
+        if is_server(core.episodes, core.slot, number):
+            place = server_place(core.world)
+            return JobSpec(name=job_id_of(number), work=training_of(core.episodes, core.slot, number, place))
         sizes = core.episodes.job_real[core.slot, number]
         allowance_s, standard_s = float(facts[at.ALLOWANCE_S]), float(facts[at.STANDARD_S])
         work: SparkBatch | SparkStreaming
