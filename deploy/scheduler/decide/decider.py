@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from agents.by_kind import ByKind
 from agents.policy import Policy
@@ -35,8 +34,6 @@ from envs.simulation.guards.rules import GuardRules, GuardsConfig
 from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot
 
 APPRAISED = "expected_usd"
-_KEPT = 500
-"""Rows whose values are kept: more than a pass decides about."""
 Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
 """(C + 1,) of each value component of one task, and the scores; None for what gives no scores."""
 
@@ -116,8 +113,6 @@ class Decider:
         self.components = tuple(components)
         self.invalid: Counter[tuple[str, str]] = Counter()
         self._appraiser = Appraiser("expected_cost")
-        self._shown: tuple[bytes, dict[tuple[int, bytes, bytes], Tensor]] = b"", {}
-        """The clusters of the latest decision, and the values of rows shown with them."""
         self._rules = GuardsConfig().rules() if rules is None else rules
         # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
         observe(snapshot_of((), (), {}, Occupancy()), (), window, self._rules)
@@ -201,7 +196,7 @@ class Decider:
         if not isinstance(policy, ValuePolicy):
             return self._appraised(observation, row)
         try:
-            values = self._shown_values(policy, observation, row)
+            values = policy.component_values(self._alone(observation, row))[0, 0]
             score = (values @ policy.weights).cpu().numpy().astype(np.float64)
         except Exception as error:
             raise raised(error) from error
@@ -213,40 +208,19 @@ class Decider:
         names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
         return {name: table[:, k] for k, name in enumerate(names)}, score
 
-    def _shown_values(self, policy: ValuePolicy, observation: Observation, row: int) -> Tensor:
-        """(C + 1, K) values of one row.
-
-        All rows of the window that are new are computed together: most of them are decided about next, and
-        while nothing is given away the clusters stay as they are.
-        """
-        scene = observation["clusters"].tobytes() + observation["occupation"].tobytes()
-        if self._shown[0] != scene or len(self._shown[1]) > _KEPT:
-            self._shown = scene, {}
-        known = self._shown[1]
-        names = [
-            (id(policy), observation["jobs"][k].tobytes(), observation["pairs"][k].tobytes())
-            for k in range(self.window)
-            if observation["jobs"][k, col.PRESENT] > 0
-        ]
-        if names[row] not in known:
-            rows = [k for k, name in enumerate(names) if name not in known]
-            values = policy.component_values(self._alone(observation, rows))
-            known |= {names[k]: values[n, 0] for n, k in enumerate(rows)}
-        return known[names[row]]
-
     def _appraised(self, observation: Observation, row: int) -> Table:
         """The expected cost, without a score."""
-        usd = self._appraiser(self._alone(observation, [row]), 1)[0, 0].astype(np.float64)
+        usd = self._appraiser(self._alone(observation, row), 1)[0, 0].astype(np.float64)
         return {APPRAISED: usd}, None
 
-    def _alone(self, observation: Observation, rows: Sequence[int]) -> Observation:
-        """A batch, each with only one row of the window: values of a task do not depend on other rows."""
+    def _alone(self, observation: Observation, row: int) -> Observation:
+        """A batch of one with only this row of the window: values of a task do not depend on other rows."""
         return {
-            "clusters": np.repeat(observation["clusters"][None], len(rows), 0),
-            "occupation": np.repeat(observation["occupation"][None], len(rows), 0),
-            "jobs": observation["jobs"][rows, None],
-            "pairs": observation["pairs"][rows, None],
-            "action_mask": observation["action_mask"].reshape(self.window, -1)[rows],
+            "clusters": observation["clusters"][None],
+            "occupation": observation["occupation"][None],
+            "jobs": observation["jobs"][None, row : row + 1],
+            "pairs": observation["pairs"][None, row : row + 1],
+            "action_mask": self._mask_of(observation, row)[None],
         }
 
     def _mask_of(self, observation: Observation, row: int) -> MaskArray:
