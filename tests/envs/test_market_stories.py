@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from envs.simulation import columns as col
+from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Category
@@ -330,9 +331,9 @@ def test_the_values_of_each_decision_are_what_followed_it() -> None:
     end = 5300 + 7200
     spot, on_demand = 5000 / HOUR, 2.0
     expected = [
-        [-1.0, 0.0, -(end - 7200) / HOUR, -(spot + on_demand)],
-        [-1.0, 0.0, -(end - 5000 - 7200) / HOUR, -on_demand],
-        [-1.0, 0.0, -(end - 5300 - 7200) / HOUR, -on_demand],
+        [-1.0, 0.0, -(end - 7200) / HOUR, -(spot + on_demand), 0.0],
+        [-1.0, 0.0, -(end - 5000 - 7200) / HOUR, -on_demand, 0.0],
+        [-1.0, 0.0, -(end - 5300 - 7200) / HOUR, -on_demand, 0.0],
     ]
     np.testing.assert_allclose(values, expected, atol=1e-12)
     cost = spot + on_demand + 25 + 0.25 * (end - 7200) / HOUR
@@ -356,6 +357,7 @@ def test_a_miss_in_the_queue_is_felt_by_those_who_were_there() -> None:
     values = world.values(0, np.arange(3), np.array(marks))
     assert values[:, 0].tolist() == [0, -1, 0]
     np.testing.assert_allclose(values[:, 1], [-(0.9**2), 0, -1])
+    np.testing.assert_allclose(values[:, 4], [-3, -100 / HOUR, -3])  # executor-hours of the owned cluster
     assert world.metrics(0)["miss_tc"] == 1
 
 
@@ -364,7 +366,7 @@ def test_a_late_batch_counts_a_fifth_of_a_missed_deadline() -> None:
     world = story([job], [POOL])
     decide(world, 0, 0)
     values = world.values(0, np.zeros(1, np.int64), world.marks())
-    np.testing.assert_allclose(values[0], [-3 * 5 / 25, 0, -300 / HOUR, -3300 / HOUR])
+    np.testing.assert_allclose(values[0], [-3 * 5 / 25, 0, -300 / HOUR, -3300 / HOUR, 0])
 
 
 # -- the end ---------------------------------------------------------------------------------------------
@@ -390,3 +392,12 @@ def test_a_deadline_met_to_the_second_is_met() -> None:
         job = one_job(category=Category.TIME_CRITICAL, allowance_s=allowance)
         world = story([job], [POOL])
         assert play(world, (0, 0))["miss_tc"] == missed
+
+
+@pytest.mark.parametrize(("spot_risk", "ends_s"), [(0.0, 6780), (0.1, 6780), (0.2, 3600)])
+def test_the_net_leaves_a_job_on_spot_capacity_that_is_about_to_end(spot_risk: float, ends_s: int) -> None:
+    """Its latest start on demand is 7200 - 1.1 * 3600 - 60 = 3180 s, when 420 s are left."""
+    job = one_job(category=Category.TIME_CRITICAL, allowance_s=2 * HOUR)
+    world = story([job], [ZONE, POOL], guards=GuardsConfig(spot_risk=spot_risk))
+    assert play(world, (0, 0))["miss_tc"] == 0
+    assert finish_s(world) == ends_s

@@ -34,7 +34,8 @@ from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store
 from deploy.store.tasks import Task
 from deploy.store.values import Json
-from envs.simulation.guards.safety import spare_s
+from envs.simulation.guards.safety import likely_to_end, spare_s
+from envs.simulation.snapshot import FloatArray
 
 log = structlog.get_logger("scheduler")
 _TRANSACTION_S = 0.25
@@ -144,7 +145,7 @@ class Chooser:
         need = one.fallback
         row = observe(view.snapshot([need]), [need], 1, self._guards.rules).row(0)
         outcome = self._guards.bound(row, need, None, view.offers, left_usd=self._left_usd(need))
-        if outcome.offer_id is None:
+        if outcome.offer_id is None or self._stays_on_spot(one.need, row.clusters, view):
             return False
         offer = view.offer(outcome.offer_id)
         with self._store.transaction():
@@ -156,6 +157,10 @@ class Chooser:
         self._budgets.take(offer, one.need)
         view.take(offer.offer_id, one.need.resources.instances)
         return True
+
+    def _stays_on_spot(self, need: Need, clusters: FloatArray, view: View) -> bool:
+        here = [k for k, offer in enumerate(view.offers) if offer.offer_id == need.here]
+        return any(likely_to_end(clusters[k], need.left_here_s, self._guards.rules) for k in here)
 
     def _may_be_due(self, one: Asked, view: View) -> bool:
         """Whether the net may have to act: most tasks have hours to spare, and need no closer look."""

@@ -20,6 +20,7 @@ class GuardRules(NamedTuple):
     gain_test: int
     margin_s: float
     margin_share: float
+    spot_risk: float
     move_margin: float
     hint_risk: float
     price_memory_s: float
@@ -34,6 +35,8 @@ class GuardsConfig:
         gain_test: whether a move of a running task must pay for itself.
         margin_s: the net acts this many seconds before the latest start,
         margin_share: and this share of launch, set-up and work earlier.
+        spot_risk: a task that runs on spot capacity is left there past that start while the chance that it
+            is interrupted before it ends is at most this; 0 moves every one of them in time.
         move_margin: what a move gains must exceed its cost by this share of it.
         hint_risk: share of a move's cost that counts as due anyway once the provider advises to leave.
         price_memory_s: a price counts as far as its mean over this time confirms it.
@@ -43,6 +46,7 @@ class GuardsConfig:
     gain_test: bool = True
     margin_s: float = 60.0
     margin_share: float = 0.1
+    spot_risk: float = 0.1
     move_margin: float = 0.2
     hint_risk: float = 0.5
     price_memory_s: float = 6 * 3600.0
@@ -53,7 +57,7 @@ class GuardsConfig:
         Raises:
             WorldError: one line naming the parameter, its value and what is expected.
         """
-        for name in ("margin_s", "margin_share", "move_margin", "hint_risk", "price_memory_s"):
+        for name in ("margin_s", "margin_share", "spot_risk", "move_margin", "hint_risk", "price_memory_s"):
             value = getattr(self, name)
             if not 0.0 <= value < math.inf:
                 raise WorldError(f"guards.{name} is {value}: expected a number >= 0")
@@ -65,6 +69,7 @@ class GuardsConfig:
             int(self.gain_test),
             float(self.margin_s),
             float(self.margin_share),
+            float(self.spot_risk),
             float(self.move_margin),
             float(self.hint_risk),
             float(self.price_memory_s),

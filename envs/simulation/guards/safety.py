@@ -49,6 +49,22 @@ def spare_s(allowed_s: float, needed_s: float, rules: GuardRules) -> float:
 
 
 @njit(cache=True, error_model="numpy")
+def likely_to_end(cluster: FloatArray, left_s: float, rules: GuardRules) -> bool:
+    """Whether a task on spot capacity will hardly be interrupted in the `left_s` seconds until it ends.
+
+    To move it would lose work and pay for a second start, for a risk of a few percent. Spells have heavy
+    tails: the longer one has lasted, the longer it is expected to go on.
+
+    Args:
+        cluster: (N_CLUSTER_FIELDS,) of the place where the task runs.
+        left_s: until it ends there.
+        rules: how strict guards are.
+    """
+    expected_s = max(cluster[col.MEAN_UP_S], cluster[col.SPELL_S])
+    return bool(cluster[col.AVAILABLE] > 0.0 and left_s <= rules.spot_risk * expected_s)
+
+
+@njit(cache=True, error_model="numpy")
 def safety_net(
     clusters: FloatArray,
     job: FloatArray,

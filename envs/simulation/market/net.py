@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.simulation import columns as col
-from envs.simulation.guards.safety import fallback, spare_s
+from envs.simulation.guards.safety import fallback, likely_to_end, spare_s
 from envs.simulation.market import columns as at
 from envs.simulation.market.billing import close_bill
 from envs.simulation.market.compiled import inner
@@ -24,7 +24,10 @@ from envs.simulation.market.state import (
     Offers,
     Rules,
 )
-from envs.simulation.snapshot import derive_into
+from envs.simulation.snapshot import FloatArray, derive_into
+
+LOOK_AGAIN_S = 300
+"""How soon the net looks again at a job that it left on spot capacity."""
 
 
 @inner
@@ -62,9 +65,25 @@ def look_at(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
         return -1
     spare = spare_s(pairs[0, place, col.DEADLINE_S], pairs[0, place, col.FINISH_S], rules.guards)
     if spare <= 0.0:
+        if likely_to_end(
+            clusters[lanes.job[lane, job, at.OFFER]], left_on_spot_s(lanes, lane, job, pairs[0]), rules.guards
+        ):
+            lanes.when[lane, job, at.NET_S] = t + LOOK_AGAIN_S
+            return -1
         return place
     lanes.when[lane, job, at.NET_S] = t + int(np.ceil(spare))
     return -1
+
+
+@inner
+def left_on_spot_s(lanes: Lanes, lane: int, job: int, pairs: FloatArray) -> float:
+    """Seconds until a job ends where it is."""
+    phase_s = float(lanes.when[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
+    if lanes.job[lane, job, at.PHASE] == at.WORKING:
+        return phase_s
+    row = pairs[lanes.job[lane, job, at.OFFER]]
+    set_up_s = row[col.TRANSFER_S] if lanes.job[lane, job, at.PHASE] == at.LAUNCHING else 0.0
+    return float(phase_s + set_up_s + row[col.EXECUTION_S])
 
 
 @inner

@@ -95,10 +95,17 @@ class Comparison:
 
 
 def compare(
-    policy: str, seed: int, jobs: int, folder: Path, *, guards: bool = True, training: bool = False
+    policy: str,
+    seed: int,
+    jobs: int,
+    folder: Path,
+    *,
+    guards: bool = True,
+    training: bool = False,
+    **rules: float,
 ) -> Comparison:
     """Play an episode of the test days twice."""
-    config = config_of(jobs, guards=guards, training=training)
+    config = config_of(jobs, guards=guards, training=training, **rules)
     key = EpisodeKey(seed, "test", 0)
     environment = by_environment(policy_named(policy, config), config, key)
     played, live = by_live_loop(policy, config, key, folder)

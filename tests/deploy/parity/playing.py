@@ -22,6 +22,7 @@ from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from envs.multicloud import MarketWorldConfig, build_market
+from envs.simulation.guards.rules import GuardsConfig
 from envs.simulation.market import columns as at
 from envs.simulation.market.members import is_client
 from envs.simulation.market.world import MarketWorld
@@ -66,7 +67,7 @@ class Played:
     ends_s: list[int] = field(default_factory=list)
 
 
-def config_of(jobs: int, *, guards: bool = True, training: bool = False) -> MarketWorldConfig:
+def config_of(jobs: int, *, guards: bool = True, training: bool = False, **rules: float) -> MarketWorldConfig:
     """MultiCloud-v1 as it ships, or without its guards, with this many jobs.
 
     Args:
@@ -74,10 +75,11 @@ def config_of(jobs: int, *, guards: bool = True, training: bool = False) -> Mark
         guards: whether they are on.
         training: whether one of the jobs is a federated application of three clients, all offers being of one
             speed and epochs as long as they were.
+        rules: other settings of the guards.
     """
     config = MarketWorldConfig()
     config.workload.jobs = jobs
-    config.guards.safety_net = config.guards.gain_test = guards
+    config.guards = GuardsConfig(safety_net=guards, gain_test=guards, **rules)
     if training:
         config.market.providers = ["aws"]
         config.market.owned_executors = 1

@@ -33,7 +33,7 @@ def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -
 
 def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(tmp_path: Path) -> None:
     """Live the old place counts as used until it is seen to be gone; all else is the same."""
-    found = compare("cheapest", 1, 30, tmp_path)
+    found = compare("cheapest", 1, 30, tmp_path, spot_risk=0.0)
     assert found.caught > 0
     assert found.moved > 0
     assert found.live.steps == found.environment.steps
@@ -52,7 +52,7 @@ def test_so_it_does_for_200_jobs_without_guards(policy: str, tmp_path: Path) -> 
 @pytest.mark.long
 def test_what_the_net_catches_of_200_jobs_differs_by_seconds(tmp_path: Path) -> None:
     """A job that the net takes off spot capacity may be asked about a few seconds earlier or later live."""
-    found = compare("expected_cost", 0, 200, tmp_path)
+    found = compare("expected_cost", 0, 200, tmp_path, spot_risk=0.0)
     assert found.caught > 0
     assert len(found.live.steps) == len(found.environment.steps)
     differ = [
