@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from agents.rules.expected_cost import ExpectedCostParameters, down_time, expected_usd, poisson_tail
+from agents.rules.expectation import (
+    ExpectedCostParameters,
+    down_time,
+    expected_usd,
+    free_s,
+    late_batches,
+    poisson_tail,
+)
 from envs.simulation.snapshot import Category, Observation, arrays_of
 from tests.agents.test_rules import Row, observe, pick
 
@@ -205,6 +212,11 @@ PLAIN = {
     "typical_up_s": 7200.0,
     "typical_down_s": 3600.0,
     "full_s": 3600.0,
+    "full_memory": 0.0,
+    "ask_usd": 0.0,
+    "owned_power": 0.0,
+    "notice": 0.0,
+    "free_first_s": 0.0,
 }
 
 
@@ -212,6 +224,22 @@ def usd(observation: Observation, cluster: int, wait_s: float = 0.0) -> float:
     """Expected cost of job 0 with the parameters above."""
     vector = ExpectedCostParameters().changed(PLAIN).vector()
     return float(expected_usd(arrays_of(observation), 0, cluster, wait_s, vector))
+
+
+def test_batches_that_fall_ever_further_behind_are_late_from_some_point_on() -> None:
+    # Each of 700 s instead of 600 s is 100 s later than the one before: the first six are in time.
+    assert late_batches(-600.0, 700.0, 600.0, 27.0) == 21.0
+    assert late_batches(50.0, 700.0, 600.0, 27.0) == 27.0
+    # 250 s late, 300 s made up for by each.
+    assert late_batches(250.0, 300.0, 600.0, 27.0) == pytest.approx(1 + 250 / 300)
+    assert late_batches(-1.0, 300.0, 600.0, 27.0) == 0.0
+
+
+def test_what_is_interrupted_in_its_first_hour_is_free() -> None:
+    # One interruption an hour: the integral of t e^-t from 0 to 1 is 1 - 2 / e.
+    assert free_s(1 / 3600, 7200.0, 3600.0) == pytest.approx(3600 * (1 - 2 / math.e))
+    assert free_s(1 / 3600, 1800.0, 3600.0) == pytest.approx(3600 * (1 - 1.5 * math.exp(-0.5)))
+    assert free_s(0.0, 7200.0, 3600.0) == 0.0
 
 
 def test_expected_cost_on_demand_by_hand() -> None:

@@ -1,0 +1,307 @@
+"""What a job should cost on an offer: executors, egress, delay, owned capacity and missed deadlines.
+
+The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4), with a Poisson hazard from the up-spells
+seen in the place of a fixed revocation rate; the constants were tuned on training episodes by
+`benchmarks/tune_expected_cost.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rules.compiled import compiled
+from agents.rules.parameters import RuleParameters
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, ObservationArrays
+
+(
+    MISS,
+    BATCH_MISS,
+    DELAY,
+    OWNED,
+    HAZARD,
+    MEMORY,
+    UP,
+    DOWN,
+    PATIENCE,
+    QUEUE,
+    SAFETY,
+    MARGIN,
+    MOVE,
+    ALLOWED,
+    POSTPONE,
+    QUEUE_RISK,
+    DOWN_MEMORY,
+    FULL,
+    FULL_MEMORY,
+    ASK,
+    OWNED_POWER,
+    NOTICE,
+    FREE_FIRST,
+) = range(23)
+
+
+AWS = 1.0
+"""`PROVIDER` of the offers whose first hour is free when they are interrupted."""
+
+
+@dataclass(frozen=True)
+class ExpectedCostParameters(RuleParameters):
+    """What counts how much.
+
+    Attributes:
+        miss_usd: price of the missed deadline of a one-shot job.
+        batch_miss_usd: price of one late batch of a streaming job.
+        delay_usd_hour: price of one hour until a job ends (streaming: of backlog and start-up).
+        owned_usd_hour: what an owned executor-hour is worth to other jobs.
+        hazard: factor on the interruption rate 1 / mean up-spell.
+        spell_memory: 0 = the rate is constant, 1 = it falls as 1 / time since it came up (heavy tails).
+        typical_up_s: up-spell assumed where none has been seen.
+        typical_down_s: down-time assumed where none can be derived.
+        patience: factor on the down-time when waiting is weighed (above 1: waiting looks worse).
+        queue_s: wait in an owned cluster's queue per missing share of its capacity.
+        safety_s: seconds taken off every deadline.
+        move_margin: a running job moves only if this share of its remaining cost is saved.
+        move_usd: and at least this much.
+        allowance: periods that a batch of a streaming job may take beyond its due time.
+        postpone_s: going to the same offer this much later is weighed as well (0: not weighed).
+        queue_risk: factor on `queue_s` for jobs with a deadline, which cannot afford a wrong guess.
+        down_memory: 0 = an offer returns after its mean down-time, 1 = after as long as it has been down.
+        full_s: wait for a full offer per missing share of its quota.
+        full_memory: and this share of the time that the job has waited already.
+        ask_usd: what it costs to wait although something is valid: the place may be gone then.
+        owned_power: the worth of an owned executor-hour falls with this power of its mean occupation; 0: it
+            is always the same.
+        notice: share of the unsaved work that an interruption notice saves, where it is long enough.
+        free_first_s: AWS does not charge for what it interrupts earlier than this.
+    """
+
+    miss_usd: float = 25.0
+    batch_miss_usd: float = 8.0
+    delay_usd_hour: float = 0.25
+    owned_usd_hour: float = 0.36
+    hazard: float = 0.12
+    spell_memory: float = 0.75
+    typical_up_s: float = 2000.0
+    typical_down_s: float = 6400.0
+    patience: float = 2.0
+    queue_s: float = 140000.0
+    safety_s: float = 160.0
+    move_margin: float = 0.01
+    move_usd: float = 0.5
+    allowance: float = 1.32
+    postpone_s: float = 300.0
+    queue_risk: float = 8.6
+    down_memory: float = 0.38
+    full_s: float = 15000.0
+    full_memory: float = 1.0
+    ask_usd: float = 0.03
+    owned_power: float = 0.5
+    notice: float = 0.95
+    free_first_s: float = 3600.0
+
+
+@compiled
+def poisson_tail(mean: float, allowed: float) -> float:
+    """P(more than `allowed` events) for a Poisson number of events; 1 if `allowed` is negative."""
+    if allowed < 0.0:
+        return 1.0
+    if mean <= 0.0:
+        return 0.0
+    term = np.exp(-mean)
+    total = term
+    for k in range(1, min(int(allowed), 20) + 1):
+        term *= mean / k
+        total += term
+    return float(max(0.0, 1.0 - total))
+
+
+@compiled
+def interruption_rate(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """Expected interruptions per second of an instance of the offer (0 where none can happen)."""
+    if obs.clusters[cluster, col.IS_SPOT] == 0.0:
+        return 0.0
+    mean_up = float(obs.clusters[cluster, col.MEAN_UP_S])
+    if mean_up <= 0.0:
+        mean_up = float(parameters[UP])
+    seen = mean_up
+    if obs.clusters[cluster, col.AVAILABLE] > 0.0:
+        seen = max(float(obs.clusters[cluster, col.SPELL_S]), 0.1 * mean_up)
+    return float(parameters[HAZARD] / (mean_up ** (1.0 - parameters[MEMORY]) * seen ** parameters[MEMORY]))
+
+
+@compiled
+def down_time(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """Expected seconds until an offer that is down returns.
+
+    The mean down-time follows from its up-ratio and mean up-spell; the longer it has been down, the longer it
+    is likely to stay so (heavy tails).
+    """
+    ratio = float(obs.clusters[cluster, col.UP_RATIO])
+    mean_up = float(obs.clusters[cluster, col.MEAN_UP_S])
+    if ratio <= 0.0:
+        mean_down = 10.0 * parameters[DOWN]
+    elif mean_up <= 0.0:
+        mean_down = float(parameters[DOWN])
+    else:
+        mean_down = mean_up * (1.0 - ratio) / ratio
+    if obs.clusters[cluster, col.AVAILABLE] > 0.0:
+        return float(mean_down)
+    mean_down = max(mean_down, 60.0)
+    seen = max(float(obs.clusters[cluster, col.SPELL_S]), 0.1 * mean_down)
+    return float(mean_down ** (1.0 - parameters[DOWN_MEMORY]) * seen ** parameters[DOWN_MEMORY])
+
+
+@compiled
+def return_time(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """Seconds after which to count on an offer that cannot be had now: it is down, or its quota is in use."""
+    if obs.clusters[cluster, col.AVAILABLE] == 0.0:
+        return float(parameters[PATIENCE] * down_time(obs, cluster, parameters))
+    missing = max(0.0, float(obs.pairs[job, cluster, col.REQUEST] - obs.pairs[job, cluster, col.FREE]))
+    wait_s = parameters[FULL] * missing / max(1.0, float(obs.clusters[cluster, col.CAPACITY_NOW]))
+    return float(wait_s + parameters[FULL_MEMORY] * obs.jobs[job, col.WAITED_S])
+
+
+@compiled
+def late_batches(late_s: float, execution_s: float, period_s: float, left: float) -> float:
+    """Of `left` batches, those that miss their deadline when the next one ends `late_s` after its own.
+
+    Batch i ends at start + (i + 1) executions and is allowed until slack + i periods, so each period makes
+    up for period - execution seconds. With an execution longer than the period they fall ever further behind.
+
+    Args:
+        late_s: negative if the next one is early.
+        execution_s: of a batch.
+        period_s: between two batches.
+        left: batches.
+    """
+    if execution_s > period_s:
+        in_time = np.ceil(max(0.0, -late_s) / (execution_s - period_s))
+        return float(max(0.0, left - in_time))
+    if late_s <= 0.0:
+        return 0.0
+    return float(min(left, 1.0 + late_s / max(1e-3, period_s - execution_s)))
+
+
+@compiled
+def free_s(rate: float, held_s: float, free_first_s: float) -> float:
+    """Expected seconds of an instance that are not charged, as the provider interrupts it early.
+
+    It is interrupted at `rate` per second, and costs nothing if that happens within `free_first_s`.
+    """
+    within = rate * min(held_s, free_first_s)
+    if within <= 1e-6:
+        return 0.0
+    return float((1.0 - np.exp(-within) * (1.0 + within)) / rate)
+
+
+@compiled
+def undone_s(obs: ObservationArrays, job: int, cluster: int, notice: float) -> float:
+    """Seconds of work that an interruption undoes on average: half a checkpoint interval at most.
+
+    A one-shot job saves its work within the notice if its checkpoint is written by then, at 1 GB/s.
+    """
+    undone = 0.5 * float(obs.pairs[job, cluster, col.EXECUTION_S])
+    if obs.jobs[job, col.CHECKPOINT_INTERVAL_S] > 0.0:
+        undone = min(undone, 0.5 * float(obs.jobs[job, col.CHECKPOINT_INTERVAL_S]))
+    streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
+    if not streaming and obs.clusters[cluster, col.NOTICE_S] > obs.jobs[job, col.CHECKPOINT_GB] + 2.0:
+        undone *= 1.0 - notice
+    return float(undone)
+
+
+@compiled
+def expected_parts(
+    obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: NDArray[np.float64]
+) -> tuple[float, float, float, float]:
+    """What to expect of the job on the cluster if it gets there after `wait_s` seconds.
+
+    Streaming jobs hold their executors until the last batch, which is due at a time of its own; what they
+    can miss is every batch that an interruption, a late start or a slow cluster delays.
+
+    Returns:
+        USD for executors and egress, hours of delay, owned executor-hours, and deadlines missed (streaming:
+        batches).
+    """
+    here = obs.pairs[job, cluster, col.HERE] != 0.0
+    recovery = float(obs.clusters[cluster, col.LAUNCH_S] + obs.pairs[job, cluster, col.TRANSFER_S])
+    start = wait_s if here else wait_s + recovery
+    egress = 0.0 if here else float(obs.pairs[job, cluster, col.EGRESS_USD])
+    if obs.clusters[cluster, col.QUEUES] != 0.0 and not here and obs.pairs[job, cluster, col.FITS] == 0.0:
+        missing = obs.pairs[job, cluster, col.REQUEST] - obs.pairs[job, cluster, col.FREE]
+        queue_s = parameters[QUEUE]
+        if obs.jobs[job, col.HAS_DEADLINE] != 0.0:
+            queue_s *= parameters[QUEUE_RISK]
+        start += queue_s * max(0.0, missing) / max(1.0, float(obs.clusters[cluster, col.CAPACITY_NOW]))
+    rate = interruption_rate(obs, cluster, parameters)
+    execution = float(obs.pairs[job, cluster, col.EXECUTION_S])
+    streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
+    slack = float(obs.jobs[job, col.SLACK_S] - parameters[SAFETY])
+    work = execution
+    if streaming:
+        # The last batch is complete at a time of its own: who starts later pays for less idle time.
+        ahead = obs.jobs[job, col.SLACK_S] - parameters[ALLOWED] * obs.jobs[job, col.PERIOD_S] - start
+        work = max(execution, ahead + obs.jobs[job, col.DURATION_S] - obs.jobs[job, col.PERIOD_S] + execution)
+    undone = undone_s(obs, job, cluster, parameters[NOTICE])
+    interruptions = rate * work
+    rework = interruptions * (undone + recovery)
+
+    paid_s = start - wait_s + work + rework
+    if rate > 0.0 and obs.clusters[cluster, col.PROVIDER] == AWS:
+        free = free_s(rate, work, parameters[FREE_FIRST])
+        paid_s = max(0.0, paid_s - free * (1.0 + interruptions))
+    executor_hours = obs.pairs[job, cluster, col.REQUEST] * paid_s / 3600.0
+    usd = egress * (1.0 + interruptions) + obs.clusters[cluster, col.PRICE_USD_HOUR] * executor_hours
+    owned_hours = executor_hours if obs.clusters[cluster, col.PROVIDER] == 0.0 else 0.0
+
+    misses = 0.0
+    if streaming:
+        left = max(1.0, float(obs.jobs[job, col.EXECUTIONS]))
+        period = max(1.0, float(obs.jobs[job, col.PERIOD_S]))
+        if obs.jobs[job, col.HAS_DEADLINE] != 0.0:
+            misses = late_batches(start + execution - slack, execution, period, left)
+            lost = recovery + undone + execution - parameters[ALLOWED] * period
+            misses = min(left, misses + interruptions * late_batches(lost, execution, period, left))
+        return float(usd), float((start + rework) / (3600.0 * left)), float(owned_hours), float(misses)
+    if obs.jobs[job, col.HAS_DEADLINE] != 0.0:
+        each = max(1.0, undone + recovery)
+        misses = poisson_tail(interruptions, np.floor((slack - start - execution) / each))
+    return float(usd), float((start + work + rework) / 3600.0), float(owned_hours), float(misses)
+
+
+@compiled
+def owned_price(obs: ObservationArrays, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """USD that an executor-hour of a cluster is worth to other jobs."""
+    busy = float(obs.clusters[cluster, col.MEAN_OCCUPATION])
+    return float(parameters[OWNED] * busy ** parameters[OWNED_POWER])
+
+
+@compiled
+def miss_price(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> float:
+    """USD of a missed deadline of the job (streaming: of a batch)."""
+    streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
+    return float(parameters[BATCH_MISS] if streaming else parameters[MISS])
+
+
+@compiled
+def total_usd(
+    obs: ObservationArrays,
+    job: int,
+    cluster: int,
+    parts: tuple[float, float, float, float],
+    parameters: NDArray[np.float64],
+) -> float:
+    """USD of what `expected_parts` gave."""
+    usd = parts[0] + owned_price(obs, cluster, parameters) * parts[2] + parameters[DELAY] * parts[1]
+    return float(usd + miss_price(obs, job, parameters) * parts[3])
+
+
+@compiled
+def expected_usd(
+    obs: ObservationArrays, job: int, cluster: int, wait_s: float, parameters: NDArray[np.float64]
+) -> float:
+    """Expected total in USD of the job on the cluster if it gets there after `wait_s` seconds."""
+    return total_usd(obs, job, cluster, expected_parts(obs, job, cluster, wait_s, parameters), parameters)
