@@ -31,7 +31,6 @@ class Environment:
         world: `MODULE:NAME` of what makes a world from (settings, number of lanes); with record=True one that
             keeps a `timeline` for pictures.
         default_agent: what `training/train.py` trains unless agent= says otherwise.
-        appraiser: rule whose expected costs the agent `pairwise` takes as input (agent.appraiser=auto).
         gymnasium: id, `MODULE:NAME` of the class, and of what makes its vector form or None; without it,
             Gymnasium does not know the environment.
         reference: rule that comes first in comparisons without policies=.
@@ -47,8 +46,7 @@ class Environment:
     title: str
     config: str | type[Any]
     world: str | Callable[..., BatchWorld]
-    default_agent: str = "pairwise"
-    appraiser: Literal["expected_cost", "tuned"] = "tuned"
+    default_agent: str = "rl_lsfc"
     gymnasium: tuple[str, str, str | None] | None = None
     reference: str | None = None
     rules: Sequence[str] | None = None
@@ -94,7 +92,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
         "envs.simulation.market.config:MarketWorldConfig",
         "envs.multicloud:build_market",
-        appraiser="expected_cost",
+        default_agent="outcomes",
         gymnasium=(
             "spotweave/MultiCloud-v1",
             "envs.multicloud:MultiCloudEnv",

@@ -41,7 +41,7 @@ class WorldSpec:
         metrics: metric names in display order; the first is the objective.
         higher_is_better: for each metric.
         time_unit: "slice" or "s".
-        objective_weights: K weights with which `system_outcome` adds up to the objective (reward units).
+        objective_weights: K weights with which what a system came to in all adds up to its return.
         federated: whether tasks that train in rounds are decided, whose columns other worlds leave at 0.
     """
 
@@ -107,11 +107,3 @@ class BatchWorld(Protocol):
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
         """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended."""
-
-    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, K) what the whole system has cost so far, as seen from job jobs[k] in lane lanes[k].
-
-        Components are those of the spec, as negative costs: the first counts the job's own misses, the second
-        the misses of all other jobs, the rest (delay, money) are sums over all jobs. Weighted with
-        `spec.objective_weights` their differences between two copies of a lane are differences in return.
-        """

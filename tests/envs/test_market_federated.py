@@ -342,7 +342,7 @@ def test_the_values_of_a_client_are_its_applications() -> None:
     marks = world.marks()
     assert not shown(world)
     values = world.values(0, np.array([1]), marks)
-    assert values[0].tolist() == pytest.approx([0, 0, 0, -(1810 + 600 + 1800) / HOUR])
+    assert values[0].tolist() == pytest.approx([0, 0, 0, -(1810 + 600 + 1800) / HOUR, 0])
 
 
 def test_errors_of_what_was_expected_are_shown() -> None:

@@ -206,8 +206,6 @@ def test_copied_lanes_have_the_same_future() -> None:
         world.step(np.array([rng.choice(np.flatnonzero(mask)) for mask in world.observation["action_mask"]]))
     world.copy_lanes(np.array([0, 0]), np.array([2, 3]))
     np.testing.assert_array_equal(world.observation["pairs"][0], world.observation["pairs"][3])
-    before = world.system_outcome(np.array([0, 2]), np.array([-1, -1]))
-    np.testing.assert_array_equal(before[0], before[1])
     world.limit_arrivals(np.array([3]), 0)
     active = np.ones(4, np.bool_)
     total = np.zeros(4)
@@ -225,18 +223,6 @@ def test_copied_lanes_have_the_same_future() -> None:
     # The next episode of lane 0 must not overwrite the data that its copies play on.
     world.reset([EpisodeKey(2, "train", 9)], [0])
     assert world.lanes.episode_of_lane[0] != world.lanes.episode_of_lane[2]
-
-
-def test_system_outcome_adds_up_to_the_return() -> None:
-    data, config = random_market(6), small_config()
-    world = MarketWorld(config, data)
-    world.reset([EpisodeKey(2, "train", 0)])
-    total = sum(play(world, 3))
-    outcome = world.system_outcome(np.array([0, 0]), np.array([-1, 4]))
-    weights = np.array(world.spec.objective_weights)
-    assert (outcome @ weights).tolist() == pytest.approx([total, total])
-    own = world.values(0, np.array([4]), np.zeros((1, 4)))[0, 0]
-    assert outcome[1, 0] == own
 
 
 def test_an_episode_sees_nothing_outside_its_split() -> None:

@@ -93,6 +93,7 @@ class Job:
     mutual: float = 0.0
     delay: float = 0.0
     charge: int = 0
+    owned_s: int = 0
 
     @property
     def streaming(self) -> bool:
@@ -205,6 +206,7 @@ class MarketOracle:
             job.mutual,
             self.delay_of(job),
             (job.charge + self.owed(job)) / PER_USD,
+            self.owned_s(job) / 3600.0,
         ]
         self.decisions += 1
         if offer == len(self.pools):
@@ -507,6 +509,7 @@ class MarketOracle:
         uptime = self.now - job.billed_from
         if offer.market == "owned":
             self.totals.owned_s += job.executors * uptime
+            job.owned_s += job.executors * uptime
             return
         if by_provider and uptime < offer.free_first_s:
             return
@@ -540,6 +543,14 @@ class MarketOracle:
             if self.data.offers[job.offer].market != "owned":
                 return job.executors * self.integral(job.offer, job.billed_from, self.now)
         return 0
+
+    def owned_s(self, job: Job) -> int:
+        """Executor-seconds on the owned cluster so far."""
+        if job.state in ("setup", "working", "idle", "moving"):
+            assert job.offer is not None
+            if self.data.offers[job.offer].market == "owned":
+                return job.owned_s + job.executors * (self.now - job.billed_from)
+        return job.owned_s
 
     # -- totals ------------------------------------------------------------------------------------------
 
@@ -576,7 +587,13 @@ class MarketOracle:
         return charge / PER_USD + misses + self.market.delay_usd_hour * delay
 
     def values(self, job: Job, mark: list[float]) -> list[float]:
-        final = [job.misses * self.weight(job), job.mutual, job.delay, job.charge / PER_USD]
+        final = [
+            job.misses * self.weight(job),
+            job.mutual,
+            job.delay,
+            job.charge / PER_USD,
+            job.owned_s / 3600.0,
+        ]
         return [m - f for m, f in zip(mark, final, strict=True)]
 
     # -- what a policy sees ------------------------------------------------------------------------------

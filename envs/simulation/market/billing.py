@@ -50,6 +50,7 @@ def close_bill(
     log_event(lanes, lane, at.SEGMENT, job, c, start, 1 if lanes.job[lane, job, at.MISSES] > 0 else 0)
     if offers.fixed[c, at.QUEUES] == 1:
         lanes.counters[lane, at.OWNED_EXECUTOR_S] += executors * uptime
+        lanes.job[lane, job, at.OWNED_S] += executors * uptime
         return
     if by_provider and uptime < offers.fixed[c, at.FREE_FIRST_S]:
         return
@@ -57,6 +58,17 @@ def close_bill(
     lanes.job[lane, job, at.CHARGE] += charge
     lanes.counters[lane, at.SPOT_CHARGES if offers.fixed[c, at.SPOT] == 1 else at.ON_DEMAND_CHARGES] += charge
     lanes.counters[lane, at.IDLE_CHARGES] += idle
+
+
+@inner
+def owned_executor_s(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int) -> int:
+    """Executor-seconds that a job has used on owned clusters so far."""
+    closed = int(lanes.job[lane, job, at.OWNED_S])
+    phase, c = lanes.job[lane, job, at.PHASE], lanes.job[lane, job, at.OFFER]
+    if phase in (at.SETTING_UP, at.WORKING, at.IDLE, at.MOVING) and offers.fixed[c, at.QUEUES] == 1:
+        executors = episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS]
+        closed += int(executors * (lanes.lane[lane, at.NOW_S] - lanes.job[lane, job, at.BILLED_FROM_S]))
+    return closed
 
 
 @inner

@@ -72,7 +72,8 @@ IDLE_FROM = 24  # price integral when its instance began to be idle
 IDLE_CHARGE = 25  # of the open bill, what idle time before that costs
 LEFT = 26  # 1 if it ended without all its rounds, for want of budget
 LAUNCHED_S = 27  # when its latest launch began
-JOB_COLUMNS = 28
+OWNED_S = 28  # executor-seconds on owned clusters, of stays that have ended
+JOB_COLUMNS = 29
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds

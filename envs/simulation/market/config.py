@@ -210,6 +210,7 @@ class MarketConfig:
         batch_miss_usd: what a late batch costs.
         delay_usd_hour: what an hour of delay costs, per job.
         mutual_weight: default weight of mutual misses in the scalarised value, as a share of `miss_usd`.
+        owned_usd_hour: default weight of an owned executor-hour there: what it is worth to other jobs.
         margin_s: recorded time wanted after the last arrival when an episode's window is drawn.
         max_decisions: an episode is truncated beyond these.
         max_s: an episode is truncated beyond these.
@@ -240,6 +241,7 @@ class MarketConfig:
     batch_miss_usd: float = 5.0
     delay_usd_hour: float = 0.25
     mutual_weight: float = 0.2
+    owned_usd_hour: float = 0.36
     margin_s: int = 12 * 3600
     max_decisions: int = 50_000
     max_s: int = 14 * 86_400
@@ -266,7 +268,7 @@ class MarketConfig:
         at_least(self, "market", 1, "window", "decision_interval_s", "failure_s", "max_decisions", "max_s")
         at_least(self, "market", 0, "reconsider_interval_s", "restart_s", "margin_s", "dump_base_s")
         at_least(self, "market", 0, "disk_gb", "disk_usd_gb_hour", "batch_miss_usd", "delay_usd_hour")
-        at_least(self, "market", 0, "mutual_weight")
+        at_least(self, "market", 0, "mutual_weight", "owned_usd_hour")
         for label in ("bandwidth_inside_gb_s", "bandwidth_across_gb_s", "dump_gb_s", "miss_usd"):
             value = getattr(self, label)
             require(0 < value < math.inf, f"market.{label} is {value}", "a number > 0")

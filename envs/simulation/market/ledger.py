@@ -1,4 +1,4 @@
-"""Running totals of a job (own misses, mutual misses, delay, money) and of the episode's objective.
+"""Running totals of a job (misses, mutual misses, delay, money, owned hours) and of the objective.
 
 The totals grow as time passes, so the difference of two moments is what happened between them: the value of a
 decision is what the totals of its job gained from the decision to the end.
@@ -7,15 +7,13 @@ decision is what the totals of its job gained from the decision to the end.
 from __future__ import annotations
 
 from envs.simulation.market import columns as at
-from envs.simulation.market.billing import accrued_charge
+from envs.simulation.market.billing import accrued_charge, owned_executor_s
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.members import is_member
 from envs.simulation.market.progress import share_done
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
-    Floats,
-    Ints,
     Lanes,
     Offers,
     Rules,
@@ -118,10 +116,12 @@ def take_mark(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
     lanes.mark[lane, 0] = lanes.job[lane, first, at.MISSES] * miss_weight(episodes, rules, slot, job)
     lanes.mark[lane, 1] = lanes.job_real[lane, job, at.MUTUAL]
     lanes.mark[lane, 2] = delay_hours(lanes, episodes, lane, first)
-    charge = 0
+    charge, owned_s = 0, 0
     for member in range(first, first + 1 + episodes.job[slot, first, at.CLIENTS]):
         charge += lanes.job[lane, member, at.CHARGE] + accrued_charge(lanes, episodes, offers, lane, member)
+        owned_s += owned_executor_s(lanes, episodes, offers, lane, member)
     lanes.mark[lane, 3] = charge / CHARGES_PER_USD
+    lanes.mark[lane, 4] = owned_s / 3600.0
 
 
 @inner
@@ -149,30 +149,3 @@ def objective(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, la
     charge, delay = money_and_delay(lanes, episodes, offers, lane)
     misses = rules.miss_usd * counters[at.MISSES_TC] + rules.batch_miss_usd * counters[at.MISSES_BATCHES]
     return float(charge / CHARGES_PER_USD + misses + rules.delay_usd_hour * delay)
-
-
-@inner
-def system_totals(
-    lanes: Lanes,
-    episodes: Episodes,
-    offers: Offers,
-    rules: Rules,
-    which: Ints,
-    jobs: Ints,
-    outcome: Floats,
-) -> None:
-    """Per lane which[k]: misses of jobs[k] (-1: none), misses of all others, delay and USD of all jobs."""
-    for k in range(which.shape[0]):
-        lane = which[k]
-        slot = lanes.episode_of_lane[lane]
-        counters = lanes.counters[lane]
-        own = 0.0
-        if jobs[k] >= 0:
-            first = episodes.job[slot, jobs[k], at.SERVER]
-            own = lanes.job[lane, first, at.MISSES] * miss_weight(episodes, rules, slot, first)
-        late_batches = counters[at.MISSES_BATCHES] * (rules.batch_miss_usd / rules.miss_usd)
-        charge, delay = money_and_delay(lanes, episodes, offers, lane)
-        outcome[k, 0] = own
-        outcome[k, 1] = counters[at.MISSES_TC] + late_batches - own
-        outcome[k, 2] = delay
-        outcome[k, 3] = charge / CHARGES_PER_USD

@@ -34,7 +34,7 @@ SAMPLE_S = 300
 MEAN_STEPS = 100
 """Samples in `MEAN_OCCUPATION`."""
 
-N_MARKS = 4
+N_MARKS = 5
 
 
 class Lanes(NamedTuple):

@@ -18,7 +18,6 @@ from envs.simulation.market.episodes import (
     grow,
     store,
 )
-from envs.simulation.market.ledger import system_totals
 from envs.simulation.market.metrics import episode_metrics, higher_is_better, metrics_of
 from envs.simulation.market.observation import observe_lane
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
@@ -35,9 +34,9 @@ from envs.simulation.snapshot import Category, Observation, empty_observation
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldError, WorldSpec
 
-COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
+COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
 # Typical magnitudes of a decision's components under cheapest-spot placement.
-SCALES = (1.0, 1.0, 2.0, 5.0)
+SCALES = (1.0, 1.0, 2.0, 5.0, 5.0)
 _LOG_ROWS = 65_536
 
 
@@ -92,12 +91,18 @@ class MarketWorld:
             n_clusters=n_offers,
             cluster_names=tuple(offer.name for offer in data.offers),
             components=COMPONENTS,
-            weights=(market.miss_usd, market.miss_usd * market.mutual_weight, market.delay_usd_hour, 1.0),
+            weights=(
+                market.miss_usd,
+                market.miss_usd * market.mutual_weight,
+                market.delay_usd_hour,
+                1.0,
+                market.owned_usd_hour,
+            ),
             scales=SCALES,
             metrics=metrics,
             higher_is_better=higher_is_better(metrics),
             time_unit="s",
-            objective_weights=(market.miss_usd, market.miss_usd, market.delay_usd_hour, 1.0),
+            objective_weights=(market.miss_usd, market.miss_usd, market.delay_usd_hour, 1.0, 0.0),
             federated=config.workload.federated,
         )
         self.rules = Rules(
@@ -187,11 +192,11 @@ class MarketWorld:
         return self.lanes.lane[:, at.DECIDED].copy()
 
     def marks(self) -> NDArray[np.float64]:
-        """(N, 4) running totals of the decided job (see `ledger`), taken just before the latest action."""
+        """(N, 5) running totals of the decided job (see `ledger`), taken just before the latest action."""
         return self.lanes.mark.copy()
 
     def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(D, 4) minus what each decision's job gained in misses, mutual misses, delay and money since.
+        """(D, 5) minus what each decision's job gained since, in the order of `COMPONENTS`.
 
         For a task of an application misses, delay and money are those of the whole application.
 
@@ -210,6 +215,8 @@ class MarketWorld:
         final[:, 1] = self.lanes.job_real[lane, jobs, at.MUTUAL]
         final[:, 2] = self.lanes.job_real[lane, first, at.DELAY]
         final[:, 3] = (paid[end] - paid[first]) / CHARGES_PER_USD
+        used = np.concatenate([[0], np.cumsum(self.lanes.job[lane, :, at.OWNED_S])])
+        final[:, 4] = (used[end] - used[first]) / 3600.0
         return marks - final
 
     def metrics(self, lane: int) -> Mapping[str, float]:
@@ -254,17 +261,6 @@ class MarketWorld:
             rows = self.episodes.job[slots, last]
             limit = np.maximum(limit, rows[:, at.SERVER] + 1 + rows[:, at.CLIENTS])
         self.lanes.lane[lanes, at.LIMIT] = limit
-
-    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, 4) what the system has cost so far, as seen from job jobs[k] (-1: none) in lane lanes[k].
-
-        Minus the job's own misses, minus all other misses (in units of one time-critical miss), minus the
-        hours of delay and the USD of all jobs. Weighted with `spec.objective_weights` they sum to the
-        episode's return so far.
-        """
-        outcome = np.empty((len(lanes), N_MARKS), np.float64)
-        system_totals(self.lanes, self.episodes, self.offers, self.rules, lanes, jobs, outcome)
-        return -outcome
 
     def timeline(self, lane: int = 0) -> Timeline:
         """What happened in a lane so far.

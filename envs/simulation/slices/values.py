@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from envs.simulation.slices import columns as at
 from envs.simulation.slices.state import Lanes, Rules, Tables
@@ -59,30 +57,3 @@ def finish_values(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int, ra
     values[0] = -weight * (unqueued + lanes.decayed[i, j, 0])
     values[1] = -weight * lanes.decayed[i, j, 1]
     values[2] = -psi * delay
-
-
-@njit(cache=True, error_model="numpy")
-def system_outcome(
-    lanes: Lanes,
-    tables: Tables,
-    which: NDArray[np.int64],
-    jobs: NDArray[np.int64],
-    outcome: NDArray[np.float64],
-) -> None:
-    """Fill `outcome` (n, 3): minus own misses of jobs[k], other misses and summed delay in lane which[k]."""
-    for k in range(which.shape[0]):
-        i = which[k]
-        s = lanes.slot[i]
-        delay = 0.0
-        for j in range(lanes.job.shape[1]):
-            job = lanes.job[i, j]
-            if job[at.PHASE] == at.OVER:
-                delay += (
-                    job[at.ACTUAL] / (tables.job[s, j, at.STANDARD] * tables.job[s, j, at.EXECUTIONS]) - 1.0
-                )
-        own = 0
-        if jobs[k] >= 0:
-            own = lanes.job[i, jobs[k], at.MISSED_UNQUEUED] + lanes.job[i, jobs[k], at.MISSED_QUEUED]
-        outcome[k, 0] = -own
-        outcome[k, 1] = -(lanes.lane[i, at.MISSED_ANYWHERE] - own)
-        outcome[k, 2] = -delay

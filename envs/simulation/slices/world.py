@@ -21,7 +21,7 @@ from envs.simulation.slices.state import (
     make_tables,
 )
 from envs.simulation.slices.timeline import lane_timeline
-from envs.simulation.slices.values import COMPONENTS, system_outcome
+from envs.simulation.slices.values import COMPONENTS
 from envs.simulation.slices.workload import Workload, draw_workload, longest_delay
 from envs.simulation.snapshot import Observation, empty_observation
 from envs.simulation.timeline import Timeline
@@ -205,16 +205,6 @@ class SliceWorld:
         state = self.lanes.lane
         limit = np.minimum(state[lanes, at.LIMIT], state[lanes, at.ARRIVED] + further)
         state[lanes, at.LIMIT] = limit
-
-    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, 3) what the system has cost so far, as seen from job jobs[k] (-1: none) in lane lanes[k].
-
-        Minus the job's own misses, minus all other misses, minus the sum over ended jobs of mean AR / SR - 1.
-        Weighted with `spec.objective_weights` they sum to the episode's return so far.
-        """
-        outcome = np.empty((len(lanes), len(COMPONENTS)), np.float64)
-        system_outcome(self.lanes, self.tables, lanes, jobs, outcome)
-        return outcome
 
     def timeline(self, lane: int = 0) -> Timeline:
         """What happened in a lane so far.

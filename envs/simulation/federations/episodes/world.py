@@ -223,10 +223,6 @@ class FederatedWorld:
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
         """Nothing arrives here: an application is there from the beginning, and its rounds must be done."""
 
-    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, 2) minus delay and cost so far, in per cent of the reference."""
-        return -np.array([self._components(self._lane(lane)) for lane in lanes.tolist()])
-
     # One lane.
 
     def _lane(self, number: int) -> _Lane:
