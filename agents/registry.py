@@ -13,15 +13,15 @@ from typing import Any
 from agents.federated.scorer import RoundScorerPolicy, round_scorer
 from agents.flat_policy import load_flat_policy
 from agents.networks.base import ValueNetwork
-from agents.networks.pairwise import PairwiseNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
+from agents.outcomes.policy import Ensemble, OutcomePolicy
 from agents.policy import Policy
 from agents.scorer.policy import ScorerPolicy, cluster_scorer
 from agents.settings import (
     AgentSettings,
     LibrarySettings,
-    PairwiseSettings,
+    OutcomesSettings,
     RLFCSettings,
     RLLSFCSettings,
     ScorerSettings,
@@ -61,8 +61,8 @@ class Agent:
         source: where it is described.
         settings: a dataclass derived from `AgentSettings`. Of `ValueSettings` and `ScorerSettings` come the
             trainers that belong to them.
-        make: from the settings and the shape to what is trained: a fresh `ValueNetwork`, or a `VectorPolicy`
-            with weights of zero.
+        make: from the settings and the shape to what is trained: a fresh `ValueNetwork`, or a policy with
+            weights of zero.
         any_clusters: whether its checkpoints serve any number of clusters.
         worlds: the worlds whose tasks it knows; None: all.
         trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
@@ -72,7 +72,7 @@ class Agent:
     title: str
     source: str
     settings: type[AgentSettings]
-    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy] | None = None
+    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | OutcomePolicy] | None = None
     any_clusters: bool = False
     worlds: tuple[str, ...] | None = None
     trainer: Callable[[Any], Any] | None = None
@@ -94,10 +94,10 @@ def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
     return RLFC(shape.n_clusters, (combined,), settings.features, (first, second))
 
 
-def _pairwise(settings: PairwiseSettings, shape: Shape) -> ValueNetwork:
-    appraised = settings.appraiser != "none"
-    sizes = settings.embedding_size, settings.pair_size
-    return PairwiseNetwork(shape.scales, *sizes, appraised, settings.rounds, settings.relative)
+def _outcomes(settings: OutcomesSettings, shape: Shape) -> OutcomePolicy:
+    network = Ensemble(settings.members, settings.hidden_size)
+    prices = settings.batch_share, settings.margin, settings.doubt
+    return OutcomePolicy(network, shape.weights, settings.name, *prices)
 
 
 def _cluster_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
@@ -125,12 +125,13 @@ OURS: Mapping[str, Agent] = {
         RLFCSettings,
         _rl_fc,
     ),
-    "pairwise": Agent(
-        "one network for all pairs of job and offer, learns counterfactual advantages",
+    "outcomes": Agent(
+        "an ensemble that learns what became of jobs, beyond what the rule expected_cost expects",
         "Spotweave, docs/training.md",
-        PairwiseSettings,
-        _pairwise,
+        OutcomesSettings,
+        _outcomes,
         any_clusters=True,
+        worlds=("multicloud",),
     ),
     "cluster_scorer": Agent(
         "a small network that corrects the tuned rule, found by an evolution strategy",

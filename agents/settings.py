@@ -31,13 +31,10 @@ class ValueSettings(AgentSettings):
     """Agents whose network predicts the value components of every choice.
 
     Attributes:
-        learning: "monte_carlo" regresses what each decision of an episode turned out to be worth,
-            "counterfactual" tries the choices of a decision in copies of the world.
         weights: scalarisation weights of the value components; empty: the world's defaults.
         scales: magnitudes by which targets are divided; empty: the world's defaults.
     """
 
-    learning: Literal["monte_carlo", "counterfactual"] = "monte_carlo"
     weights: list[Finite] = field(default_factory=list)
     scales: list[Positive] = field(default_factory=list)
 
@@ -75,33 +72,25 @@ class RLFCSettings(ValueSettings):
 
 
 @dataclass
-class PairwiseSettings(ValueSettings):
-    """The pairwise network.
+class OutcomesSettings(AgentSettings):
+    """The agent `outcomes`.
 
     Attributes:
-        learning: as in `ValueSettings`.
-        appraiser: rule whose expected cost of each choice is an input of the network: "none",
-            "expected_cost", "tuned", or "auto", which takes what suits the environment.
-        shortlist: with an appraiser, choose only among this many of its cheapest clusters; 0: all.
-        margin: with an appraiser, another choice than its cheapest must be better by this much (objective).
-            Both are chosen on validation episodes: more, or less certain, choices are won by estimates that
-            are too high.
-        relative: whether corrections of the appraiser's costs are in proportion to what a job costs
-            (appraiser "expected_cost").
-        embedding_size: width of cluster and job encodings.
-        pair_size: width of the pair layers.
-        rounds: whether the network sees the columns of federated tasks; a world that has such tasks turns
-            it on.
+        weights: of own misses, mutual misses, delay, money and owned hours; empty: the world's.
+        batch_share: a late batch of a stream counts as this share of a missed deadline.
+        members: networks of the ensemble.
+        hidden_size: units of both hidden layers.
+        margin: another choice than the rule's must be better by this share of what the decision is about
+            (up to twice that where few offers can be rented),
+        doubt: and by this many standard errors of the ensemble. Both are chosen on validation episodes.
     """
 
-    learning: Literal["monte_carlo", "counterfactual"] = "counterfactual"
-    appraiser: Literal["auto", "none", "expected_cost", "tuned"] = "auto"
-    shortlist: Annotated[int, Field(ge=0)] = 4
-    margin: Finite = 3.0
-    relative: bool = True
-    embedding_size: Size = 64
-    pair_size: Size = 128
-    rounds: bool = False
+    weights: list[Finite] = field(default_factory=list)
+    batch_share: Positive = 0.2
+    members: Annotated[int, Field(ge=1, le=16)] = 3
+    hidden_size: Size = 48
+    margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.2
+    doubt: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
 
 
 @dataclass

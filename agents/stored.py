@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
+from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.registry import Shape, agent_named
-from agents.rules.appraisal import Appraiser
-from agents.settings import PairwiseSettings
 from agents.value_policy import ValuePolicy
 from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldError, WorldSpec
@@ -151,12 +150,16 @@ def stored_policy(
         settings = agent.settings(**state["agent"])
         shape = Shape(state["world"]["n_clusters"], tuple(state["scales"]), tuple(state["weights"]))
         made = agent.make(settings, shape)
-        (made.network if isinstance(made, VectorPolicy) else made).load_state_dict(state["network"])
+        network = made.network if isinstance(made, VectorPolicy | OutcomePolicy) else made
+        network.load_state_dict(state["network"])
     except (RuntimeError, TypeError) as error:
         raise CheckpointError(
             f"{path} holds weights that its own settings do not fit: train again"
         ) from error
     other = bool(weights) and list(weights or ()) != state["weights"]
+    if isinstance(made, OutcomePolicy):
+        made.set_weights(weights or state["weights"])
+        return made
     if isinstance(made, VectorPolicy):
         if other:
             raise CheckpointError(
@@ -169,10 +172,7 @@ def stored_policy(
             f"{path} learned one scalarised value: its weights cannot be changed without retraining"
         )
     chosen = [1.0] if made.n_outputs == 1 else list(weights or state["weights"])
-    if not isinstance(settings, PairwiseSettings) or settings.appraiser == "none":
-        return ValuePolicy(made, chosen, settings.name, device)
-    appraiser = Appraiser(settings.appraiser)
-    return ValuePolicy(made, chosen, settings.name, device, appraiser, settings.shortlist, settings.margin)
+    return ValuePolicy(made, chosen, settings.name, device)
 
 
 def require_fit(path: Path, state: dict[str, Any], spec: WorldSpec) -> None:
@@ -188,5 +188,5 @@ def require_fit(path: Path, state: dict[str, Any], spec: WorldSpec) -> None:
     if trained["n_clusters"] != spec.n_clusters and not agent_named(kind).any_clusters:
         raise CheckpointError(
             f"{path} was trained for {trained['n_clusters']} clusters, this world has {spec.n_clusters}: "
-            "train again, or use an agent whose network does not depend on their number (agent=pairwise)"
+            "train again, or use an agent whose network does not depend on their number (agent=outcomes)"
         )

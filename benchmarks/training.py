@@ -14,8 +14,7 @@ from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config
 from training.settings import TrainerSettings
-from training.trainers.build import build_trainer, suited
-from training.trainers.counterfactual import CounterfactualTrainer
+from training.trainers.build import build_trainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Task, Trainer
 
@@ -35,7 +34,7 @@ def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
     settings = typed(TrainerSettings, values["trainer"], "trainer")
-    agent = suited(agent_settings(values["agent"]), ENVIRONMENTS[env], world_of(env).spec)
+    agent = agent_settings(values["agent"])
     config, device = world_config(values["env"]), torch.device("cpu")
     return build_trainer(Task(ENVIRONMENTS[env], config, agent, settings, values["seed"], device))[0]
 
@@ -44,15 +43,6 @@ def world_of(env: str) -> BatchWorld:
     """One copy of an environment; where there are many members, of the first that is validated on."""
     config = world_config(settings_of(f"+env={env}")["env"])
     return ENVIRONMENTS[env].build(ENVIRONMENTS[env].members_of(config, "validation")[0], 1)
-
-
-def gradient_step(trainer: MonteCarloTrainer | CounterfactualTrainer) -> None:
-    """Sample a batch and learn from it once."""
-    size, device = trainer.settings.batch_size, trainer.device
-    if isinstance(trainer, MonteCarloTrainer):
-        trainer.regression.step(*trainer.replay.sample(size, device))
-    else:
-        trainer.regression.step(trainer.replay.sample(size, device))
 
 
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:
@@ -68,11 +58,12 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
             elapsed = time.perf_counter() - started
         rate = decisions / elapsed
         yield Measurement(f"{name}: training", rate, "decisions/s", note="rounds of play and learning")
-        if not isinstance(trainer, MonteCarloTrainer | CounterfactualTrainer):
-            continue  # an evolution strategy takes no gradient steps
+        if not isinstance(trainer, MonteCarloTrainer):
+            continue
         started = time.perf_counter()
         for _ in range(GRADIENT_STEPS):
-            gradient_step(trainer)
+            size, device = trainer.settings.batch_size, trainer.device
+            trainer.regression.step(*trainer.replay.sample(size, device))
         rate = GRADIENT_STEPS / (time.perf_counter() - started)
         note = f"batches of {trainer.settings.batch_size}"
         yield Measurement(f"{name}: learning", rate, "gradient steps/s", note=note)

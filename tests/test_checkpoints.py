@@ -41,8 +41,8 @@ def test_the_multicloud_policy_beats_uniform_progress_on_test_episodes() -> None
         player.name: np.mean([result.metrics["cost_usd_eq"] for result in run_suite(world, player, suite)])
         for player in (policy, make_rule("uniform_progress"))
     }
-    # docs/results/multicloud.md: 10 % less over 100 episodes, and less in 87 % of them.
-    assert costs["pairwise"] < 0.97 * costs["uniform_progress"]
+    # docs/results/markets.md: about a tenth less over 100 episodes.
+    assert costs["outcomes"] < 0.97 * costs["uniform_progress"]
 
 
 @pytest.mark.parametrize("provider", ["aws", "gcp"])
@@ -55,8 +55,7 @@ def test_the_multicloud_policy_works_with_the_offers_of_one_cloud(provider: str)
         player.name: np.mean([result.metrics["cost_usd_eq"] for result in run_suite(world, player, suite)])
         for player in (policy, make_rule("spot_fallback"))
     }
-    # docs/results/multicloud.md: 9 and 15 % less over 100 episodes, and less in 79 and 90 % of them.
-    assert costs["pairwise"] < costs["spot_fallback"]
+    assert costs["outcomes"] < costs["spot_fallback"]
 
 
 @pytest.mark.parametrize(("name", "seed", "episodes"), [("spotweave", 2, 10), ("rl_lsfc", 1, 3)])

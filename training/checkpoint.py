@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from agents.flat_policy import FlatPolicy
+from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.stored import (
     FORMAT,
@@ -28,7 +29,7 @@ from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = ValuePolicy | VectorPolicy | FlatPolicy
+TrainedPolicy = ValuePolicy | VectorPolicy | OutcomePolicy | FlatPolicy
 """What a checkpoint may hold."""
 
 

@@ -50,34 +50,6 @@ Chance = Annotated[ScheduleSettings, AfterValidator(_chance)]
 
 
 @dataclass
-class CounterfactualSettings:
-    """How counterfactual labels are made (agent.learning "counterfactual").
-
-    Attributes:
-        states_per_episode: decisions labelled in each behaviour episode.
-        further_arrivals: a copy of the world sees this many more arrivals, then runs empty.
-        copies: lanes of the world that holds the copies.
-        threads: copies are played out by this many threads.
-        candidates: at most this many choices are tried per labelled decision.
-        self_play_share: from this share of the episodes on, copies follow the learned policy, not the guide.
-    """
-
-    states_per_episode: Count = 24
-    further_arrivals: Annotated[int, Field(ge=0)] = 12
-    copies: Count = 512
-    threads: Count = 2
-    candidates: Annotated[int, Field(ge=2)] = 24
-    self_play_share: float = 1.1
-
-    def __post_init__(self) -> None:
-        if self.copies < self.candidates:
-            raise ValueError(
-                f"copies is {self.copies}: expected at least as many as candidates ({self.candidates}), one "
-                "for each choice that is tried"
-            )
-
-
-@dataclass
 class EvolutionSettings:
     """How agents that learn by evolution try variants of the weights; `trainer.lanes` of them in a round.
 
@@ -98,6 +70,22 @@ class EvolutionSettings:
     def penalty(self, metrics: Mapping[str, float]) -> float:
         """What the metrics of an episode (or their means) take off its return."""
         return sum(weight * metrics[name] for name, weight in self.penalties.items())
+
+
+@dataclass
+class OutcomeSettings:
+    """How the agent `outcomes` learns.
+
+    Of the other settings it uses episodes, lanes, gradient_steps, batch_size, replay_capacity, learning_rate,
+    epsilon_1, variety and those of validation, test and saving.
+
+    Attributes:
+        self_play_share: the guide plays before this share of the episodes, then the policy itself.
+        kept_per_episode: decisions of an episode that are learned from, explored ones first.
+    """
+
+    self_play_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.25
+    kept_per_episode: Count = 400
 
 
 @dataclass
@@ -122,9 +110,8 @@ class TrainerSettings:
         validation_episodes: episodes of the validation suite.
         test_episodes: episodes of the test suite for the table at the end; 0: no table.
         save_every_minutes: minutes between checkpoints of the whole training state.
-        counterfactual: settings of agent.learning "counterfactual".
-        variety: which other markets than the configured one are trained on (agent.learning "counterfactual",
-            env multicloud).
+        variety: which other markets than the configured one are trained on (agent `outcomes`).
+        outcomes: settings of the agent `outcomes`.
         evolution: settings of agents that learn by evolution; of the others they use episodes, lanes,
             learning_rate and those of validation, test and saving.
     """
@@ -146,9 +133,9 @@ class TrainerSettings:
     validation_episodes: Count = 10
     test_episodes: Annotated[int, Field(ge=0)] = 50
     save_every_minutes: float = 2.0
-    counterfactual: CounterfactualSettings = field(default_factory=CounterfactualSettings)
     variety: Variety = field(default_factory=Variety)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+    outcomes: OutcomeSettings = field(default_factory=OutcomeSettings)
 
     def __post_init__(self) -> None:
         if self.replay_capacity < self.batch_size:

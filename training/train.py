@@ -34,7 +34,7 @@ from training.evaluation.comparison import compare_after_training
 from training.evaluation.contestants import default_rules
 from training.run_directory import RunDirectory
 from training.settings import RunSettings, TrainerSettings
-from training.trainers.build import build_trainer, suited
+from training.trainers.build import build_trainer
 from training.trainers.session import InterruptedTraining, Session
 from training.trainers.trainer import Task
 
@@ -84,7 +84,6 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
         members = entry.drawn_for_validation(config, settings.variety, values["seed"])
     worlds = [entry.build(member, VALIDATION_LANES) for member in members]
     spec = worlds[0].spec
-    agent = suited(agent, entry, spec)
     task = Task(entry, config, agent, settings, values["seed"], device)
     trainer, scales, weights = build_trainer(task)
 

@@ -1,1 +1,1 @@
-"""Learning: replay, exploration, value regression and counterfactual labels."""
+"""Learning: replay, exploration, regression of values and outcomes, evolution."""

@@ -35,7 +35,6 @@ class Replay:
             "occupation": np.zeros((capacity, n_clusters, HISTORY_STEPS), np.float16),
             "jobs": np.zeros((capacity, N_JOB_FIELDS), np.float32),
             "pairs": np.zeros((capacity, n_clusters, N_PAIR_FIELDS), np.float32),
-            "appraisal": np.zeros((capacity, n_clusters + 1), np.float32),
             **labels,
         }
 
@@ -54,7 +53,6 @@ class Replay:
             occupation=self._tensor("occupation", rows, device).float(),
             jobs=self._tensor("jobs", rows, device)[:, None],
             pairs=self._tensor("pairs", rows, device)[:, None],
-            appraisal=self._tensor("appraisal", rows, device)[:, None],
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -36,21 +36,16 @@ class NetworkInput:
         occupation: (B, C, HISTORY_STEPS).
         jobs: (B, J, N_JOB_FIELDS).
         pairs: (B, J, C, N_PAIR_FIELDS).
-        appraisal: (B, J, C + 1) costs that a rule expects of the choices, for networks that use them.
     """
 
     clusters: Tensor
     occupation: Tensor
     jobs: Tensor
     pairs: Tensor
-    appraisal: Tensor | None = None
 
     def of_job(self, j: int) -> NetworkInput:
         """The same decisions with only row j of the window (J = 1)."""
-        appraisal = None if self.appraisal is None else self.appraisal[:, j : j + 1]
-        return NetworkInput(
-            self.clusters, self.occupation, self.jobs[:, j : j + 1], self.pairs[:, j : j + 1], appraisal
-        )
+        return NetworkInput(self.clusters, self.occupation, self.jobs[:, j : j + 1], self.pairs[:, j : j + 1])
 
 
 class ValueNetwork(nn.Module, ABC):
@@ -68,10 +63,6 @@ class ValueNetwork(nn.Module, ABC):
         self.n_outputs = len(output_scales)
         self.register_buffer("output_scales", torch.tensor(output_scales, dtype=torch.float32))
 
-    def set_scales(self, output_scales: Tensor, unit: Tensor) -> None:
-        """Give the heads other scales; `unit` is what one scaled value is worth in the objective."""
-        self.output_scales.copy_(output_scales)
-
     @abstractmethod
     def fit_scalers(self, batch: NetworkInput) -> None:
         """Fit the input normalisation on the decisions of the first episodes."""
@@ -79,11 +70,6 @@ class ValueNetwork(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: NetworkInput) -> Tensor:
         """(B, J, C + 1, n_outputs) scaled values; index C is "none for now"."""
-
-    def choice_values(self, batch: NetworkInput, choices: Tensor) -> Tensor:
-        """(B, M, n_outputs) scaled values of some choices (B, M) of decisions with J = 1; C is "none"."""
-        values: Tensor = self(batch)[:, 0]
-        return values.gather(1, choices[..., None].expand(-1, -1, values.shape[-1]))
 
     def values(self, batch: NetworkInput) -> Tensor:
         """Values in physical units: forward times `output_scales`."""

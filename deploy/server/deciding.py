@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.value_policy import ValuePolicy
+from agents.weighed_policy import WeighedPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.decider import Decision as PolicyDecision
@@ -150,7 +150,7 @@ class Deciders:
         }
         snapshot = snapshot_of(given.offers, needs, given.used, given.occupancy, transfer_s)
         decider = Decider(loaded.policy, window, loaded.components, rules=self._guards.rules)
-        if isinstance(loaded.policy, ValuePolicy):
+        if isinstance(loaded.policy, WeighedPolicy):
             decision = decider.decide(snapshot, needs, given.offers)
         else:
             with self._turn:
@@ -183,7 +183,7 @@ class Deciders:
     def _weighed(self, changes: Mapping[str, float]) -> tuple[Loaded, dict[str, float]]:
         """The market policy with some weights changed, as an object of its own, and the weights in force."""
         policy, components = self.market.policy, self.market.components
-        if not isinstance(policy, ValuePolicy) or len(components) != policy.network.n_outputs:
+        if not isinstance(policy, WeighedPolicy) or len(components) != len(policy.value_weights):
             if changes:
                 raise RequestError(
                     f"policy {policy.name} has no value components to weigh: leave the weights out"
@@ -194,7 +194,7 @@ class Deciders:
             raise RequestError(
                 f"there is no value component {unknown[0]!r}: expected some of {', '.join(components)}"
             )
-        weights = dict(zip(components, (float(one) for one in policy.weights), strict=True)) | dict(changes)
+        weights = dict(zip(components, policy.value_weights, strict=True)) | dict(changes)
         if changes:
             # The copy shares the network, which deciding only reads.
             policy = copy.copy(policy)

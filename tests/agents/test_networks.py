@@ -15,7 +15,6 @@ from agents.networks.base import (
     ValueNetwork,
     request_distribution,
 )
-from agents.networks.pairwise import PairwiseNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC, StateColumns
 from agents.networks.scaler import FeatureScaler
@@ -31,9 +30,6 @@ SIZES = {
     "shared_size": 16,
     "head_size": 8,
     "hidden_sizes": [16, 8],
-    "embedding_size": 8,
-    "pair_size": 8,
-    "appraiser": "none",
 }
 
 
@@ -224,7 +220,7 @@ class TestFeatureScaler:
         assert scaler.std.item() == pytest.approx(1.0, rel=1e-6)
 
     def test_statistics_travel_with_the_weights(self) -> None:
-        first, second = network("pairwise"), network("pairwise")
+        first, second = network("rl_fc"), network("rl_fc")
         batch = random_input(8, J, C)
         first.fit_scalers(batch)
         assert not torch.equal(first(batch), second(batch))
@@ -232,7 +228,7 @@ class TestFeatureScaler:
         assert torch.equal(first(batch), second(batch))
 
 
-KINDS = ["rl_lsfc", "rl_fc", "pairwise"]
+KINDS = ["rl_lsfc", "rl_fc"]
 
 
 class TestEveryNetwork:
@@ -274,107 +270,3 @@ class TestEveryNetwork:
                 assert all(g is None or not bool((g != 0).any()) for g in gradients)
         assert model.shared_job.weight.grad is not None
         assert bool((model.shared_job.weight.grad != 0).any())
-
-
-class TestPairwise:
-    def test_permuting_the_clusters_permutes_the_values(self) -> None:
-        model = network("pairwise").double()
-        batch = random_input(4, J, C)
-        model.fit_scalers(batch)
-        order = torch.tensor([3, 0, 4, 1, 2])
-        permuted = NetworkInput(
-            batch.clusters[:, order].double(),
-            batch.occupation[:, order].double(),
-            batch.jobs.double(),
-            batch.pairs[:, :, order].double(),
-        )
-        plain = NetworkInput(
-            batch.clusters.double(), batch.occupation.double(), batch.jobs.double(), batch.pairs.double()
-        )
-        values, others = model(plain), model(permuted)
-        assert torch.allclose(values[:, :, order], others[:, :, :C], atol=1e-12)
-        assert torch.allclose(values[:, :, C], others[:, :, C], atol=1e-12)
-        assert not torch.allclose(values[:, :, 0], values[:, :, 1])  # the test could fail
-
-    def test_names_of_clusters_do_not_matter(self) -> None:
-        model = network("pairwise")
-        batch = random_input(4, J, C)
-        renamed = replace(batch, clusters=batch.clusters.clone())
-        for field in (col.SEQUENCE, col.PROVIDER, col.REGION):
-            renamed.clusters[..., field] += 17.0
-        assert torch.equal(model(batch), model(renamed))
-
-    @pytest.mark.parametrize("n_clusters", [1, 2, 5, 40])
-    def test_one_network_serves_any_number_of_clusters(self, n_clusters: int) -> None:
-        model = network("pairwise", n_clusters=C)
-        assert model(random_input(2, J, n_clusters)).shape == (2, J, n_clusters + 1, 3)
-
-    def test_every_cluster_and_its_history_matter_to_every_choice(self) -> None:
-        model = PairwiseNetwork(SCALES)
-        batch = random_input(2, 1, 3)
-        before = model(batch)
-        batch.occupation[:, 2, -1] += 5.0  # the latest step of the last cluster only
-        assert bool((model(batch) != before).any(-1).all())
-
-    def test_rows_that_only_pad_a_batch_change_nothing(self) -> None:
-        model = PairwiseNetwork(SCALES, appraised=True).double()
-        torch.manual_seed(2)
-        for layer in (model.pair_output, model.none_output):
-            torch.nn.init.normal_(layer.weight)
-        batch = appraised_input(4, C)
-        model.fit_scalers(batch)
-        padded = NetworkInput(
-            nn.functional.pad(batch.clusters, (0, 0, 0, 3)),
-            nn.functional.pad(batch.occupation, (0, 0, 0, 3)),
-            batch.jobs,
-            nn.functional.pad(batch.pairs, (0, 0, 0, 3)),
-            nn.functional.pad(costs_of(batch)[..., :C], (0, 4), value=1e4),
-        )
-        costs_of(padded)[..., -1] = costs_of(batch)[..., -1]
-        plain, others = model(batch), model(padded)
-        assert torch.allclose(plain[:, :, :C], others[:, :, :C], atol=1e-12)
-        assert torch.allclose(plain[:, :, C], others[:, :, C + 3], atol=1e-12)
-
-    def test_what_is_learned_about_a_job_of_cents_is_worth_cents(self) -> None:
-        torch.manual_seed(2)
-        model = PairwiseNetwork(SCALES, appraised=True, relative=True).double()
-        for layer in (model.pair_output, model.none_output):
-            torch.nn.init.normal_(layer.weight)
-        batch = appraised_input(4, C)
-        model.fit_scalers(batch)
-        model.set_scales(torch.full((3,), 2.0), torch.tensor(2.0))  # one unit is 2 USD
-        costs_of(batch)[:] = 0.02
-        # Stake: .02 / (.02 + 2) = 1/101 of what the same network says without it.
-        model.relative = False
-        whole = model(batch)
-        model.relative = True
-        assert torch.allclose(model(batch), whole / 101, atol=1e-12)
-        assert bool((whole.abs() > 0.1).any())
-        # A large job is corrected almost in full, and the rule's own differences always are.
-        costs_of(batch)[:] = 198.0
-        costs_of(batch)[..., 0] = 199.0
-        model.relative = False
-        whole = model(batch)
-        model.relative = True
-        excess = torch.zeros_like(whole)
-        excess[:, :, 0, -1] = 1.0 / 2.0
-        assert torch.allclose(model(batch), (whole + excess) * 0.99 - excess, atol=1e-9)
-
-
-def appraised_input(n: int, n_clusters: int) -> NetworkInput:
-    """Random decisions of one job with random costs, in double precision."""
-    batch = random_input(n, 1, n_clusters)
-    costs = torch.rand(n, 1, n_clusters + 1, generator=torch.Generator().manual_seed(3)) * 10.0
-    return NetworkInput(
-        batch.clusters.double(),
-        batch.occupation.double(),
-        batch.jobs.double(),
-        batch.pairs.double(),
-        costs.double(),
-    )
-
-
-def costs_of(batch: NetworkInput) -> Tensor:
-    """The appraisal, which is there."""
-    assert batch.appraisal is not None
-    return batch.appraisal

@@ -8,8 +8,6 @@ import torch
 from numpy.typing import NDArray
 
 from agents.learning.decision_replay import DecisionReplay
-from agents.learning.labelled_replay import LabelledReplay
-from agents.rules.appraisal import MOST
 from envs.simulation.snapshot import HISTORY_STEPS, N_CLUSTER_FIELDS, N_JOB_FIELDS, N_PAIR_FIELDS
 from tests.agents.inputs import on_disk
 
@@ -109,88 +107,3 @@ class TestDecisionReplay:
             replay.fill(add_numbered(replay, [20, 21]), worth([20, 21]))
         assert held(first) == held(second)
         assert torch.equal(first.sample(50, CPU)[2], second.sample(50, CPU)[2])
-
-
-def labelled_replay(seed: int = 0) -> LabelledReplay:
-    return LabelledReplay(CAPACITY, C, CHOICES, K, np.random.default_rng(seed))
-
-
-def add_labelled(replay: LabelledReplay, number: int, n_choices: int = CHOICES) -> None:
-    replay.add(
-        clusters=np.full((C, N_CLUSTER_FIELDS), number, np.float32),
-        occupation=np.full((C, HISTORY_STEPS), number / 64, np.float32),
-        jobs=np.full(N_JOB_FIELDS, number, np.float32),
-        pairs=np.full((C, N_PAIR_FIELDS), number, np.float32),
-        choices=np.arange(n_choices) + number,
-        outcomes=np.array([[number, choice] for choice in range(n_choices)], np.float64),
-    )
-
-
-class TestLabelledReplay:
-    def test_untried_choices_are_marked_and_harmless(self) -> None:
-        replay = labelled_replay()
-        add_labelled(replay, 1, n_choices=2)
-        batch = replay.rows(np.zeros(1, np.int64), CPU)
-        assert batch.tried.tolist() == [[True, True, False, False]]
-        assert batch.choices.tolist() == [[1, 2, 0, 0]]  # 0 can be gathered; `tried` says it means nothing
-        assert batch.outcomes.tolist() == [[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]]
-        assert batch.inputs.jobs.shape == (1, 1, N_JOB_FIELDS)
-        assert batch.inputs.pairs.shape == (1, 1, C, N_PAIR_FIELDS)
-
-    def test_the_oldest_are_overwritten_completely(self) -> None:
-        replay = labelled_replay()
-        for number in range(1, 6):
-            add_labelled(replay, number)
-        add_labelled(replay, 6, n_choices=1)  # fewer choices than the decision whose place it takes
-        assert replay.size == CAPACITY
-        batch = replay.rows(np.arange(CAPACITY), CPU)
-        assert sorted(batch.inputs.jobs[:, 0, 0].tolist()) == [2, 3, 4, 5, 6]
-        place = batch.inputs.jobs[:, 0, 0].tolist().index(6)
-        assert batch.tried[place].tolist() == [True, False, False, False]
-        assert batch.outcomes[place, 1:].abs().sum() == 0
-
-    def test_draws_are_uniform_over_what_is_held(self) -> None:
-        replay = labelled_replay()
-        for number in (1, 2, 3):
-            add_labelled(replay, number)
-        numbers = replay.sample(30_000, CPU).inputs.jobs[:, 0, 0].numpy().astype(int)
-        counts = np.bincount(numbers, minlength=4)
-        assert counts[0] == 0
-        assert ((counts[1:] - 10_000) ** 2 / 10_000).sum() < 13.8
-
-    @pytest.mark.parametrize("added", [2, 8])
-    def test_saved_and_loaded_it_goes_on_exactly(self, added: int) -> None:
-        first, second = labelled_replay(seed=4), labelled_replay(seed=99)
-        for number in range(added):
-            add_labelled(first, number, 1 + number % CHOICES)
-        first.sample(3, CPU)
-        second.load_state_dict(on_disk(first.state_dict()))
-        for replay in (first, second):
-            add_labelled(replay, 40, 3)
-        one, other = first.sample(50, CPU), second.sample(50, CPU)
-        assert torch.equal(one.choices, other.choices)
-        assert torch.equal(one.tried, other.tried)
-        assert torch.equal(one.outcomes, other.outcomes)
-        assert torch.equal(one.inputs.jobs, other.inputs.jobs)
-
-    def test_a_decision_among_fewer_clusters_is_padded(self) -> None:
-        replay = labelled_replay()
-        add_labelled(replay, 7)  # what stood in its place must not shine through
-        for _ in range(CAPACITY):
-            replay.add(
-                clusters=np.full((1, N_CLUSTER_FIELDS), 3, np.float32),
-                occupation=np.full((1, HISTORY_STEPS), 0.5, np.float32),
-                jobs=np.full(N_JOB_FIELDS, 3, np.float32),
-                pairs=np.full((1, N_PAIR_FIELDS), 3, np.float32),
-                appraisal=np.array([4.0, 6.0], np.float32),
-                choices=np.array([0, 1]),  # 1: none for now
-                outcomes=np.array([[1.0, 0.0], [2.0, 0.0]]),
-            )
-        batch = replay.rows(np.zeros(1, np.int64), CPU)
-        assert batch.inputs.clusters[0, :, 0].tolist() == [3.0, 0.0]
-        assert batch.inputs.occupation[0, :, 0].tolist() == [0.5, 0.0]
-        assert batch.inputs.pairs[0, 0, :, 0].tolist() == [3.0, 0.0]
-        assert batch.inputs.appraisal is not None
-        assert batch.inputs.appraisal.tolist() == [[[4.0, MOST, 6.0]]]
-        assert batch.choices.tolist() == [[0, C, 0, 0]]
-        assert batch.tried.tolist() == [[True, True, False, False]]

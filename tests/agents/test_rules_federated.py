@@ -10,7 +10,7 @@ import pytest
 
 from agents.federated.cost import RoundParameters, weigh
 from agents.rules import RULES, make_rule
-from agents.rules.appraisal import Appraiser
+from agents.rules.appraisal import appraise
 from envs.simulation import columns as col
 from envs.simulation.market import columns as at
 from envs.simulation.market.world import MarketWorld
@@ -34,7 +34,7 @@ def costs(world: MarketWorld, **changes: float) -> list[float]:
     rows = {name: np.array(array) for name, array in world.observation.items()}
     for name, value in changes.items():
         rows["jobs"][0, 0, getattr(col, name)] = value
-    usd = Appraiser("expected_cost")(cast(Observation, rows), 1)[0, 0]
+    usd = appraise(cast(Observation, rows), 1)[0, 0]
     return [float(value) for value in usd]
 
 

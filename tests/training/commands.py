@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY_AGENT = {
     "rl_lsfc": ("agent.lstm_size=4", "agent.shared_size=16", "agent.head_size=8"),
     "rl_fc": ("agent.hidden_sizes=[16,8]",),
-    "pairwise": ("agent.embedding_size=8", "agent.pair_size=8"),
+    "outcomes": ("agent.members=1", "agent.hidden_size=4"),
     "cluster_scorer": ("agent.hidden_size=3",),
     "round_scorer": ("agent.hidden_size=3",),
 }
@@ -30,7 +30,6 @@ TINY_TRAINER = (
     "trainer.validation_every=4",
     "trainer.validation_episodes=2",
     "trainer.test_episodes=0",
-    "trainer.counterfactual.copies=24",
     "trainer.evolution.threads=1",
 )
 TINY_WORLD = {

@@ -106,9 +106,6 @@ class FakeWorld:
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
         raise NotImplementedError("evaluation limits no arrivals")
 
-    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        raise NotImplementedError("evaluation asks for no outcome")
-
 
 class Clairvoyant(Policy):
     name = "clairvoyant"

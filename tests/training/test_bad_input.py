@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
+from tests.training.commands import TINY, TINY_AGENT, TINY_WORLD, Command
 from training.files import WriteError
 
 CLUSTER = "+env=multicluster"
@@ -61,7 +61,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
         ),
         (
             (CLUSTER, "trainer.variety.share=0.5"),
-            "trainer.variety.share is 0.5: expected 0, other worlds are drawn for +env=multicloud",
+            "trainer.variety.share is 0.5: expected 0, other markets are drawn for agent=outcomes",
         ),
         ((CLUSTER, "trainer.variety.share=2"), "trainer.variety.share is 2.0: expected a share in 0..1"),
         ((CLUSTER, "agent=rl_fc", "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: list should have"),
@@ -161,15 +161,3 @@ class TestResuming:
     def test_the_directory_of_a_comparison(self, command: Command, run: Path) -> None:
         (run / "config.yaml").write_text("env: {name: multicluster}\npolicies: [maf, eft]\n")
         assert "its config.yaml is not that of a training run" in command("resume=run").mistake
-
-
-def test_messages_of_the_pairwise_agent(command: Command) -> None:
-    arguments = (
-        CLUSTER,
-        *TINY_WORLD["multicluster"],
-        "agent=pairwise",
-        *TINY_AGENT["pairwise"],
-        *TINY_TRAINER,
-    )
-    mistake = command(*arguments, "trainer.counterfactual.copies=5").mistake
-    assert "trainer.counterfactual: copies is 5: expected at least as many as candidates (24)" in mistake

@@ -29,13 +29,11 @@ SMALL = {
     "shared_size": 16,
     "head_size": 8,
     "hidden_sizes": [16, 8],
-    "embedding_size": 8,
-    "pair_size": 8,
 }
 
 
 def fitted_policy(kind: str, spec: WorldSpec = SPEC) -> tuple[ValuePolicy, dict[str, Any]]:
-    small = {**SMALL, "name": f"my_{kind}", "appraiser": "none"}
+    small = {**SMALL, "name": f"my_{kind}"}
     agent = dataclasses.asdict(small_settings(kind, **small))
     torch.manual_seed(3)
     network = small_network(kind, spec.n_clusters, spec.scales, WEIGHTS, **small)
@@ -56,7 +54,7 @@ def assert_one_line(error: pytest.ExceptionInfo[BaseException]) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc", "pairwise"], indirect=True)
+@pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc"], indirect=True)
 def test_a_loaded_policy_chooses_the_same(saved: tuple[Path, ValuePolicy]) -> None:
     path, policy = saved
     batch = random_batch(200, 2, SPEC.n_clusters, seed=1)
@@ -117,15 +115,6 @@ def test_another_number_of_clusters_is_refused(saved: tuple[Path, ValuePolicy]) 
     with pytest.raises(CheckpointError, match="was trained for 3 clusters, this world has 7") as caught:
         load_policy(saved[0], ToyWorld(1, n_clusters=7).spec)
     assert_one_line(caught)
-
-
-@pytest.mark.parametrize("saved", ["pairwise"], indirect=True)
-def test_the_pairwise_network_takes_any_number_of_clusters(saved: tuple[Path, ValuePolicy]) -> None:
-    world = ToyWorld(4, n_clusters=7)
-    policy = load_policy(saved[0], world.spec)
-    batch = random_batch(20, 2, 7)
-    chosen = policy.act_batch(batch, np.arange(20))
-    assert batch["action_mask"][np.arange(20), chosen].all()
 
 
 class TestFilesThatAreNoCheckpoints:
@@ -216,7 +205,7 @@ class TestFilesThatAreNotTheOneThatWasWritten:
             load_policy(saved[0], SPEC)
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-    @pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc", "pairwise"], indirect=True)
+    @pytest.mark.parametrize("saved", ["rl_lsfc", "rl_fc"], indirect=True)
     def test_weights_that_are_not_finite(self, saved: tuple[Path, ValuePolicy], value: float) -> None:
         state = load_policy_state(saved[0])
         name = list(state["network"])[-1]

@@ -92,7 +92,7 @@ def test_small_settings_reach_the_typed_configuration(env: str) -> None:
     assert isinstance(agent, RLFCSettings)
     trainer = typed(TrainerSettings, values["trainer"], "trainer")
     assert agent.hidden_sizes == [16, 8]
-    assert (trainer.lanes, trainer.counterfactual.copies) == (2, 24)
+    assert (trainer.lanes, trainer.gradient_steps) == (2, 1)
     places = {
         "multicloud": ("workload", "jobs"),
         "anyclusters": ("world", "n_jobs"),

@@ -1,4 +1,4 @@
-"""A policy for a world with federated applications sees how their rounds stand."""
+"""A policy for Spark jobs and federated applications in one market: what it learns, and whom it follows."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ import numpy as np
 import pytest
 import torch
 
-from agents.networks.pairwise import PairwiseNetwork
-from agents.settings import PairwiseSettings, RLLSFCSettings
-from agents.value_policy import ValuePolicy
+from agents.rules import make_rule
+from agents.settings import OutcomesSettings
 from envs.environments import ENVIRONMENTS
-from envs.multicloud import MarketWorldConfig
 from envs.simulation import columns as col
-from envs.simulation.market.config import WorkloadConfig
-from envs.simulation.snapshot import N_JOB_FIELDS
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
 from training.checkpoint import load_policy, save_policy
-from training.settings import CounterfactualSettings, TrainerSettings
-from training.trainers.build import build_trainer, suited
+from training.settings import TrainerSettings
+from training.trainers.build import build_trainer
 from training.trainers.trainer import Task
 
 ENTRY = ENVIRONMENTS["multicloud"]
 TINY = TrainerSettings(
-    episodes=2,
-    lanes=2,
-    gradient_steps=1,
-    batch_size=16,
-    guide="expected_cost",
-    counterfactual=CounterfactualSettings(states_per_episode=4, copies=40, further_arrivals=2),
+    episodes=2, lanes=2, gradient_steps=1, batch_size=16, replay_capacity=2000, guide="expected_cost"
 )
 
 
 @pytest.mark.parametrize("federated", [False, True])
-def test_the_world_decides_what_the_network_sees(federated: bool, tmp_path: Path) -> None:
+def test_a_checkpoint_of_either_world_acts_in_both(federated: bool, tmp_path: Path) -> None:
     config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=federated))
-    world = ENTRY.build(config, 42)
-    assert world.spec.federated == federated
-    agent = suited(PairwiseSettings("pairwise", "pairwise", embedding_size=8, pair_size=8), ENTRY, world.spec)
-    assert isinstance(agent, PairwiseSettings)
-    assert agent.rounds == federated
-    task = Task(ENTRY, config, agent, TINY, 1, torch.device("cpu"))
-    trainer, scales, weights = build_trainer(task)
+    agent = OutcomesSettings("outcomes", "outcomes", hidden_size=4)
+    trainer, scales, weights = build_trainer(Task(ENTRY, config, agent, TINY, 1, torch.device("cpu")))
     assert trainer.round().episodes == 2
-    policy = trainer.policy
-    assert isinstance(policy, ValuePolicy)
-    assert isinstance(policy.network, PairwiseNetwork)
-    assert policy.network.n_job_columns == (N_JOB_FIELDS if federated else col.IDLE)
-    save_policy(
-        tmp_path / "policy.pt", policy, dataclasses.asdict(agent), world.spec, scales, weights, {"seed": 1}
-    )
-    world.reset([EpisodeKey(1, "validation", lane) for lane in range(world.n_lanes)])
-    lanes = np.arange(world.n_lanes)
-    # A checkpoint of either kind acts in either world.
+    spec = ENTRY.build(config, 1).spec
+    file = tmp_path / "policy.pt"
+    save_policy(file, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, {"seed": 1})
     for other in (False, True):
-        spec = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=other)), 1).spec
-        loaded = load_policy(tmp_path / "policy.pt", spec)
+        world = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=other)), 4)
+        world.reset([EpisodeKey(1, "validation", lane) for lane in range(4)])
+        lanes = np.arange(4)
         np.testing.assert_array_equal(
-            loaded.act_batch(world.observation, lanes), policy.act_batch(world.observation, lanes)
+            load_policy(file, world.spec).act_batch(world.observation, lanes),
+            trainer.policy.act_batch(world.observation, lanes),
         )
 
 
-def test_other_networks_keep_their_input() -> None:
-    spec = ENTRY.build(MarketWorldConfig(WorkloadConfig(jobs=6, federated=True)), 1).spec
-    settings = RLLSFCSettings("rl_lsfc", "rl_lsfc")
-    assert suited(settings, ENTRY, spec) == settings
+def test_tasks_that_train_in_rounds_go_where_their_rule_puts_them() -> None:
+    config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=True))
+    agent = OutcomesSettings("outcomes", "outcomes", hidden_size=4)
+    trainer, _, _ = build_trainer(Task(ENTRY, config, agent, TINY, 1, torch.device("cpu")))
+    trainer.round()
+    world, rule = ENTRY.build(config, 4), make_rule("expected_cost")
+    world.reset([EpisodeKey(2, "validation", lane) for lane in range(4)])
+    lanes, active, asked = np.arange(4), np.ones(4, np.bool_), 0
+    n_targets = world.spec.n_clusters + 1
+    while active.any():
+        expected = rule.act_lanes(world.observation, lanes[active])
+        actions = np.zeros(4, np.int64)
+        actions[active] = expected
+        decided = world.observation["jobs"][lanes[active], expected // n_targets, col.CATEGORY]
+        federated = decided == Category.FEDERATED
+        chosen = trainer.policy.act_lanes(world.observation, lanes[active])
+        np.testing.assert_array_equal(chosen[federated], expected[federated])
+        asked += int(federated.sum())
+        _, done = world.step(actions, active)
+        active &= ~done
+    assert asked > 0

@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> Path:
     """A finished run."""
     directory = tmp_path / "run"
     directory.mkdir()
-    policy, agent = fitted_policy("pairwise")
+    policy, agent = fitted_policy("rl_fc")
     facts = {
         "command": "python training/train.py +env=toy seed=3",
         "seed": 3,
@@ -44,7 +44,7 @@ def test_a_release_is_the_same_policy_with_a_card(run: Path, tmp_path: Path) -> 
     digest = hashlib.sha256((run / "policy.pt").read_bytes()).hexdigest()
     for word in (digest, "python training/train.py +env=toy seed=3", "TMDL 61.70", "Apache-2.0", "-3.50"):
         assert word in card
-    assert load_policy(folder, SPEC).name == "my_pairwise"
+    assert load_policy(folder, SPEC).name == "my_rl_fc"
     assert released_names(tmp_path / "checkpoints") == ["toy/mine"]
 
 
@@ -89,4 +89,4 @@ def test_commands_find_it_by_name(run: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(stored, "RELEASED", tmp_path / "checkpoints")
     release(run, "toy/mine", "")
     loaded = load_checkpoints("toy/mine", SPEC, None, "cpu")
-    assert loaded["my_pairwise"][1] == "toy/mine"
+    assert loaded["my_rl_fc"][1] == "toy/mine"

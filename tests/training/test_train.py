@@ -30,7 +30,7 @@ def saved_config(run: Path) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
-@pytest.mark.parametrize("agent", ["rl_lsfc", "rl_fc", "pairwise"])
+@pytest.mark.parametrize("agent", ["rl_lsfc", "rl_fc"])
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_every_agent_trains_on_every_environment(
     env: str, agent: str, command: Command, tmp_path: Path

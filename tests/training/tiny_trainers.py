@@ -16,8 +16,7 @@ from tests.agents.small import small_network
 from tests.training.toy import Myopic, ToyWorld
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
-from training.settings import CounterfactualSettings, ScheduleSettings, TrainerSettings
-from training.trainers.counterfactual import CounterfactualTrainer
+from training.settings import ScheduleSettings, TrainerSettings
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.trainer import Learner
 
@@ -28,9 +27,6 @@ SIZES: dict[str, Any] = {
     "shared_size": 32,
     "head_size": 16,
     "hidden_sizes": [32, 16],
-    "embedding_size": 16,
-    "pair_size": 32,
-    "appraiser": "none",
 }
 TOY_SUITE = Suite("toy", "validation", seed=5, episodes=20)
 
@@ -44,9 +40,6 @@ def small_settings(**changes: Any) -> TrainerSettings:
         batch_size=64,
         replay_capacity=4000,
         learning_rate=ScheduleSettings(3e-3, 3e-4),
-        counterfactual=CounterfactualSettings(
-            states_per_episode=4, further_arrivals=1, copies=120, candidates=6
-        ),
     )
     for name, value in changes.items():
         setattr(settings, name, value)
@@ -66,36 +59,17 @@ def monte_carlo(
     return MonteCarloTrainer(world, learner, settings, guide, seed)
 
 
-def counterfactual(
-    world: BatchWorld, settings: TrainerSettings, guide: Policy, seed: int = 0
-) -> CounterfactualTrainer:
-    learner = small_learner("pairwise", world.spec, world.spec.objective_weights, seed)
-    return CounterfactualTrainer(world, learner, settings, guide, seed)
-
-
 def toy_monte_carlo(kind: str = "rl_lsfc", seed: int = 0, **changes: Any) -> MonteCarloTrainer:
     settings = small_settings(**changes)
     return monte_carlo(ToyWorld(settings.lanes), settings, Myopic(), kind, seed)
 
 
-def toy_counterfactual(seed: int = 0, **changes: Any) -> CounterfactualTrainer:
-    settings = small_settings(**changes)
-    world = ToyWorld(CounterfactualTrainer.lanes_needed(settings))
-    return counterfactual(world, settings, Myopic(), seed)
-
-
-def slice_trainer(
-    kind: str, seed: int = 0, guide: str = "maf", **changes: Any
-) -> MonteCarloTrainer | CounterfactualTrainer:
+def slice_trainer(kind: str, seed: int = 0, guide: str = "maf", **changes: Any) -> MonteCarloTrainer:
     """A trainer on the chapter 5 world with few jobs."""
     settings = small_settings(
         **{"episodes": 12, "lanes": 3, "batch_size": 32, "replay_capacity": 100, **changes}
     )
-    settings.counterfactual.copies = 30
     config = SliceWorldConfig(n_jobs=25, window=4)
-    if kind == "pairwise":
-        world = SliceWorld(config, CounterfactualTrainer.lanes_needed(settings))
-        return counterfactual(world, settings, make_rule(guide), seed)
     return monte_carlo(SliceWorld(config, settings.lanes), settings, make_rule(guide), kind, seed)
 
 

@@ -146,16 +146,6 @@ class ToyWorld:
             arrived = max([*self.waiting(lane), *np.flatnonzero(self.chosen[lane] >= 0)], default=-1) + 1
             self.limit[lane] = min(int(self.limit[lane]), arrived + further)
 
-    def system_outcome(self, lanes: NDArray[np.int64], jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        outcome = np.zeros((len(lanes), 2))
-        for k, (lane, own) in enumerate(zip(lanes.tolist(), jobs.tolist(), strict=True)):
-            outcome[k, 1] = self.luck[lane]
-            for job in np.flatnonzero(self.chosen[lane] >= 0):
-                cluster = self.chosen[lane, job]
-                outcome[k, 0 if job == own else 1] -= self.costs[lane, job, cluster]
-                outcome[k, 1] -= self.prices[lane, cluster]
-        return outcome
-
 
 class Myopic(Policy):
     """The rule that guides: the cheapest cluster for the first job, blind to what it costs others."""

@@ -12,7 +12,9 @@ from agents.rules import RULES
 from training.config import UsageError, compose_values, typed
 from training.studies.trained import AgentSource, Trained, find_trained
 
-FigureKind = Literal["sorted_episodes", "training_curves", "dominance", "job_scatter", "category_counts"]
+FigureKind = Literal[
+    "sorted_episodes", "training_curves", "dominance", "job_scatter", "category_counts", "relative"
+]
 STRICT = ConfigDict(extra="forbid")
 
 
@@ -100,7 +102,8 @@ class ExperimentSettings:
         clairvoyant: between what the best possible policy lies, for tables; None: not measured.
         scores: "fsn" (chapter 5), "abcd" (chapter 4) or neither, against the reference.
         titles: how tables call the policies; a rule's own title if left out.
-        table: whether a table is shown.
+        table: whether tables are shown.
+        overview: one row per scenario and a table for each metric, in the place of tables for each scenario.
         figures: by the name of the file without ".png".
     """
 
@@ -122,6 +125,7 @@ class ExperimentSettings:
     scores: Literal["none", "fsn", "abcd"] = "none"
     titles: dict[str, str] = field(default_factory=dict)
     table: bool = True
+    overview: bool = False
     figures: dict[str, FigureSettings] = field(default_factory=dict)
 
     def title_of(self, policy: str) -> str:

@@ -15,6 +15,11 @@ SCORE_NAMES = {letter: f"Score-{letter.upper()}" for letter in "abcd"}
 def fragment(summary: Summary) -> str:
     """What the page shows of an experiment: its tables and pictures, and the command that made them."""
     parts = []
+    pictures = []
+    for file, caption in summary["figures"].items():
+        pictures += [f"![{file}]({summary['study']}/{file}.png)", caption]
+    if summary["shows"].get("overview"):
+        return "\n\n".join([*pictures, *overview_tables(summary), origin(summary)])
     if summary["shows"]["table"]:
         for scenario in summary["scenarios"].values():
             parts += [f"**{scenario['title']}**", means_table(summary, scenario)]
@@ -22,9 +27,37 @@ def fragment(summary: Summary) -> str:
                 parts.append(paired)
             if closed := closed_table(summary, scenario):
                 parts.append(closed)
-    for file, caption in summary["figures"].items():
-        parts += [f"![{file}]({summary['study']}/{file}.png)", caption]
-    return "\n\n".join([*parts, origin(summary)])
+    return "\n\n".join([*parts, *pictures, origin(summary)])
+
+
+def overview_tables(summary: Summary) -> list[str]:
+    """A table for each metric with one row per scenario; the first says how agents stand to the reference."""
+    scenarios, reference = list(summary["scenarios"].values()), summary["reference"]
+    names = list(scenarios[0]["policies"])
+    titles = scenarios[0]["titles"]
+    agents = [name for name in names if scenarios[0]["policies"][name]["trained"]]
+    found = []
+    for metric in summary["shows"]["metrics"]:
+        way = arrow(scenarios[0]["higher_is_better"][metric])
+        header = [f"{metric_name(metric)} {way}"]
+        header += [f"**{titles[name]}**" if name in agents else titles[name] for name in names]
+        paired = metric in summary["shows"]["paired"]
+        header += [f"{titles[name]} − {titles[reference]}, 95 %" for name in agents if paired]
+        rows = []
+        for scenario in scenarios:
+            policies = scenario["policies"]
+            cells = [
+                scenario["title"],
+                *(number(policies[name]["metrics"][metric]["mean"]) for name in names),
+            ]
+            for name in agents if paired else []:
+                against = policies[name]["against"][reference]
+                base = policies[reference]["metrics"][metric]["mean"]
+                share = 100.0 * against["difference"][metric]["mean"] / base
+                cells.append(f"{_difference(against, metric)} ({share:+.1f} %)")
+            rows.append(cells)
+        found.append(table(header, rows))
+    return found
 
 
 def origin(summary: Summary) -> str:

@@ -37,6 +37,7 @@ def experiment_summary(
             "ratios": settings.ratios,
             "scores": settings.scores,
             "table": settings.table,
+            "overview": settings.overview,
         },
         "scenarios": {key: _scenario(settings, key, result, shown) for key, result in results.items()},
         "figures": {file: figure.caption for file, figure in settings.figures.items()},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -10,20 +9,20 @@ import torch
 
 from agents.named import named_rule
 from agents.networks.base import ValueNetwork
+from agents.outcomes.policy import OutcomePolicy
 from agents.registry import Shape, agent_named
 from agents.rules import make_rule
-from agents.rules.appraisal import Appraiser
-from agents.settings import AgentSettings, LibrarySettings, PairwiseSettings, ValueSettings
+from agents.settings import LibrarySettings, OutcomesSettings, ValueSettings
 from agents.vector_policy import VectorPolicy
-from envs.environments import Environment
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, WorldSpec
 from training.adapters.build import make_library_trainer
 from training.adapters.trainer import LibraryTask
 from training.config import UsageError
-from training.trainers.counterfactual import CounterfactualTrainer
 from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
+from training.trainers.outcomes import OutcomeTrainer
 from training.trainers.trainer import Learner, Task, Trainer
 
 Built = tuple[Trainer, tuple[float, ...], tuple[float, ...]]
@@ -38,11 +37,10 @@ def build_trainer(task: Task) -> Built:
     """
     entry, agent, settings = task.entry, task.agent, task.settings
     described = agent_named(agent.kind)
-    counterfactual = isinstance(agent, ValueSettings) and agent.learning == "counterfactual"
-    if settings.variety.share > 0.0 and (entry.draw is None or not counterfactual):
+    if settings.variety.share > 0.0 and not isinstance(agent, OutcomesSettings):
         raise UsageError(
-            f"trainer.variety.share is {settings.variety.share}: expected 0, other worlds are drawn for "
-            "+env=multicloud and agent.learning=counterfactual only"
+            f"trainer.variety.share is {settings.variety.share}: expected 0, other markets are drawn for "
+            "agent=outcomes only"
         )
     spec = entry.build(entry.members_of(task.config, "train")[0], 2).spec
     if described.worlds is not None and spec.name not in described.worlds:
@@ -57,6 +55,8 @@ def build_trainer(task: Task) -> Built:
         wanted = LibraryTask(build, agent, settings, make_rule(settings.guide), task.seed, task.device)
         return make_library_trainer(wanted), spec.scales, spec.objective_weights
     assert described.make is not None
+    if isinstance(agent, OutcomesSettings):
+        return _outcome_trainer(task, agent, spec)
     if not isinstance(agent, ValueSettings):
         policy = described.make(agent, Shape(spec.n_clusters, spec.scales, spec.objective_weights))
         assert isinstance(policy, VectorPolicy)
@@ -69,44 +69,47 @@ def build_trainer(task: Task) -> Built:
     return _value_trainer(task, agent, spec)
 
 
+def _checked(given: list[float], default: tuple[float, ...], spec: WorldSpec, name: str) -> tuple[float, ...]:
+    """`agent.NAME`, or the world's where it is empty: one number for each value component."""
+    chosen = tuple(given) or default
+    if len(chosen) != len(spec.components):
+        raise ValueError(
+            f"agent.{name} has {len(chosen)} numbers, expected one for each of {', '.join(spec.components)}"
+        )
+    return chosen
+
+
 def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
     """A trainer with a freshly initialised network."""
     settings = task.settings
-    counterfactual = agent.learning == "counterfactual"
-    weights = tuple(agent.weights) or (spec.objective_weights if counterfactual else spec.weights)
-    scales = tuple(agent.scales) or spec.scales
-    for name, given in (("weights", weights), ("scales", scales)):
-        if len(given) != len(spec.components):
-            raise ValueError(
-                f"agent.{name} has {len(given)} numbers, expected one for each of "
-                f"{', '.join(spec.components)}"
-            )
+    weights = _checked(agent.weights, spec.weights, spec, "weights")
+    scales = _checked(agent.scales, spec.scales, spec, "scales")
     torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
     make = agent_named(agent.kind).make
     assert make is not None
     network = make(agent, Shape(spec.n_clusters, scales, weights))
     assert isinstance(network, ValueNetwork)
     learner = Learner(network.to(task.device), weights, agent.name, task.device)
-    if isinstance(agent, PairwiseSettings) and agent.appraiser != "none":
-        appraiser = Appraiser(agent.appraiser)
-        learner = dataclasses.replace(
-            learner, appraiser=appraiser, shortlist=agent.shortlist, margin=agent.margin
-        )
-    guide = named_rule(settings.guide)
-    if not counterfactual:
-        world = task.entry.build(task.config, settings.lanes)
-        return MonteCarloTrainer(world, learner, settings, guide, task.seed), scales, weights
-    lanes = CounterfactualTrainer.lanes_needed(settings)
-    trainer = CounterfactualTrainer(task.entry.build(task.config, lanes), learner, settings, guide, task.seed)
-    if settings.variety.share > 0.0:
-        trainer.draw_world = partial(_drawn_world, task, lanes)
-    return trainer, scales, weights
+    guide, world = named_rule(settings.guide), task.entry.build(task.config, settings.lanes)
+    return MonteCarloTrainer(world, learner, settings, guide, task.seed), scales, weights
 
 
-def _drawn_world(task: Task, lanes: int, number: int) -> BatchWorld | None:
-    """The world of a training round, or None for the configured one."""
-    drawn = task.entry.drawn(task.config, task.settings.variety, task.seed, number)
-    return None if drawn is task.config else task.entry.build(drawn, lanes)
+def _outcome_trainer(task: Task, agent: OutcomesSettings, spec: WorldSpec) -> Built:
+    """A trainer whose rounds are played in drawn markets."""
+    weights = _checked(agent.weights, spec.weights, spec, "weights")
+    make = agent_named(agent.kind).make
+    assert make is not None
+    policy = make(agent, Shape(spec.n_clusters, spec.scales, weights))
+    assert isinstance(policy, OutcomePolicy)
+
+    def draw_world(number: int) -> MarketWorld:
+        config = task.entry.drawn(task.config, task.settings.variety, task.seed, number)
+        world = task.entry.build(config, task.settings.lanes)
+        assert isinstance(world, MarketWorld)
+        return world
+
+    trainer = OutcomeTrainer(draw_world, policy, task.settings, task.seed, task.device)
+    return trainer, spec.scales, weights
 
 
 def _evolution_worlds(task: Task) -> list[BatchWorld]:
@@ -123,21 +126,3 @@ def _evolution_worlds(task: Task) -> list[BatchWorld]:
             f"of {count} worlds"
         )
     return [task.entry.build(member, lanes) for member in members]
-
-
-def suited(agent: AgentSettings, entry: Environment, spec: WorldSpec) -> AgentSettings:
-    """The agent with what depends on the world filled in.
-
-    The appraising rule "auto" becomes the world's, and the network sees the columns of federated tasks where
-    the world has such tasks.
-    """
-    if not isinstance(agent, PairwiseSettings):
-        return agent
-    named = entry.appraiser if agent.appraiser == "auto" else agent.appraiser
-    return dataclasses.replace(
-        agent,
-        appraiser=named,
-        # The costs of other rules are no money.
-        relative=agent.relative and named == "expected_cost",
-        rounds=agent.rounds or spec.federated,
-    )

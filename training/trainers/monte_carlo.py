@@ -103,16 +103,12 @@ class MonteCarloTrainer:
             seen = take_rows(world.observation, active)
             chosen = self.exploration.choose(self.policy, seen, lanes, epsilon_1, epsilon_2)
             job_rows = (np.arange(len(lanes)), chosen // n_targets)
-            columns = {}
-            if self.policy.appraiser is not None:
-                columns["appraisal"] = self.policy.appraiser(seen, world.spec.window)[job_rows]
             ids = self.replay.add(
                 clusters=seen["clusters"],
                 occupation=seen["occupation"],
                 jobs=seen["jobs"][job_rows],
                 pairs=seen["pairs"][job_rows],
                 targets=chosen % n_targets,
-                **columns,
             )
             actions = np.zeros(world.n_lanes, np.int64)
             actions[lanes] = chosen

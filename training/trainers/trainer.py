@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from agents.networks.base import ValueNetwork
-from agents.rules.appraisal import Appraiser
 from agents.settings import AgentSettings
 from agents.value_policy import ValuePolicy
 from envs.environments import Environment
@@ -49,25 +48,17 @@ class Learner:
         weights: (K,) scalarisation weights.
         name: the policy's name.
         device: where the network computes.
-        appraiser: rule whose expected costs the network takes as input.
-        shortlist: how many of its cheapest clusters are chosen among; 0: all.
-        margin: by how much another choice than its cheapest must be better.
     """
 
     network: ValueNetwork
     weights: tuple[float, ...]
     name: str
     device: torch.device
-    appraiser: Appraiser | None = None
-    shortlist: int = 0
-    margin: float = 0.0
 
     def policy(self, network: ValueNetwork) -> ValuePolicy:
         """The greedy policy of `network`, which is `self.network` or an average of it."""
         weights = self.weights if network.n_outputs > 1 else (1.0,)
-        return ValuePolicy(
-            network, weights, self.name, self.device, self.appraiser, self.shortlist, self.margin
-        )
+        return ValuePolicy(network, weights, self.name, self.device)
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,14 @@ from typing import cast
 
 import numpy as np
 
-from agents.rules.appraisal import Appraiser
+from agents.rules.appraisal import appraise
 from deploy.scheduler.snapshot.needs import Need
 from deploy.scheduler.snapshot.view import View
 from envs.simulation.snapshot import Observation, encode
 
-RULE = "expected_cost"
-"""Its costs count price, set-up, expected interruptions, missed deadlines and delay (see the rule)."""
-
 
 class Appraisals:
     """Appraises the choices of a task."""
-
-    def __init__(self) -> None:
-        self._appraiser = Appraiser(RULE)
 
     def expected_usd(self, need: Need, view: View) -> dict[str | None, float]:
         """Expected USD until the task's end (of a federated client: until it has delivered next).
@@ -34,6 +28,6 @@ class Appraisals:
         """
         observation = encode(view.snapshot([need]), 1)
         batch = {name: np.asarray(array)[None] for name, array in observation.items()}
-        usd = self._appraiser(cast(Observation, batch), 1)[0, 0]
+        usd = appraise(cast(Observation, batch), 1)[0, 0]
         places: list[str | None] = [*(offer.offer_id for offer in view.offers), None]
         return {place: float(usd[k]) for k, place in enumerate(places)}

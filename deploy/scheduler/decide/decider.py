@@ -6,15 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.by_kind import ByKind
+from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
-from agents.rules.appraisal import Appraiser
-from agents.value_policy import ValuePolicy
+from agents.rules.appraisal import appraise
 from agents.vector_policy import VectorPolicy
+from agents.weighed_policy import WeighedPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.decide.answers import (
     GUIDE,
@@ -46,7 +48,7 @@ class Candidate:
         offer_id: the offer; None for "none for now".
         valid: whether it may be chosen now.
         reason: why not; "" where it may.
-        score: what the policy ranks by, higher is better; None where it gives no numbers.
+        score: what the policy ranks by, higher is better; None where it gives no number.
         values: by component of the policy's value, in its units; of a rule its expected USD.
         price_usd_hour: of all instances that the task would hold there, now.
         finish_s: expected seconds until the end of its work (or next execution) there.
@@ -112,12 +114,11 @@ class Decider:
         self.window = window
         self.components = tuple(components)
         self.invalid: Counter[tuple[str, str]] = Counter()
-        self._appraiser = Appraiser("expected_cost")
         self._rules = GuardsConfig().rules() if rules is None else rules
         # The first snapshot loads compiled code, which takes a second: not in a pass that others wait for.
         observe(snapshot_of((), (), {}, Occupancy()), (), window, self._rules)
         if weights is not None:
-            if not isinstance(policy, ValuePolicy):
+            if not isinstance(policy, WeighedPolicy):
                 raise ValueError(
                     f"policy {policy.name} has no value components to weigh: leave the weights out"
                 )
@@ -176,8 +177,10 @@ class Decider:
                     offer_id=None if offer is None else offer.offer_id,
                     valid=valid,
                     reason="" if valid else _reason(need, offer, pair),
-                    score=None if scores is None or not valid else float(scores[k]),
-                    values={name: float(column[k]) for name, column in values.items()},
+                    score=float(scores[k])
+                    if valid and scores is not None and np.isfinite(scores[k])
+                    else None,
+                    values={name: float(x[k]) for name, x in values.items() if np.isfinite(x[k])},
                     price_usd_hour=0.0 if offer is None else offer.price_usd_hour * need.resources.instances,
                     finish_s=0.0 if pair is None else float(pair[col.FINISH_S]),
                     cost_usd=0.0 if pair is None else float(pair[col.COST_USD]),
@@ -193,24 +196,36 @@ class Decider:
         """
         if isinstance(policy, VectorPolicy):
             require_finite(policy.network.vector)
-        if not isinstance(policy, ValuePolicy):
+        if not isinstance(policy, WeighedPolicy):
             return self._appraised(observation, row)
+        if isinstance(policy, OutcomePolicy):
+            require_finite(policy.network.vectors, np.asarray(policy.value_weights))
         try:
-            values = policy.component_values(self._alone(observation, row))[0, 0]
-            score = (values @ policy.weights).cpu().numpy().astype(np.float64)
+            table = self._table(policy, observation, row)
+            score = table @ np.asarray(policy.value_weights)
         except Exception as error:
             raise raised(error) from error
-        table = values.cpu().numpy().astype(np.float64)
-        among = self._mask_of(observation, row) != 0
-        require_finite(table[among], score[among])
+        weighed = ~np.isnan(table).all(1) & (self._mask_of(observation, row) != 0)
+        if not weighed.any():  # there was nothing to weigh
+            return self._appraised(observation, row)
+        require_finite(table[weighed], score[weighed])
         n_values = table.shape[1]  # 1 where the network learned the scalarised value itself
         named = len(self.components) == n_values
         names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
         return {name: table[:, k] for k, name in enumerate(names)}, score
 
+    def _table(self, policy: WeighedPolicy, observation: Observation, row: int) -> NDArray[np.float64]:
+        """(C + 1, K) components of one task's choices."""
+        if isinstance(policy, OutcomePolicy):  # it looks at one task, and sees how many others wait
+            whole = {name: np.asarray(array)[None] for name, array in observation.items()}
+            table = policy.value_table(cast(Observation, whole))[:, row]
+        else:
+            table = policy.value_table(self._alone(observation, row))[:, 0]
+        return table.reshape(-1, table.shape[-1])
+
     def _appraised(self, observation: Observation, row: int) -> Table:
         """The expected cost, without a score."""
-        usd = self._appraiser(self._alone(observation, row), 1)[0, 0].astype(np.float64)
+        usd = appraise(self._alone(observation, row), 1)[0, 0].astype(np.float64)
         return {APPRAISED: usd}, None
 
     def _alone(self, observation: Observation, row: int) -> Observation:

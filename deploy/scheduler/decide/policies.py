@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from agents.by_kind import ByKind
 from agents.federated.rules import ROUND_RULES
 from agents.named import RULE_NAMES, named_rule
-from agents.networks.pairwise import PairwiseNetwork
 from agents.policy import Policy
 from agents.stored import load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
 from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 
-MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money")
+MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
 FEDERATED_COMPONENTS = ("delay", "cost")
 
 
@@ -86,9 +85,8 @@ def load_federated_policy(name: str | None, market: Loaded, n_offers: int) -> Lo
 
 
 def knows_rounds(policy: Policy) -> bool:
-    """Whether a policy for Spark jobs can decide about federated tasks: rules can, networks if trained so."""
-    network = policy.network if isinstance(policy, ValuePolicy) else None
-    return network is None or (isinstance(network, PairwiseNetwork) and network.rounds)
+    """Whether a policy for Spark jobs can decide about federated tasks: rules can, and who follows one."""
+    return not isinstance(policy, ValuePolicy)
 
 
 def combined(market: Loaded, federated: Loaded) -> Policy:

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from agents.by_kind import ByKind
 from agents.named import named_rule
+from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
-from agents.value_policy import ValuePolicy
 from agents.vector_policy import VectorPolicy
 from deploy.model.jobs import FlowerClient, JobState, Places
 from deploy.scheduler.decide.answers import guided
@@ -130,14 +129,12 @@ def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("part", ["network", "weights"])
 def test_values_that_are_no_numbers_decide_nothing(value: float, part: str) -> None:
     policy = load_market_policy("multicloud", len(OFFERS)).policy
-    assert isinstance(policy, ValuePolicy)
+    assert isinstance(policy, OutcomePolicy)
     assert decide(policy, need()).invalid is None
     if part == "network":
-        with torch.no_grad():
-            for parameter in policy.network.parameters():
-                parameter.fill_(value)
+        policy.network.vectors[:] = value
     else:
-        policy.weights = torch.full_like(policy.weights, value)
+        policy.weights = (value,) * len(policy.weights)
     decision = decide(policy, need())
     assert decision.invalid is not None
     assert decision.invalid.fault == "values"
@@ -161,7 +158,7 @@ def test_a_network_that_fails_when_it_is_explained_is_no_error_of_the_pass() -> 
     def fails(*_: object) -> None:
         raise MemoryError
 
-    policy.component_values = fails  # type: ignore[attr-defined]
+    policy.value_table = fails  # type: ignore[attr-defined]
     decision = decide(policy, need())
     assert decision.invalid is not None
     assert decision.invalid.fault == "error"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.rules.appraisal import Appraiser
-from agents.value_policy import ValuePolicy
+from agents.rules.appraisal import appraise
+from agents.weighed_policy import WeighedPolicy
 from deploy.scheduler.decide.decider import APPRAISED, Decider
 from deploy.scheduler.decide.policies import load_market_policy
 from deploy.scheduler.snapshot.occupancy import Occupancy
@@ -32,13 +32,14 @@ def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
     assert decision is not None
     row = NEEDS.index(decision.need)
     batch = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
-    if isinstance(loaded.policy, ValuePolicy):
-        table = loaded.policy.component_values(batch)[0, row].numpy()  # type: ignore[arg-type]
+    if isinstance(loaded.policy, WeighedPolicy):
+        table = loaded.policy.value_table(batch)[0, row]  # type: ignore[arg-type]
         names = loaded.components
     else:
-        table = Appraiser("expected_cost")(batch, len(NEEDS))[0, row][:, None]  # type: ignore[arg-type]
+        table = appraise(batch, len(NEEDS))[0, row][:, None]  # type: ignore[arg-type]
         names = (APPRAISED,)
     places = [*(one.offer_id for one in OFFERS), None]
     for candidate in decision.candidates:
-        shown = [candidate.values[one] for one in names]
-        assert shown == pytest.approx(table[places.index(candidate.offer_id)], rel=1e-5, abs=1e-6)
+        shown = [candidate.values.get(one, np.nan) for one in names]
+        expected = table[places.index(candidate.offer_id)]
+        assert shown == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)

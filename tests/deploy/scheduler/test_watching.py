@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,10 +45,13 @@ def test_the_watched_policy_is_written_down_and_nothing_else(tmp_path: Path) -> 
     assert (decision.mode, decision.policy, decision.chosen) == (Mode.SHADOW, "on_demand", "sure")
     assert (decision.shadow_policy, decision.shadow_choice) == ("cheapest", "spot")
     # On demand 350 s at 1 USD/h; on spot 0.3, and a 7200 s spell seen for 0 s (counts as a tenth), whose
-    # interruption costs half of the 300 s and 50 s of start. An hour of delay counts 0.25.
+    # interruption costs half of the 300 s and 50 s of start, but what ran until then is free, as it is within
+    # the first hour. An hour of delay counts 0.25.
     rate = 0.12 / (7200**0.25 * 720**0.75)
     lost_s = 300 * rate * 200
-    difference = (0.3 + 0.25) * (350 + lost_s) / 3600 - (1.0 + 0.25) * 350 / 3600
+    free_s = (1 - math.exp(-300 * rate) * (1 + 300 * rate)) / rate * (1 + 300 * rate)
+    spot = (0.3 * (350 + lost_s - free_s) + 0.25 * (350 + lost_s)) / 3600
+    difference = spot - (1.0 + 0.25) * 350 / 3600
     assert decision.shadow_difference == pytest.approx(difference, rel=1e-4)
     told = world.events("task.decided")[0].data["watched"]
     assert (told["policy"], told["offer"]) == ("cheapest", "spot")

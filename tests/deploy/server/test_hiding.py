@@ -168,8 +168,12 @@ def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) 
             {"args", "conf"},
             {"kind", "script", "period_s", "batch_deadline_s", "batches", "standard_s"},
         ),
-        (Flower, {"run_config"}, {"kind", "app", "rounds", "clients", "deadline_s", "epoch_s"}),
-        (FlowerClient, {"config"}, {"name", "region", "budget_usd"}),
+        (
+            Flower,
+            {"run_config"},
+            {"kind", "app", "rounds", "clients", "deadline_s", "epoch_s", "aggregation_s"},
+        ),
+        (FlowerClient, {"config"}, {"name", "region", "budget_usd", "epoch_s", "cold_s"}),
     ],
 )
 def test_of_every_field_it_was_decided_who_sees_it(

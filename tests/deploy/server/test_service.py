@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 def test_it_is_ready_while_the_scheduler_makes_its_passes(service: Service) -> None:
     probe = service.as_(None)
     assert probe.get("/readyz").json() == {
-        "policy": "pairwise",
+        "policy": "outcomes",
         "federated_policy": "round_cost",
         "store": True,
         "scheduler": True,

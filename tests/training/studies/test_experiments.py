@@ -9,6 +9,7 @@ import pytest
 
 from envs.environments import ENVIRONMENTS
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
+from training.markets import market_configs
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
 from training.studies.trained import Trained, WeightedRuns, find_policies, find_trained
 from training.studies.trainings import RepeatSettings, planned_runs
@@ -32,10 +33,10 @@ def environment_of(words: list[str]) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes(name: str) -> None:
     values = compose_values("compare", [f"+experiment={name}"])
-    assert (values["suite"], values["episodes"]) == ("test", 50)
+    assert (values["suite"], values["episodes"]) == ("test", 100 if name.startswith("markets/") else 50)
     settings = experiment(name)
     assert f"{settings.study}/{settings.name}" == name
-    assert settings.table != bool(settings.figures)
+    assert settings.overview or settings.table != bool(settings.figures)
     for scenario in settings.scenarios.values():
         assert settings.agents or scenario.agents
         known = {*settings.agents, *scenario.agents, *settings.rules}
@@ -50,7 +51,17 @@ def test_every_figure_and_table_is_there() -> None:
     tables = ["4_2", "4_3", "5_3", "5_4", "5_5", "5_6", "any_clusters"]
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]
     expected = {f"liu2022/table_{name}" for name in tables} | {f"liu2022/figure_{name}" for name in figures}
-    assert set(NAMES) == expected
+    assert set(NAMES) == expected | {"markets/table_markets"}
+
+
+def test_the_table_of_markets_shows_every_published_market() -> None:
+    shown = [scenario_env(scenario) for scenario in experiment("markets/table_markets").scenarios.values()]
+    configs = market_configs()
+    assert next(iter(configs)) == "default"
+    assert [world_config(env) for env in shown[:1]] == [configs["default"]]
+    assert len(shown) == len(configs)
+    for config in configs.values():
+        assert config in [world_config(env) for env in shown]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +89,18 @@ def test_published_means_have_the_published_ratios(
 
 
 def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
-    settings = typed(RepeatSettings, compose_values("repeat", ["+experiment=liu2022/trainings"]), "")
-    trained = {run.training for run in planned_runs(settings)}
+    patterns = {}
+    for study in ("liu2022", "markets"):
+        words = [f"+experiment={study}/trainings"]
+        settings = typed(RepeatSettings, compose_values("repeat", words), "")
+        patterns[study] = {f"{settings.out}/{run.training}/seed*" for run in planned_runs(settings)}
     for name in NAMES:
         shown = experiment(name)
         for scenario in shown.scenarios.values():
             for source in {**shown.agents, **scenario.agents}.values():
                 pattern = source.runs if isinstance(source, WeightedRuns) else source
                 assert isinstance(pattern, str)
-                assert pattern in {f"{settings.out}/{training}/seed*" for training in trained}
+                assert pattern in patterns[shown.study]
 
 
 @pytest.mark.parametrize(

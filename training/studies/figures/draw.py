@@ -12,6 +12,7 @@ from training.evaluation.suite import find_suite
 from training.studies.experiment import FigureSettings
 from training.studies.figures.dominance import draw_dominance
 from training.studies.figures.patterns import draw_category_counts, draw_job_scatter
+from training.studies.figures.relative import draw_relative
 from training.studies.figures.sorted_episodes import draw_sorted_episodes
 from training.studies.figures.training_curves import draw_training_curves, read_curve
 from training.studies.measuring import Player, best_seed
@@ -42,6 +43,8 @@ def draw_figure(
         return draw_sorted_episodes(settings, figure, results)
     if figure.kind == "dominance":
         return draw_dominance(settings, figure, results)
+    if figure.kind == "relative":
+        return draw_relative(settings, figure, results)
     if figure.kind == "training_curves":
         return _curves(player, figure, results, agents)
     timelines = _timelines(player, figure, results, agents)

@@ -1,0 +1,70 @@
+"""Training from outcomes: exact resume, what is kept, and that it learns where the rule is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.outcomes.policy import Ensemble, OutcomePolicy
+from envs.multicloud import build_market
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.world import MarketWorld
+from tests.training.trainers.test_resume import assert_same, resumed
+from training.settings import OutcomeSettings, ScheduleSettings, TrainerSettings
+from training.trainers.outcomes import OutcomeTrainer
+
+JOBS = 8
+
+
+def small_world(number: int) -> MarketWorld:
+    return build_market(MarketWorldConfig(WorkloadConfig(jobs=JOBS)), 3)
+
+
+def a_trainer(seed: int = 0, **changes: Any) -> OutcomeTrainer:
+    settings = TrainerSettings(
+        episodes=12,
+        lanes=3,
+        gradient_steps=2,
+        batch_size=32,
+        replay_capacity=400,
+        learning_rate=ScheduleSettings(3e-3, 3e-4),
+        epsilon_1=ScheduleSettings(0.3, 0.3),
+        outcomes=OutcomeSettings(self_play_share=0.5, kept_per_episode=20),
+    )
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    policy = OutcomePolicy(Ensemble(2, 4), (25.0, 5.0, 0.25, 1.0, 0.36), "outcomes")
+    return OutcomeTrainer(small_world, policy, settings, seed, torch.device("cpu"))
+
+
+def test_resume_is_exact(tmp_path: Path) -> None:
+    straight = a_trainer()
+    reports = [straight.round() for _ in range(4)]
+    other, other_reports = resumed(a_trainer, tmp_path / "state.pt")
+    assert_same(straight.state_dict(), other.state_dict())
+    assert reports == other_reports
+
+
+def test_a_part_of_each_episode_is_kept_and_what_was_tried_comes_first() -> None:
+    trainer = a_trainer()
+    trainer.round()
+    assert 3 * JOBS < trainer.replay.size <= 3 * 20
+    assert np.isfinite(trainer.replay.features[: trainer.replay.size]).all()
+    targets = trainer.replay.targets[: trainer.replay.size]
+    assert np.isfinite(targets[:, :3]).all()
+    assert ((targets[:, 3] >= 0) | np.isnan(targets[:, 3])).all()
+
+
+def test_what_is_regular_is_learned() -> None:
+    """Targets that follow from one feature: the error falls to a small part of their variance."""
+    trainer = a_trainer(gradient_steps=200)
+    trainer.round()
+    features = trainer.replay.features
+    trainer.replay.targets[:, 0] = np.where(features[:, 1] > 0, 1.0, -1.0)
+    trainer.replay.targets[:, 1:3] = 0.0
+    first = trainer._learn(3e-3)[0]
+    assert trainer._learn(3e-3)[0] < 0.2 * first or first == pytest.approx(0.0, abs=0.05)
