@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws results-liu2022 results-fl test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws results-liu2022 results-markets results-fl test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -45,6 +45,11 @@ results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every ta
 	$(BIN)/python training/publish.py study=liu2022 || exit $$?; \
 	if [ -n "$$left" ]; then echo "not measured:$$left" >&2; exit 1; fi; \
 	exit $$failed
+
+results-markets: $(VENV)/.core  ## train what is missing and regenerate the table of all markets; ARGS="workers=4" for the trainings
+	$(BIN)/python training/repeat.py +experiment=markets/trainings $(value ARGS)
+	$(BIN)/python training/compare.py +experiment=markets/table_markets
+	$(BIN)/python training/publish.py study=markets
 
 results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="checkpoint=NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)
