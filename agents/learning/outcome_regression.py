@@ -86,7 +86,7 @@ class OutcomeRegression:
             ]
         )
         self.optimizer.zero_grad(set_to_none=True)
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(losses.sum())
         self.optimizer.step()
         return losses.detach().mean(0)
 

@@ -43,10 +43,6 @@ class NetworkInput:
     jobs: Tensor
     pairs: Tensor
 
-    def of_job(self, j: int) -> NetworkInput:
-        """The same decisions with only row j of the window (J = 1)."""
-        return NetworkInput(self.clusters, self.occupation, self.jobs[:, j : j + 1], self.pairs[:, j : j + 1])
-
 
 class ValueNetwork(nn.Module, ABC):
     """Maps decisions to the (scaled) value components of every choice.

@@ -21,7 +21,7 @@ HEADS = 4
 """Outputs of a network: money, delay and owned hours beyond what the rule expects, in units of the decision's
 scale; and the logit of the share of deadlines that will be missed."""
 MANY_OFFERS = 10.0
-"""From so many offers on the margin is as configured."""
+"""With at least this many rented offers the margin is used as configured."""
 LEAST_SCALE = 0.02
 """USD that a decision is about at least."""
 
@@ -177,7 +177,7 @@ def decide(
     if job < 0:
         return NO_ACTION
     if obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value:
-        return rounds_choice(obs, job, rule)
+        return expected_cost.choose_for(obs, job, rule)
     left = deadlines_left(obs, job)
     streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
     prices = np.empty(4)
@@ -312,21 +312,6 @@ def best_of(
         if mean > gain:
             best, gain = k, mean
     return best
-
-
-@njit(cache=True, error_model="numpy")
-def rounds_choice(obs: ObservationArrays, job: int, rule: NDArray[np.float64]) -> int:
-    """The rule's choice for a task that trains in rounds."""
-    n_clusters = obs.clusters.shape[0]
-    usd = np.empty(n_clusters + 1)
-    expected_cost.choices_usd(obs, job, rule, usd)
-    best = -1
-    for c in range(n_clusters):
-        if is_valid(obs, job, c) and (best < 0 or usd[c] < usd[best]):
-            best = c
-    if best >= 0 and is_valid(obs, job, -1) and usd[n_clusters] <= usd[best]:
-        best = -1
-    return flat_action(obs, job, best)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

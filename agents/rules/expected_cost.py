@@ -86,12 +86,9 @@ def choices_usd(
 
 
 @njit(cache=True, error_model="numpy")
-def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
-    """The most urgent job goes where its expected total is smallest; "none" if waiting costs less."""
+def choose_for(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> int:
+    """A job goes where its expected total is smallest; "none" if waiting costs less."""
     n_clusters = obs.clusters.shape[0]
-    job = urgent_job(obs)
-    if job < 0:
-        return NO_ACTION
     usd = np.empty(n_clusters + 1)
     choices_usd(obs, job, parameters, usd)
     best = -1
@@ -101,6 +98,13 @@ def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDAr
     if best >= 0 and is_valid(obs, job, -1) and usd[n_clusters] <= usd[best]:
         best = -1
     return flat_action(obs, job, best)
+
+
+@njit(cache=True, error_model="numpy")
+def choose(obs: ObservationArrays, memory: NDArray[np.float64], parameters: NDArray[np.float64]) -> int:
+    """What `choose_for` says of the most urgent job."""
+    job = urgent_job(obs)
+    return choose_for(obs, job, parameters) if job >= 0 else NO_ACTION
 
 
 register(

@@ -1,4 +1,4 @@
-"""What a thread has read, for as long as nobody in this process writes to the same tables."""
+"""Reads that a thread keeps until this process writes to the same tables."""
 
 from __future__ import annotations
 

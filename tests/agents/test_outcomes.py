@@ -122,10 +122,8 @@ def test_other_weights_act_at_once(observations: Observation) -> None:
     policy, lanes = taught(a_policy(margin=0.0, doubt=0.0)), np.arange(8)
     before = policy.act_batch(observations, lanes)
     policy.set_weights((25.0, 5.0, 0.25, 0.0, 0.36))  # money is nothing
-    table = policy.value_table(observations)
     after = policy.act_batch(observations, lanes)
     assert (before != after).any()
-    assert np.nanmax(table[..., 2]) <= 60.0
     for wrong, message in (((1.0,), "1 value weights given"), ((1.0, 1.0, np.nan, 1.0, 1.0), "finite")):
         with pytest.raises(ValueError, match=message):
             policy.set_weights(wrong)

@@ -118,7 +118,7 @@ class Memberships:
         return self._of(job).number[key.task]
 
     def _look_at(self, task: Task) -> Look:
-        """A task in this pass; without a place it has what its runner says of it."""
+        """How a task stands in this pass; without a place, as its runner reports it."""
         said = self._pass.told.get(task.key)
         held = [one for one in self._pass.held.get(task.key, ()) if one.instance_id in task.instances]
         if task.phase is None and said is not None:

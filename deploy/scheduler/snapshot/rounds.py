@@ -161,7 +161,7 @@ class Rounds(RoundEstimates):
         return True
 
     def _note_launch(self, one: Instance) -> None:
-        """Compare a launch with what its offer said; one that waited in a queue says nothing of it."""
+        """Compare a launch with the time its offer announced, unless it waited in a queue."""
         if one.ready_s is not None and not one.offer.queues:
             error_s = abs(one.ready_s - one.requested_s - one.offer.launch_s)
             self.launch_error_s = average(self.launch_error_s, error_s, ERROR_WEIGHT)

@@ -152,13 +152,15 @@ def test_weights_of_a_scorer_that_are_no_numbers_decide_nothing() -> None:
     assert decision.invalid.fault == "values"
 
 
-def test_a_network_that_fails_when_it_is_explained_is_no_error_of_the_pass() -> None:
+def test_a_network_that_fails_when_it_is_explained_is_no_error_of_the_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     policy = load_market_policy("multicloud", len(OFFERS)).policy
 
     def fails(*_: object) -> None:
         raise MemoryError
 
-    policy.value_table = fails  # type: ignore[attr-defined]
+    monkeypatch.setattr(policy, "value_table", fails)
     decision = decide(policy, need())
     assert decision.invalid is not None
     assert decision.invalid.fault == "error"

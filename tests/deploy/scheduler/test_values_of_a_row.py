@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from deploy.scheduler.decide.decider import APPRAISED, Decider
 from deploy.scheduler.decide.policies import load_market_policy
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import snapshot_of
-from envs.simulation.snapshot import encode
+from envs.simulation.snapshot import Observation, encode
 from tests.deploy.scheduler.cases import need, offer
 
 OFFERS = [offer("spot", price_usd_hour=0.2), offer("sure", "on_demand"), offer("down", available=False)]
@@ -31,12 +33,13 @@ def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
     decision = decider.decide(snapshot, NEEDS, OFFERS)
     assert decision is not None
     row = NEEDS.index(decision.need)
-    batch = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
+    window = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
+    batch = cast(Observation, window)
     if isinstance(loaded.policy, WeighedPolicy):
-        table = loaded.policy.value_table(batch)[0, row]  # type: ignore[arg-type]
+        table = loaded.policy.value_table(batch)[0, row]
         names = loaded.components
     else:
-        table = appraise(batch, len(NEEDS))[0, row][:, None]  # type: ignore[arg-type]
+        table = appraise(batch, len(NEEDS))[0, row][:, None]
         names = (APPRAISED,)
     places = [*(one.offer_id for one in OFFERS), None]
     for candidate in decision.candidates:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from agents.outcomes.policy import Ensemble, OutcomePolicy
@@ -66,5 +65,6 @@ def test_what_is_regular_is_learned() -> None:
     features = trainer.replay.features
     trainer.replay.targets[:, 0] = np.where(features[:, 1] > 0, 1.0, -1.0)
     trainer.replay.targets[:, 1:3] = 0.0
-    first = trainer._learn(3e-3)[0]
-    assert trainer._learn(3e-3)[0] < 0.2 * first or first == pytest.approx(0.0, abs=0.05)
+    trainer._learn(3e-3)
+    # Predicting nothing has a loss of 1 for the sum and half of that for the part.
+    assert trainer._learn(3e-3)[0] < 0.15 * 1.5
