@@ -275,7 +275,10 @@ def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle
 
 def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:
     """The time that every trace covers, cut in the bundle's proportions."""
-    start = max(int(trace.times_s[0]) for trace in traces if trace.available is not None or len(traces) == 1)
+    # When an on-demand price was noted says nothing about when the market was watched.
+    spot = [trace for trace in traces if trace.meta.market == "spot"] or traces
+    probed = [trace for trace in spot if trace.available is not None] or spot
+    start = max(int(trace.times_s[0]) for trace in probed)
     end = max(int(trace.times_s[-1]) for trace in traces)
     days = SPLIT_DAYS["test"][1]
     if end - start < days:

@@ -18,6 +18,7 @@ from envs.traces.importers import ImportOptions, import_swf, market_importers
 from envs.traces.jobs import FORMAT as JOB_FORMAT
 from envs.traces.jobs import job_files, load_jobs
 from envs.traces.market import MARKETS, MarketTrace, load_traces, trace_files
+from envs.traces.prices import OnDemandPrices, SpotPrice, parse_usd_hour, with_on_demand, with_spot_price
 from envs.traces.storage import read_json, write_directory
 from spotweave.plugins import PluginError
 
@@ -61,8 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     fit = commands.add_parser("fit", help="fit the shipped distributions to the raw collections")
     fit.add_argument("--source", type=Path, required=True, help="folder of the raw collections")
     fit.add_argument("--out", type=Path, default=FITTED_PATH)
-    take = commands.add_parser("import", help="turn a file into a trace")
-    take.add_argument("source_file", type=Path, metavar="SOURCE")
+    take = commands.add_parser("import", help="turn files into traces")
+    take.add_argument("source_files", type=Path, metavar="SOURCE", nargs="+", help="files of one format")
     take.add_argument("--format", choices=[*market_importers(), "swf"], required=True)
     take.add_argument("--out", type=Path, required=True, help="folder to create")
     take.add_argument("--polarity", help="what a 1 means: available or unavailable")
@@ -76,6 +77,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     take.add_argument(
         "--max-gap-s", type=_positive, help="rows further apart are an error (default: 2 ticks)"
+    )
+    take.add_argument(
+        "--on-demand",
+        type=_on_demand,
+        default="list",
+        metavar="list|none|USD",
+        help="on-demand offers too, at the prices of the list that ships (default), or none; "
+        "USD an hour: the price of instance types that the list does not have",
+    )
+    take.add_argument(
+        "--price",
+        type=_spot_price,
+        metavar="USD|SHARE%",
+        help="for files of availability only: USD an hour, or a share of the on-demand price, e.g. 30%%",
     )
     take.add_argument("--source", default="", help="where the data come from (default: the file's name)")
     take.add_argument("--licence", default="")
@@ -91,14 +106,35 @@ def _positive(text: str) -> int:
     return value
 
 
+def _on_demand(text: str) -> str | float:
+    try:
+        return text if text in ("list", "none") else parse_usd_hour(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected list, none or USD an hour above 0, e.g. 3.06"
+        ) from None
+
+
+def _spot_price(text: str) -> SpotPrice:
+    try:
+        amount = parse_usd_hour(text.removesuffix("%"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected USD an hour above 0, e.g. 0.92, or a share of on demand, e.g. 30%"
+        ) from None
+    return SpotPrice(amount / 100.0, is_share=True) if text.endswith("%") else SpotPrice(amount)
+
+
 def _import(options: argparse.Namespace) -> None:
     details = ImportOptions(**{field.name: getattr(options, field.name) for field in fields(ImportOptions)})
     if options.format == "swf":
-        jobs = import_swf(options.source_file, details)
+        if len(options.source_files) > 1:
+            raise TraceError(f"{len(options.source_files)} job logs were given: import one at a time")
+        jobs = import_swf(options.source_files[0], details)
         write_directory(options.out, job_files(jobs))
         print(f"{options.out}: {len(jobs.arrival_s)} jobs over {jobs.arrival_s[-1] / DAY_S:.1f} days")
         return
-    traces = market_importers()[options.format](options.source_file, details)
+    traces = _with_prices(_imported(options, details), options)
     if len(traces) == 1:
         write_directory(options.out, trace_files(traces[0]))
     else:
@@ -107,11 +143,40 @@ def _import(options: argparse.Namespace) -> None:
         }
         write_directory(options.out, files)
     print(_table(traces))
+    if any(trace.price_usd_hour is None for trace in traces):
+        print(
+            "Without spot prices no market can be built on it: import it again with --price, e.g. --price 30%"
+        )
+
+
+def _imported(options: argparse.Namespace, details: ImportOptions) -> list[MarketTrace]:
+    """What the files hold, each offer once."""
+    found: dict[tuple[str, ...], Path] = {}
+    traces = []
+    for path in options.source_files:
+        for trace in market_importers()[options.format](path, details):
+            if trace.meta.offer in found:
+                name = " ".join(part for part in trace.meta.offer if part)
+                raise TraceError(f"{path} and {found[trace.meta.offer]} are both of {name}: keep one")
+            found[trace.meta.offer] = path
+            traces.append(trace)
+    return traces
+
+
+def _with_prices(traces: list[MarketTrace], options: argparse.Namespace) -> list[MarketTrace]:
+    given = options.on_demand if isinstance(options.on_demand, float) else None
+    prices = OnDemandPrices(load_bundle(), given)
+    if options.price is not None:
+        traces = with_spot_price(traces, options.price, prices)
+    return traces if options.on_demand == "none" else with_on_demand(traces, prices)
 
 
 def _folder(trace: MarketTrace) -> str:
-    parts = (part for part in (trace.meta.zone, trace.meta.instance_type) if part)
-    return "_".join(parts).replace("/", "-")
+    meta = trace.meta
+    market = meta.market if meta.market == "on_demand" else ""
+    return "_".join(part for part in (meta.zone or meta.region, meta.instance_type, market) if part).replace(
+        "/", "-"
+    )
 
 
 def _show(path: Path | None) -> str:

@@ -198,9 +198,8 @@ def test_csv_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "2026-05-01T02:10:00+02:00,us-east-1a,1,1.5\n"
     )
     out = tmp_path / "out"
-    assert (
-        main(["import", str(source), "--format", "csv", "--out", str(out), "--polarity", "unavailable"]) == 0
-    )
+    command = ["import", str(source), "--format", "csv", "--out", str(out), "--on-demand", "none"]
+    assert main([*command, "--polarity", "unavailable"]) == 0
     central, east = load_traces(out)
     assert (central.meta.zone, central.meta.region) == ("us-central1-a", "us-central1")
     assert (east.meta.zone, east.meta.region) == ("us-east-1a", "us-east-1")
@@ -237,7 +236,7 @@ def test_what_was_imported_is_what_is_read(
     ]
     (folder / "m.csv").write_text("\n".join(lines))
     command = ["import", str(folder / "m.csv"), "--format", "csv", "--out", str(folder / "out")]
-    assert main([*command, "--polarity", polarity.value]) == 0
+    assert main([*command, "--polarity", polarity.value, "--on-demand", "none"]) == 0
     trace = load_trace(folder / "out")
     assert trace.times_s.tolist() == (times_s - times_s[0]).tolist()
     assert trace.available is not None
@@ -288,7 +287,8 @@ def skypilot(path: Path, data: Any, gap_s: Any = 600) -> Path:
 def test_skypilot_import_where_one_means_preempted(tmp_path: Path) -> None:
     source = skypilot(tmp_path / "us-west-2a.json", [0, 1, 1, 0])
     command = ["import", str(source), "--format", "skypilot", "--out", str(tmp_path / "out")]
-    assert main([*command, "--polarity", "unavailable", "--start-utc", "2026-05-01"]) == 0
+    command += ["--polarity", "unavailable", "--on-demand", "none"]
+    assert main([*command, "--start-utc", "2026-05-01"]) == 0
     trace = load_trace(tmp_path / "out")
     assert trace.available is not None
     assert trace.available.tolist() == [True, False, False, True]
@@ -347,7 +347,8 @@ def test_ec2_price_history_import(tmp_path: Path) -> None:
     ]
     source.write_text(json.dumps({"SpotPriceHistory": entries}))
     out = tmp_path / "out"
-    assert main(["import", str(source), "--format", "ec2-price-history", "--out", str(out)]) == 0
+    command = ["import", str(source), "--format", "ec2-price-history", "--out", str(out)]
+    assert main([*command, "--on-demand", "none"]) == 0
     first, second = load_traces(out)
     assert first.meta.offer == ("aws", "us-east-1", "us-east-1a", "g5.xlarge", "spot")
     assert first.available is None

@@ -1,0 +1,202 @@
+"""Imports get the on-demand offers and the prices that their files lack, and become markets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents.named import named_rule
+from envs.multicloud import build_market
+from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
+from envs.simulation.market.world import MarketWorld
+from envs.traces.__main__ import main
+from envs.traces.bundle import load_bundle
+from envs.traces.market import MarketTrace, load_traces
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import find_suite
+
+DAYS = 40
+PROBES = DAYS * 144
+
+
+def probed(folder: Path, zone: str) -> str:
+    """A SkyPilot-style file of 40 days; a 1 means preempted there."""
+    path = folder / f"{zone}.json"
+    data = [0 if probe // 36 % 3 else 1 for probe in range(PROBES)]
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": data}))
+    return str(path)
+
+
+def skypilot(folder: Path, *sources: str) -> list[str]:
+    words = ["import", *sources, "--format", "skypilot", "--out", str(folder / "market")]
+    return [*words, "--polarity", "unavailable", "--start-utc", "2022-10-01"]
+
+
+def imported(folder: Path) -> dict[str, MarketTrace]:
+    """By zone, or region."""
+    return {trace.meta.zone or trace.meta.region: trace for trace in load_traces(folder / "market")}
+
+
+def market(folder: Path, owned: int = 0) -> MarketWorld:
+    settings = MarketConfig(traces=str(folder / "market"), owned_executors=owned)
+    return build_market(MarketWorldConfig(WorkloadConfig(jobs=6), settings), 2)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], folder: Path, command: list[str]) -> str:
+    """The one line of an import that leaves nothing behind."""
+    before = sorted(path.name for path in folder.iterdir())
+    assert main(command) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert sorted(path.name for path in folder.iterdir()) == before
+    return captured.err
+
+
+def test_on_demand_offers_have_the_prices_of_the_list(tmp_path: Path) -> None:
+    zones = [probed(tmp_path, zone) for zone in ("us-west-2a", "us-west-2b", "us-east-1f")]
+    command = [*skypilot(tmp_path, *zones), "--instance-type", "p3.2xlarge", "--price", "30%"]
+    assert main(command) == 0
+    found = imported(tmp_path)
+    assert set(found) == {"us-west-2a", "us-west-2b", "us-east-1f", "us-west-2", "us-east-1"}
+    for region in ("us-west-2", "us-east-1"):
+        trace = found[region]
+        assert trace.meta.offer == ("aws", region, "", "p3.2xlarge", "on_demand")
+        assert trace.price_usd_hour is not None
+        assert trace.available is None
+        # The list price of a p3.2xlarge in the United States.
+        assert trace.price_usd_hour.tolist() == [3.06]
+        assert load_bundle().on_demand_usd_hour("aws", region, "p3.2xlarge") == 3.06
+        assert "karpenter" in trace.meta.source
+        assert trace.meta.licence == "Apache-2.0"
+    spot = found["us-west-2a"].price_usd_hour
+    assert spot is not None
+    assert np.allclose(spot, 0.3 * 3.06)
+
+
+def test_the_list_of_google_cloud_is_by_region(tmp_path: Path) -> None:
+    source = tmp_path / "m.csv"
+    source.write_text(
+        "time,zone,available,price\n0,europe-west4-a,1,1.2\n0,us-central1-a,1,1.4\n9,us-central1-a,1,1.4\n"
+    )
+    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
+    command += ["--provider", "gcp", "--instance-type", "a2-highgpu-1g", "--polarity", "available"]
+    assert main(command) == 0
+    found = imported(tmp_path)
+    bundle = load_bundle()
+    for region in ("europe-west4", "us-central1"):
+        price = bundle.on_demand_usd_hour("gcp", region, "a2-highgpu-1g")
+        assert found[region].price_usd_hour == pytest.approx(price)
+    assert found["europe-west4"].price_usd_hour != pytest.approx(found["us-central1"].price_usd_hour)
+
+
+def test_a_price_is_given_for_what_the_list_lacks(tmp_path: Path) -> None:
+    """The type that the list has keeps the list's price."""
+    source = tmp_path / "m.csv"
+    source.write_text("time,zone,available,price\n0,eu-north-1a,1,1.2\n0,us-east-1a,1,1.4\n")
+    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
+    command += ["--instance-type", "p3.2xlarge", "--polarity", "available", "--on-demand", "3.5"]
+    assert main(command) == 0
+    found = imported(tmp_path)
+    assert found["eu-north-1"].price_usd_hour == pytest.approx(3.5)
+    assert found["us-east-1"].price_usd_hour == pytest.approx(3.06)
+    assert found["eu-north-1"].meta.source == "given as --on-demand"
+
+
+def test_an_on_demand_offer_of_the_files_own_is_kept(tmp_path: Path) -> None:
+    source = tmp_path / "m.csv"
+    source.write_text("time,zone,price\n0,us-east-1,2.9\n")
+    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
+    assert main([*command, "--instance-type", "p3.2xlarge", "--market", "on_demand"]) == 0
+    (trace,) = load_traces(tmp_path / "market")
+    assert trace.price_usd_hour == pytest.approx(2.9)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (
+            ["--instance-type", "x9.large"],
+            "the price list has no on-demand price of aws x9.large in us-west-2: give it in USD an hour, "
+            "e.g. --on-demand 3.06, or --on-demand none",
+        ),
+        (
+            [],
+            "no instance type is named in us-west-2a, so its on-demand price is unknown: give --inst",
+        ),
+        (
+            ["--instance-type", "x9.large", "--on-demand", "none", "--price", "30%"],
+            "has no on-demand price of",
+        ),
+        (
+            ["--instance-type", "p3.2xlarge", "--on-demand", "2.5"],
+            "--on-demand 2.5 is for instance types that the price list does not have, and it has all",
+        ),
+    ],
+)
+def test_prices_that_nobody_knows_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], line: str
+) -> None:
+    command = skypilot(tmp_path, probed(tmp_path, "us-west-2a"))
+    assert line in refusal(capsys, tmp_path, [*command, *more])
+
+
+def test_other_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "m.csv"
+    source.write_text("time,zone,price\n0,us-east-1a,1.4\n")
+    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
+    assert "the file holds prices: leave --price out" in refusal(capsys, tmp_path, [*command, "--price", "1"])
+    zone = probed(tmp_path, "us-west-2a")
+    twice = [*skypilot(tmp_path, zone, zone), "--instance-type", "p3.2xlarge"]
+    assert "are both of aws us-west-2 us-west-2a p3.2xlarge spot: keep one" in refusal(
+        capsys, tmp_path, twice
+    )
+    for words in (["--on-demand", "cheap"], ["--on-demand", "-3"], ["--price", "0"], ["--price", "nan%"]):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, *words])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert f"argument {words[0]}: {words[1]!r}: expected" in error
+
+
+def test_what_lacks_spot_prices_says_how_to_give_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*skypilot(tmp_path, probed(tmp_path, "us-west-2a")), "--instance-type", "p3.2xlarge"]
+    assert main(command) == 0
+    assert "import it again with --price" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("owned", [0, 4])
+def test_a_rule_uses_the_on_demand_offers_of_an_imported_market(tmp_path: Path, owned: int) -> None:
+    zone = probed(tmp_path, "us-west-2a")
+    command = [*skypilot(tmp_path, zone), "--instance-type", "p3.2xlarge", "--price", "0.92"]
+    assert main(command) == 0
+    world = market(tmp_path, owned)
+    clouds = {"aws/us-west-2a/p3.2xlarge/spot", "aws/us-west-2/p3.2xlarge/on_demand"}
+    assert set(world.spec.cluster_names) == clouds | ({"owned/us-east-1"} if owned else set())
+    for rule in ("on_demand", "expected_cost"):
+        results = run_suite(world, named_rule(rule), find_suite("test", 2))
+        assert all(result.metrics["unfinished"] == 0 for result in results)
+        if rule == "on_demand":
+            assert all(result.metrics["on_demand_usd"] > 0 for result in results)
+
+
+def test_prices_of_several_zones_without_availability_are_a_market(tmp_path: Path) -> None:
+    source = tmp_path / "m.csv"
+    rows = [
+        f"{day * 86_400 + 60 * k},us-east-1{z},{1 + day / 100}"
+        for k, z in enumerate("ab")
+        for day in range(DAYS)
+    ]
+    source.write_text("\n".join(["time,zone,price", *rows]))
+    command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
+    assert main([*command, "--instance-type", "p3.2xlarge"]) == 0
+    world = market(tmp_path)
+    assert "aws/us-east-1/p3.2xlarge/on_demand" in world.spec.cluster_names
+    results = run_suite(world, named_rule("expected_cost"), find_suite("test", 2))
+    assert all(result.metrics["unfinished"] == 0 for result in results)
