@@ -24,7 +24,8 @@ class RunDirectory:
 
     `policy.pt` is the best policy on validation, `state.pt` the whole training state after the latest saved
     round, `config.yaml` the resolved configuration, `provenance.json` version and commit, `validation.csv`
-    the metrics of each validation. `done.json` exists once the run has come to its end.
+    the metrics of each validation, `start.pt` the policy that a fine-tuning started from. `done.json`
+    exists once the run has come to its end.
     """
 
     path: Path
@@ -33,6 +34,11 @@ class RunDirectory:
     def policy(self) -> Path:
         """The best policy so far."""
         return self.path / "policy.pt"
+
+    @property
+    def start(self) -> Path:
+        """The policy that a fine-tuning started from."""
+        return self.path / "start.pt"
 
     @property
     def state(self) -> Path:

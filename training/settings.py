@@ -157,9 +157,11 @@ class RunSettings:
         device: where networks compute.
         out: run directory; None: runs/ENV/AGENT-seedN-TIME.
         resume: a run directory to go on with.
+        checkpoint: a released policy, a run's directory or a policy.pt to start from; None: from scratch.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     out: str | None = None
     resume: str | None = None
+    checkpoint: str | None = None

@@ -1,5 +1,7 @@
 """Train a policy: python training/train.py +env=NAME [agent=...] [trainer=...] [resume=DIR] [KEY=VALUE ...].
 
+`checkpoint=NAME` goes on from a trained policy, and keeps that one unless what became of it is better.
+
 Writes a run directory with the resolved configuration, TensorBoard curves, the best policy on validation
 (`policy.pt`), the whole training state (`state.pt`) and, at the end, a table against every rule on the test
 suite with a report.
@@ -17,6 +19,7 @@ from omegaconf import DictConfig
 from agents.named import named_rule
 from agents.settings import AgentSettings
 from envs.environments import ENVIRONMENTS
+from training.adaptation import judge, start_of, started_agent
 from training.adapters.settings import require_library
 from training.adapters.trainer import LibraryTrainer
 from training.checkpoint import load_policy, save_policy
@@ -84,14 +87,16 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
         members = entry.drawn_for_validation(config, settings.variety, values["seed"])
     worlds = [entry.build(member, VALIDATION_LANES) for member in members]
     spec = worlds[0].spec
-    task = Task(entry, config, agent, settings, values["seed"], device)
+    start = start_of(run, values.get("checkpoint"))
+    task = Task(entry, config, agent, settings, values["seed"], device, start)
     trainer, scales, weights = build_trainer(task)
 
     def save(facts: dict[str, Any]) -> None:
         card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}
         save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
 
-    session = Session(trainer, worlds, named_rule(settings.guide), settings, run, save)
+    guide = named_rule(settings.guide)
+    session = Session(trainer, worlds, guide, settings, run, save, trained_before=start is not None)
     if state is not None:
         try:
             session.restore(state)
@@ -107,6 +112,10 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     finally:
         if isinstance(trainer, LibraryTrainer):
             trainer.close()
+    if start is not None:
+        accepted = session.best.episode > 0
+        adapted = load_policy(run.policy, spec) if accepted else trainer.policy
+        print(judge(adapted, load_policy(run.start, spec, weights), worlds, session.suite, accepted))
     if tested:
         policy = load_policy(run.policy, spec)
         rules = [named_rule(name) for name in default_rules(values["env"])]
@@ -126,8 +135,12 @@ def main(config: DictConfig) -> int:
             raise UsageError(f"{run.path} is a run of +env={saved['env']['name']}, not of +env={name}")
         return train(saved, run, run.load_state())
     values["command"] = " ".join(["python", *sys.argv])
-    checked_settings(values)
-    world_config(values["env"])
+    settings, _, _ = checked_settings(values)
+    config = world_config(values["env"])
+    if values["checkpoint"] is not None:
+        entry = ENVIRONMENTS[name]
+        spec = entry.build(entry.members_of(config, "validation")[0], 1).spec
+        values["agent"] = started_agent(settings, values["checkpoint"], spec)
     run = RunDirectory.create(values["out"], name, agent, values["seed"], values)
     return train(values, run, None)
 

@@ -46,7 +46,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
         ((CLUSTER, "agent=dqn"), "agent is 'dqn': expected one of"),
         (
             (CLUSTER, "trainer=fast"),
-            "trainer is 'fast': expected one of default, paper, paper_chapter4, quick",
+            "trainer is 'fast': expected one of adapt, default, paper, paper_chapter4, quick",
         ),
         (("+env=mars",), "env is 'mars': expected one of anyclusters, chapter4, federated, multicloud"),
         ((CLUSTER, "trainer.guide=mfa"), "unknown rule 'mfa' (did you mean 'maf'?)"),

@@ -101,6 +101,8 @@ def _outcome_trainer(task: Task, agent: OutcomesSettings, spec: WorldSpec) -> Bu
     assert make is not None
     policy = make(agent, Shape(spec.n_clusters, spec.scales, weights))
     assert isinstance(policy, OutcomePolicy)
+    if task.start is not None:
+        policy.network.load_state_dict(task.start["network"])
 
     def draw_world(number: int) -> MarketWorld:
         config = task.entry.drawn(task.config, task.settings.variety, task.seed, number)

@@ -50,6 +50,8 @@ class Session:
         settings: the trainer's settings.
         run: where everything is written.
         save_policy: writes the policy's checkpoint, given facts for its card.
+        trained_before: whether the trainer's policy was trained before. Then it is validated first, and only
+            what is better takes its place.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Session:
         settings: TrainerSettings,
         run: RunDirectory,
         save_policy: Callable[[dict[str, Any]], None],
+        trained_before: bool = False,
     ) -> None:
         self.trainer = trainer
         self.worlds = worlds
@@ -68,6 +71,7 @@ class Session:
         self.settings = settings
         self.run_directory = run
         self.save_policy = save_policy
+        self.trained_before = trained_before
         self.suite = find_suite("validation", settings.validation_episodes)
         self.objective = self.spec.metrics[0]
         self.higher_is_better = self.spec.higher_is_better[0]
@@ -116,6 +120,9 @@ class Session:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
                 guide_metrics = self._validate(self.guide)
                 progress.guide(self.guide.name, guide_metrics[self.objective])
+                if self.trained_before and self.trainer.episodes_done == 0:
+                    objective = self._validate_policy(writer, guide_metrics, 0.0)
+                    progress.validated(objective, self.best.objective, 0)
                 while self.trainer.episodes_done < total:
                     round_started = time.monotonic()
                     report = self.trainer.round()

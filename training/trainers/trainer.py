@@ -29,6 +29,7 @@ class Task:
         settings: how it learns.
         seed: root of all random streams of the run.
         device: where networks compute.
+        start: the state of the policy that learning goes on from (agent `outcomes`); None: from scratch.
     """
 
     entry: Environment
@@ -37,6 +38,7 @@ class Task:
     settings: TrainerSettings
     seed: int
     device: torch.device
+    start: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,162 @@
+"""Fine-tuning: it starts from the checkpoint, and what became of it takes its place only if it is better."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from agents.stored import RELEASED, load_policy_state
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
+from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
+from tests.training.test_train import saved_config
+from tests.training.toy import Myopic, ToyWorld
+from training.adaptation import judge
+from training.evaluation.suite import Suite
+from training.trainers.session import Session
+
+ADAPT = (
+    "+env=multicloud",
+    *TINY_WORLD["multicloud"],
+    "trainer=adapt",
+    *TINY_TRAINER,
+    "trainer.max_minutes=0",
+    "device=cpu",
+    "out=run",
+)
+RELEASED_POLICY = RELEASED / "multicloud" / "policy.pt"
+
+
+def vectors(path: Path) -> torch.Tensor:
+    found: torch.Tensor = load_policy_state(path)["network"]["vectors"]
+    return found
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *costs: float) -> None:
+    """Validations of the policy that come to these costs, one after the other."""
+    script = iter(costs)
+    real = Session._validate
+
+    def validate(self: Session, policy: object) -> dict[str, float]:
+        metrics = real(self, policy)  # type: ignore[arg-type]
+        if policy is self.trainer.policy:
+            metrics[self.objective] = next(script)
+        return metrics
+
+    monkeypatch.setattr(Session, "_validate", validate)
+
+
+def test_what_is_worse_is_refused(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = RELEASED_POLICY.read_bytes()
+    scripted(monkeypatch, 10.0, 10.0, 11.0)
+    outcome = command(*ADAPT)
+    assert outcome.code == 0, outcome.err
+    line = next(line for line in outcome.out.splitlines() if line.startswith("the adapted policy is "))
+    assert "on the validation days: cost_usd_eq " in line
+    assert line.endswith("(2 paired episodes): the original policy is kept")
+    run = tmp_path / "run"
+    assert (run / "start.pt").read_bytes() == before
+    assert torch.equal(vectors(run / "policy.pt"), vectors(RELEASED_POLICY))
+    assert load_policy_state(run / "policy.pt")["training"]["episodes"] == 0
+    assert RELEASED_POLICY.read_bytes() == before
+    assert (
+        saved_config(run)["agent"]["hidden_size"]
+        == load_policy_state(RELEASED_POLICY)["agent"]["hidden_size"]
+    )
+
+
+def test_what_is_better_is_accepted(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 10.0, 9.0, 9.5)
+    outcome = command(*ADAPT)
+    assert outcome.code == 0, outcome.err
+    assert "(2 paired episodes): it is accepted" in outcome.out
+    adapted = tmp_path / "run" / "policy.pt"
+    assert load_policy_state(adapted)["training"]["episodes"] == 4
+    assert not torch.equal(vectors(adapted), vectors(RELEASED_POLICY))
+    # A small step away, with the scaler of the original.
+    assert np.abs(vectors(adapted) - vectors(RELEASED_POLICY)).max() < 0.02
+
+
+def test_a_policy_that_learning_ruined_is_refused(command: Command, tmp_path: Path) -> None:
+    """No script: rates a thousand times too large."""
+    rate = "trainer.learning_rate={start: 3.0, end: 3.0}"
+    jobs = ("env.workload.jobs=20", "env.market.owned_executors=0", "trainer.validation_episodes=4")
+    outcome = command(*ADAPT, *jobs, rate)
+    assert outcome.code == 0, outcome.err
+    assert "the adapted policy is worse on the validation days: cost_usd_eq +" in outcome.out
+    assert "the original policy is kept" in outcome.out
+    assert torch.equal(vectors(tmp_path / "run" / "policy.pt"), vectors(RELEASED_POLICY))
+    again = command("resume=run")
+    assert again.code == 0, again.err
+    assert again.out.splitlines()[-2:] == outcome.out.splitlines()[-2:]
+
+
+def test_a_resumed_run_starts_from_its_own_copy(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("policy.pt", "policy.pt.sha256"):
+        shutil.copy(RELEASED_POLICY.with_name(name), mine / name)
+    scripted(monkeypatch, 10.0, 9.0, 9.5, 10.0, 9.0, 9.5)
+    assert command(*ADAPT, "checkpoint=mine").code == 0
+    straight = vectors(tmp_path / "run" / "policy.pt")
+    shutil.rmtree(mine)
+    (tmp_path / "run" / "state.pt").unlink()
+    outcome = command("resume=run")
+    assert outcome.code == 0, outcome.err
+    assert torch.equal(vectors(tmp_path / "run" / "policy.pt"), straight)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("agent=rl_fc",),
+            "checkpoint=multicloud was given to start from, which agent=rl_fc cannot: expected agent=out",
+        ),
+        (("checkpoint=liu2022/rl_lsfc",), "holds a policy of agent=rl_lsfc, not of agent=outcomes"),
+        (("checkpoint=nowhere",), "no checkpoint at nowhere"),
+        (("agent.hidden_size=8",), "agent.hidden_size is 8, but "),
+    ],
+)
+def test_what_cannot_be_started_from_is_one_line(
+    command: Command, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert message in command(*ADAPT, *words).mistake
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_environments_have_no_policy_to_adapt(command: Command) -> None:
+    assert "agent=cluster_scorer cannot" in command("+env=multicluster", "trainer=adapt").mistake
+
+
+class Optimal(Myopic):
+    """Knows what a choice costs others."""
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        costs = observations["pairs"][:, 0, :, col.EXECUTION_S]
+        best: NDArray[np.int64] = (costs + observations["clusters"][:, :, col.PRICE_USD_HOUR]).argmin(axis=1)
+        return best
+
+
+@pytest.mark.parametrize(
+    ("adapted", "original", "word"), [(Optimal(), Myopic(), "better"), (Myopic(), Optimal(), "worse")]
+)
+def test_a_verdict_has_the_figures(adapted: Myopic, original: Myopic, word: str) -> None:
+    """The objective of the toy world is better when it is higher, whatever its sign."""
+    suite = Suite("toy", "validation", seed=5, episodes=20)
+    verdict = judge(adapted, original, [ToyWorld(5)], suite, accepted=word == "better")
+    assert f"the adapted policy is {word} on the validation days: objective " in str(verdict)
+    gain = verdict.paired.difference
+    assert gain > 0 if word == "better" else gain < 0
+    assert verdict.paired.interval.excludes(0.0)
+    assert f"{gain:+.2f} [{verdict.paired.interval.low:+.2f}" in str(verdict)
+    assert verdict.episodes == 20

@@ -1,0 +1,112 @@
+"""Fine-tuning: the checkpoint that a training starts from, and whether what became of it is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.policy import Policy
+from agents.registry import agent_named
+from agents.settings import AgentSettings, OutcomesSettings
+from agents.stored import load_policy_state, policy_file
+from envs.simulation.world import BatchWorld, WorldSpec
+from training.checkpoint import load_policy, write_policy
+from training.config import UsageError, plain
+from training.evaluation.episodes import run_suite
+from training.evaluation.statistics import Paired, compare_paired
+from training.evaluation.suite import Suite
+from training.run_directory import RunDirectory
+
+
+def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dict[str, Any]:
+    """The settings of the agent that goes on learning: those that the checkpoint was trained with.
+
+    Args:
+        agent: as configured.
+        checkpoint: a released name, a run's directory or a policy.pt.
+        spec: the world that it shall learn in.
+
+    Raises:
+        UsageError: if it holds another agent, or was trained with other settings than were asked for.
+        CheckpointError: if it cannot be read, or was trained for another environment.
+    """
+    if not isinstance(agent, OutcomesSettings):
+        raise UsageError(
+            f"checkpoint={checkpoint} was given to start from, which agent={agent.kind} cannot: expected "
+            "agent=outcomes, or checkpoint=null with another trainer than adapt"
+        )
+    path = policy_file(checkpoint)
+    stored = load_policy_state(path).get("agent", {})
+    if stored.get("kind", agent.kind) != agent.kind:
+        raise UsageError(
+            f"{path} holds a policy of agent={stored['kind']}, not of agent={agent.kind}: give a checkpoint "
+            "of that agent"
+        )
+    load_policy(path, spec)
+    defaults = plain(agent_named(agent.kind).defaults(agent.name))
+    trained = {**defaults, **stored}
+    for key, value in plain(agent).items():
+        if key != "name" and value not in (defaults[key], trained[key]):
+            raise UsageError(
+                f"agent.{key} is {value}, but {path} was trained with {trained[key]}: leave agent.{key} out"
+            )
+    return {**trained, "name": agent.name}
+
+
+def start_of(run: RunDirectory, checkpoint: str | None) -> dict[str, Any] | None:
+    """The state of the policy that a run starts from, kept in the run; None for a run from scratch.
+
+    Raises:
+        CheckpointError: if it cannot be read.
+        WriteError: if it cannot be kept.
+    """
+    if checkpoint is None:
+        return None
+    if not run.start.is_file():
+        write_policy(run.start, policy_file(checkpoint).read_bytes())
+    return load_policy_state(run.start)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The fine-tuned policy against the one that it started from, on validation episodes.
+
+    Attributes:
+        paired: of the objective, fine-tuned minus original.
+        objective: its name.
+        higher_is_better: whether more of it is better.
+        episodes: how many.
+        accepted: whether the run keeps the fine-tuned policy.
+    """
+
+    paired: Paired
+    objective: str
+    higher_is_better: bool
+    episodes: int
+    accepted: bool
+
+    def __str__(self) -> str:
+        gain = self.paired.difference if self.higher_is_better else -self.paired.difference
+        interval = self.paired.interval
+        word = "better" if gain > 0 else "worse" if gain < 0 else "no better"
+        end = "it is accepted" if self.accepted else "the original policy is kept"
+        return (
+            f"the adapted policy is {word} on the validation days: {self.objective} "
+            f"{self.paired.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}] an episode against "
+            f"the original ({self.episodes} paired episodes): {end}"
+        )
+
+
+def judge(
+    adapted: Policy, original: Policy, worlds: Sequence[BatchWorld], suite: Suite, accepted: bool
+) -> Verdict:
+    """Compare them on the suite's episodes in each of the worlds."""
+    spec = worlds[0].spec
+    objective, higher = spec.metrics[0], spec.higher_is_better[0]
+    values = [
+        [result.metrics[objective] for world in worlds for result in run_suite(world, policy, suite)]
+        for policy in (adapted, original)
+    ]
+    paired = compare_paired(values[0], values[1], higher)
+    return Verdict(paired, objective, higher, len(values[0]), accepted)
