@@ -1,4 +1,4 @@
-"""Between what the best possible policy lies: a plan that knows the future, and no waiting at all."""
+"""Between what the best possible policy lies: a plan that knows the future, and what none can pass."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 from agents.policy import Policy
 from envs.environments import ENVIRONMENTS
+from envs.simulation.market.world import MarketWorld
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import BatchWorld
+from envs.simulation.world import BatchWorld, EpisodeKey
 from training.config import UsageError, world_config
 from training.evaluation.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
 from training.evaluation.episodes import EpisodeResult, Progress
+from training.evaluation.lagrangian import is_covered, lagrangian_bound
 from training.evaluation.suite import Suite
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ClairvoyantSettings
@@ -27,13 +29,17 @@ class Bounds:
         base: the policy that the planner followed, and what identifies it.
         further: jobs that still arrived in a copy after a decision.
         planned: the planner's episodes: the first of the suite.
-        unhindered: the objective of every episode of the suite if nothing waits and nothing is missed.
+        unhindered: the objective of every episode of the suite if nothing waits and nothing is missed; None
+            in markets, where it would say little.
+        lagrangian: in markets, a lower bound on the objective of the planned episodes, whatever the policy;
+            None elsewhere, and where it does not hold (see `training.evaluation.lagrangian`).
     """
 
     base: Mapping[str, object]
     further: int
     planned: Played
-    unhindered: tuple[float, ...]
+    unhindered: tuple[float, ...] | None
+    lagrangian: tuple[float, ...] | None = None
 
     @property
     def episodes(self) -> int:
@@ -72,28 +78,41 @@ def measure_bounds(
         suite: all episodes.
         settings: how many are planned, and how far ahead.
         base: what the planner follows.
-        progress: called before and after planning.
+        progress: called before planning and after each episode.
 
     Raises:
-        UsageError: for a world in which the unhindered objective is not known.
+        UsageError: for a world that is neither one of slices nor a market.
     """
     entry, config = ENVIRONMENTS[env["name"]], world_config(env)
     world = entry.build(config, 1)
-    if not isinstance(world, SliceWorld):
+    if not isinstance(world, SliceWorld | MarketWorld):
         raise UsageError(f"experiment.clairvoyant: +env={env['name']} has no bound, so leave it out")
     first = dataclasses.replace(suite, episodes=min(settings.episodes, suite.episodes))
+    large: list[BatchWorld] = []
 
-    def play() -> list[EpisodeResult]:
-        keys = first.episode_keys()
-        if progress is not None:
-            progress(0, len(keys))
-        large = entry.build(config, ClairvoyantPlanner.lanes_needed(len(keys), world.spec.n_clusters))
-        results = ClairvoyantPlanner(large, base.make(large), settings.further).play(keys)
-        if progress is not None:
-            progress(len(keys), len(keys))
-        return results
+    def play(key: EpisodeKey) -> EpisodeResult:
+        if not large:  # many lanes: made only if there is something to plan
+            large.append(entry.build(config, ClairvoyantPlanner.lanes_needed(1, world.spec.n_clusters)))
+        return ClairvoyantPlanner(large[0], base.make(large[0]), settings.further).play([key])[0]
 
     identity = f"{NAME}, {settings.further} further arrivals, following {base.identity}"
-    planned = cache.keep_episodes(world, env, first, identity, play)
-    unhindered = tuple(unhindered_score(world, key) for key in suite.episode_keys())
-    return Bounds(base.facts, settings.further, planned, unhindered)
+    planned = cache.keep_each(world, env, first, identity, play, progress)
+    unhindered = None
+    if isinstance(world, SliceWorld):
+        unhindered = tuple(unhindered_score(world, key) for key in suite.episode_keys())
+    lagrangian = None
+    if isinstance(world, MarketWorld) and is_covered(world):
+        targets = planned.values(world.spec.metrics[0]).tolist()
+        lagrangian = tuple(
+            _lower_bound(cache, world, env, key, target)
+            for key, target in zip(first.episode_keys(), targets, strict=True)
+        )
+    return Bounds(base.facts, settings.further, planned, unhindered, lagrangian)
+
+
+def _lower_bound(
+    cache: EvaluationCache, world: MarketWorld, env: Mapping[str, Any], key: EpisodeKey, target: float
+) -> float:
+    identity = {"world": env, "episode": world.fingerprint(key), "bound": "lagrangian", "target": target}
+    found = cache.keep(identity, lambda: {"usd": lagrangian_bound(world, key, target)})
+    return float(found["usd"])

@@ -35,14 +35,18 @@ def bounds_summary(
             "per_seed": table.mean(axis=1).tolist(),
             "closed": None if name == reference else closed_share(sign * (table - baseline), room),
         }
-    unhindered = np.array(bounds.unhindered)
+    unhindered = None if bounds.unhindered is None else np.array(bounds.unhindered)
     return {
         "objective": objective,
         "base": dict(bounds.base),
         "further": bounds.further,
         "episodes": bounds.episodes,
         "planned": {metric: _mean(bounds.planned.values(metric)) for metric in metrics},
-        "unhindered": {**_mean(unhindered), "first_mean": float(unhindered[first].mean())},
+        "room": _difference(bounds.planned.values(objective) - baseline[0]),
+        "unhindered": None
+        if unhindered is None
+        else {**_mean(unhindered), "first_mean": float(unhindered[first].mean())},
+        "lagrangian": None if bounds.lagrangian is None else float(np.mean(bounds.lagrangian)),
         "policies": policies,
     }
 
@@ -68,6 +72,16 @@ def closed_share(gained: Table, room: FloatVector) -> dict[str, object] | None:
         "share": float(gained.mean() / room.mean()),
         "interval": None if interval is None else [interval.low, interval.high],
         "per_seed": (gained.mean(axis=1) / room.mean()).tolist(),
+    }
+
+
+def _difference(values: FloatVector) -> dict[str, object]:
+    """A paired difference: "clear" says whether its interval excludes 0."""
+    interval = bootstrap_interval(values)
+    return {
+        "mean": float(values.mean()),
+        "interval": [interval.low, interval.high],
+        "clear": interval.excludes(0.0),
     }
 
 

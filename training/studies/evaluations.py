@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from envs.simulation.world import BatchWorld
+from envs.simulation.world import BatchWorld, EpisodeKey
 from training.evaluation.episodes import EpisodeResult, Progress, run_suite
 from training.evaluation.suite import Suite, suite_hash
 from training.studies.keeping import Keeper
@@ -82,11 +83,47 @@ class EvaluationCache(Keeper):
             "suite": suite_hash(world, suite),
             "policy": identity,
         }
+        return Played(**self.keep(key, lambda: _columns(world.spec.metrics, play())))
 
-        def made() -> dict[str, Any]:
-            results = play()
-            names = world.spec.metrics
-            metrics = {name: [result.metrics[name] for result in results] for name in names}
-            return {"metrics": metrics, "decisions": [result.decisions for result in results]}
+    def keep_each(
+        self,
+        world: BatchWorld,
+        world_facts: Mapping[str, object],
+        suite: Suite,
+        identity: str,
+        play: Callable[[EpisodeKey], EpisodeResult],
+        progress: Progress | None = None,
+    ) -> Played:
+        """As `keep_episodes`, each episode kept by itself: what takes long goes on after it was killed.
 
-        return Played(**self.keep(key, made))
+        Args:
+            world: where it plays; only its facts and episodes count here.
+            world_facts: its resolved configuration.
+            suite: the episodes.
+            identity: everything else that the results depend on.
+            play: gives one episode.
+            progress: called after each episode, and before the first.
+        """
+        kept = []
+        if progress is not None:
+            progress(0, suite.episodes)
+        for number, key in enumerate(suite.episode_keys()):
+            facts = {"world": world_facts, "episode": world.fingerprint(key), "policy": identity}
+            kept.append(self.keep(facts, partial(_played_one, world.spec.metrics, play, key)))
+            if progress is not None:
+                progress(number + 1, suite.episodes)
+        metrics = {name: [one["metrics"][name][0] for one in kept] for name in world.spec.metrics}
+        return Played(metrics, [one["decisions"][0] for one in kept])
+
+
+def _played_one(
+    names: Sequence[str], play: Callable[[EpisodeKey], EpisodeResult], key: EpisodeKey
+) -> dict[str, Any]:
+    return _columns(names, [play(key)])
+
+
+def _columns(names: Sequence[str], results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    return {
+        "metrics": {name: [result.metrics[name] for result in results] for name in names},
+        "decisions": [result.decisions for result in results],
+    }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from training.evaluation.tables import arrow, number, signed
+from training.evaluation.tables import arrow, number
+from training.studies.cells import Summary, difference_cell, share_cell, spread_cell, table
 from training.studies.metric_names import metric_name
+from training.studies.overview import overview_tables
 
-Summary = Mapping[str, Any]
 SCORE_NAMES = {letter: f"Score-{letter.upper()}" for letter in "abcd"}
 
 
@@ -28,36 +28,6 @@ def fragment(summary: Summary) -> str:
             if closed := closed_table(summary, scenario):
                 parts.append(closed)
     return "\n\n".join([*parts, *pictures, origin(summary)])
-
-
-def overview_tables(summary: Summary) -> list[str]:
-    """A table for each metric with one row per scenario; the first says how agents stand to the reference."""
-    scenarios, reference = list(summary["scenarios"].values()), summary["reference"]
-    names = list(scenarios[0]["policies"])
-    titles = scenarios[0]["titles"]
-    agents = [name for name in names if scenarios[0]["policies"][name]["trained"]]
-    found = []
-    for metric in summary["shows"]["metrics"]:
-        way = arrow(scenarios[0]["higher_is_better"][metric])
-        header = [f"{metric_name(metric)} {way}"]
-        header += [f"**{titles[name]}**" if name in agents else titles[name] for name in names]
-        paired = metric in summary["shows"]["paired"]
-        header += [f"{titles[name]} − {titles[reference]}, 95 %" for name in agents if paired]
-        rows = []
-        for scenario in scenarios:
-            policies = scenario["policies"]
-            cells = [
-                scenario["title"],
-                *(number(policies[name]["metrics"][metric]["mean"]) for name in names),
-            ]
-            for name in agents if paired else []:
-                against = policies[name]["against"][reference]
-                base = policies[reference]["metrics"][metric]["mean"]
-                share = 100.0 * against["difference"][metric]["mean"] / base
-                cells.append(f"{_difference(against, metric)} ({share:+.1f} %)")
-            rows.append(cells)
-        found.append(table(header, rows))
-    return found
 
 
 def origin(summary: Summary) -> str:
@@ -83,7 +53,7 @@ def means_table(summary: Summary, scenario: Summary) -> str:
             f"**{title}**" if policy["trained"] else title,
             str(policy["seeds"]) if policy["trained"] else "",
         ]
-        cells += [_mean(policy["metrics"][metric]) for metric in metrics]
+        cells += [spread_cell(policy["metrics"][metric]) for metric in metrics]
         rows.append(cells + _score_cells(summary, policy["against"].get(reference)))
         if name in scenario["published"]:
             rows.append(_published_row(summary, scenario, name))
@@ -96,15 +66,17 @@ def means_table(summary: Summary, scenario: Summary) -> str:
 
 
 def _bound_rows(scenario: Summary, metrics: Sequence[str], width: int) -> list[list[str]]:
-    """The two bounds of the objective, as rows of the table of means."""
+    """The bounds of the objective, as rows of the table of means."""
     bounds = scenario["bounds"]
     plan, unhindered = _bound_titles(scenario)
-    planned = [_mean(bounds["planned"][metric]) for metric in metrics]
-    best = [_mean(bounds["unhindered"]) if metric == bounds["objective"] else "" for metric in metrics]
-    return [
-        _padded([f"{plan}, {bounds['episodes']} episodes", "", *planned], width),
-        _padded([unhindered, "", *best], width),
-    ]
+    planned = [spread_cell(bounds["planned"][metric]) for metric in metrics]
+    rows = [_padded([f"{plan}, {bounds['episodes']} episodes", "", *planned], width)]
+    if bounds["unhindered"] is not None:
+        best = [
+            spread_cell(bounds["unhindered"]) if metric == bounds["objective"] else "" for metric in metrics
+        ]
+        rows.append(_padded([unhindered, "", *best], width))
+    return rows
 
 
 def _bound_titles(scenario: Summary) -> tuple[str, str]:
@@ -136,23 +108,12 @@ def closed_table(summary: Summary, scenario: Summary) -> str:
     for name, policy in bounds["policies"].items():
         title = scenario["titles"][name]
         shown = f"**{title}**" if scenario["policies"][name]["trained"] else title
-        rows.append([shown, _spread(policy), _closed(policy["closed"], name == summary["reference"])])
+        rows.append([shown, spread_cell(policy), share_cell(policy["closed"], name == summary["reference"])])
     plan, unhindered = _bound_titles(scenario)
     rows.append([plan, number(bounds["planned"][objective]["mean"]), "100 %"])
-    rows.append([unhindered, number(bounds["unhindered"]["first_mean"]), ""])
+    if bounds["unhindered"] is not None:
+        rows.append([unhindered, number(bounds["unhindered"]["first_mean"]), ""])
     return table(header, rows)
-
-
-def _closed(closed: Summary | None, is_reference: bool) -> str:
-    if is_reference:
-        return "0 %"
-    if closed is None:
-        return "not defined"
-    share = f"{100 * closed['share']:.1f} %"
-    if closed["interval"] is None:
-        return share
-    low, high = closed["interval"]
-    return f"{share} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _score_headings(summary: Summary, scenario: Summary) -> list[str]:
@@ -173,23 +134,13 @@ def _score_cells(summary: Summary, against: Summary | None) -> list[str]:
         return [_dominance(against["fsn"])]
     if against["scores"] is None:
         return ["not defined"] * 4
-    return [_spread(against["scores"][letter]) for letter in "abcd"]
+    return [spread_cell(against["scores"][letter]) for letter in "abcd"]
 
 
 def _dominance(fsn: Summary) -> str:
     text = "/".join(f"{count:g}" for count in (round(mean, 1) for mean in fsn["mean"]))
     fully = [counts[0] for counts in fsn["per_seed"]]
     return text + (f" (F {min(fully)} to {max(fully)})" if len(fully) > 1 else "")
-
-
-def _mean(metric: Summary) -> str:
-    """A mean; over training seeds with the range of the seeds' means."""
-    return _spread(metric)
-
-
-def _spread(measured: Summary) -> str:
-    text, seeds = number(measured["mean"]), measured["per_seed"]
-    return text + (f" ({number(min(seeds))} to {number(max(seeds))})" if len(seeds) > 1 else "")
 
 
 def _published_row(summary: Summary, scenario: Summary, name: str) -> list[str]:
@@ -229,7 +180,9 @@ def paired_table(summary: Summary, scenario: Summary) -> str:
         cells = [f"**{titles[name]}**" if policy["trained"] else titles[name]]
         for other in others:
             against = policy["against"].get(other)
-            cells += ["" if against is None else _difference(against, metric) for metric in shows["paired"]]
+            cells += [
+                "" if against is None else difference_cell(against, metric) for metric in shows["paired"]
+            ]
         ratios = policy["against"][summary["reference"]]["ratio"]
         cells += [
             _ratio(ratios[metric], _published_ratio(summary, scenario, name, metric))
@@ -237,13 +190,6 @@ def paired_table(summary: Summary, scenario: Summary) -> str:
         ]
         rows.append(cells)
     return table(header, rows)
-
-
-def _difference(against: Summary, metric: str) -> str:
-    measured = against["difference"][metric]
-    low, high = measured["interval"]
-    star = "" if measured["verdict"] == "unclear" else " *"
-    return f"{signed(measured['mean'])} [{number(low)}, {number(high)}]{star}"
 
 
 def _published_ratio(summary: Summary, scenario: Summary, policy: str, metric: str) -> float | None:
@@ -256,9 +202,3 @@ def _published_ratio(summary: Summary, scenario: Summary, policy: str, metric: s
 def _ratio(measured: float | None, published: float | None) -> str:
     text = "" if measured is None else f"{measured:.2f}"
     return text + ("" if published is None else f" (*published {published:.2f}*)")
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text, all others are numbers."""
-    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

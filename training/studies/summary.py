@@ -15,6 +15,7 @@ from training.studies.scenario import ScenarioResult, policy_summary
 
 PLANNED = "clairvoyant plan"
 UNHINDERED = "no waiting, no misses"
+LAGRANGIAN = "Lagrangian lower bound"
 
 
 def experiment_summary(
@@ -94,6 +95,10 @@ def _rows(results: Mapping[str, ScenarioResult], metrics: list[str]) -> Iterable
             for episode, values in enumerate(zip(*columns, strict=True)):
                 yield [scenario, PLANNED, "", episode, *values]
             objective = result.spec.metrics[0]
-            for episode, value in enumerate(result.bounds.unhindered):
-                values = tuple(value if metric == objective else "" for metric in metrics)
-                yield [scenario, UNHINDERED, "", episode, *values]
+            for title, bound in (
+                (UNHINDERED, result.bounds.unhindered),
+                (LAGRANGIAN, result.bounds.lagrangian),
+            ):
+                for episode, value in enumerate(bound or ()):
+                    values = tuple(value if metric == objective else "" for metric in metrics)
+                    yield [scenario, title, "", episode, *values]

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
+from envs.environments import ENVIRONMENTS
 from envs.simulation.slices.world import SliceWorld
 from tests.training.studies.cases import played, result, settings
 from training.config import UsageError, compose_values, world_config
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
+from training.evaluation.episodes import run_suite
 from training.evaluation.statistics import hierarchical_ratio_interval
 from training.evaluation.suite import Suite
 from training.studies import bounds as bounds_module
@@ -62,7 +64,7 @@ def test_the_first_episodes_are_planned_and_all_are_bounded(tmp_path: Path) -> N
     assert all(
         plan <= best for plan, best in zip(measured.planned.metrics["s"], measured.unhindered, strict=False)
     )
-    assert (measured.episodes, told) == (2, [(0, 2), (2, 2)])
+    assert (measured.episodes, told) == (2, [(0, 2), (1, 2), (2, 2)])
     again = measure_bounds(EvaluationCache(tmp_path, "v1"), env(), SUITE, ASKED, no_base())
     assert again == measured
 
@@ -72,7 +74,7 @@ def test_the_first_episodes_are_planned_and_all_are_bounded(tmp_path: Path) -> N
     [
         (["env.workload.arrivals.b=40"], ASKED),
         ([], dataclasses.replace(ASKED, further=6)),
-        ([], dataclasses.replace(ASKED, episodes=3)),
+        ([], dataclasses.replace(ASKED, episodes=3)),  # the third episode
     ],
 )
 def test_anything_else_is_planned(words: list[str], asked: ClairvoyantSettings, tmp_path: Path) -> None:
@@ -85,13 +87,46 @@ def test_anything_else_is_planned(words: list[str], asked: ClairvoyantSettings, 
 def test_a_suite_with_fewer_episodes_is_planned_whole(tmp_path: Path) -> None:
     asked = dataclasses.replace(ASKED, episodes=10)
     measured = measure_bounds(EvaluationCache(tmp_path, "v1"), env(), SUITE, asked, rule_base("maf"))
+    assert measured.unhindered is not None
     assert measured.episodes == len(measured.unhindered) == 3
 
 
+def test_a_killed_plan_goes_on_with_the_episode_that_it_was_at(tmp_path: Path) -> None:
+    def kill(done: int, of: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    asked = dataclasses.replace(ASKED, episodes=3)
+    with pytest.raises(KeyboardInterrupt):
+        measure_bounds(EvaluationCache(tmp_path, "v1"), env(), SUITE, asked, rule_base("tuned"), kill)
+    assert len(list(tmp_path.iterdir())) == 1
+    whole = measure_bounds(EvaluationCache(tmp_path, "v1"), env(), SUITE, asked, rule_base("tuned"))
+    assert whole.episodes == 3
+    first = dataclasses.replace(asked, episodes=2)
+    again = measure_bounds(EvaluationCache(tmp_path, "v1"), env(), SUITE, first, no_base())
+    assert again.planned.metrics["s"] == whole.planned.metrics["s"][:2]
+
+
+def test_foresight_in_a_market_costs_less_than_its_base(tmp_path: Path) -> None:
+    market = compose_values("evaluate", ["+env=multicloud", "+env/markets=two_v100", "env.workload.jobs=6"])[
+        "env"
+    ]
+    asked = ClairvoyantSettings("expected_cost", episodes=2, further=6)
+    found = measure_bounds(EvaluationCache(tmp_path, "v1"), market, SUITE, asked, rule_base("expected_cost"))
+    world = ENVIRONMENTS["multicloud"].build(world_config(market), 3)
+    base = run_suite(world, make_rule("expected_cost"), SUITE)
+    assert found.unhindered is None
+    assert found.lagrangian is not None
+    for bound, plan in zip(found.lagrangian, found.planned.metrics["cost_usd_eq"], strict=True):
+        assert bound <= plan
+    for plan, played_by_rule in zip(found.planned.metrics["cost_usd_eq"], base[:2], strict=True):
+        assert plan <= played_by_rule.metrics["cost_usd_eq"] + 1e-9
+
+
 def test_a_world_without_a_bound_is_refused(tmp_path: Path) -> None:
-    market = compose_values("evaluate", ["+env=multicloud", "env.workload.jobs=4"])["env"]
-    with pytest.raises(UsageError, match=r"\+env=multicloud has no bound"):
-        measure_bounds(EvaluationCache(tmp_path, "v1"), market, SUITE, ASKED, rule_base("on_demand"))
+    rounds = compose_values("evaluate", ["+env=federated"])["env"]
+    with pytest.raises(UsageError, match=r"\+env=federated has no bound"):
+        measure_bounds(EvaluationCache(tmp_path, "v1"), rounds, SUITE, ASKED, rule_base("on_demand"))
 
 
 class TestPlayer:
@@ -174,6 +209,8 @@ def test_the_share_of_the_gap_is_a_ratio_of_means() -> None:
     assert interval is not None
     assert closed["interval"] == [pytest.approx(interval.low), pytest.approx(interval.high)]
     assert found["planned"]["tmdl"]["mean"] == 5.0  # type: ignore[index]
+    room: Any = found["room"]
+    assert (room["mean"], room["clear"]) == (215.0, True)
     unhindered: Any = found["unhindered"]
     assert (unhindered["mean"], unhindered["first_mean"]) == (10.0, 5.0)
 

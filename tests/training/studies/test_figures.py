@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 from envs.simulation.snapshot import Category
 from envs.simulation.timeline import Segment, Timeline
 from tests.training.studies.cases import facts, played, result, settings
+from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
 from training.evaluation.suite import Suite
 from training.studies.evaluations import EvaluationCache
@@ -28,6 +29,7 @@ from training.studies.figures.patterns import (
     draw_job_scatter,
     first_starts,
 )
+from training.studies.figures.relative import draw_relative
 from training.studies.figures.sorted_episodes import draw_sorted_episodes, episode_order
 from training.studies.figures.training_curves import draw_training_curves, read_curve, shown_metric
 from training.studies.measuring import Player
@@ -213,6 +215,23 @@ def test_curves_that_do_not_match_are_refused(tmp_path: Path, episodes: list[int
     runs = [run(tmp_path / "a", [10, 20], [5, 4]), run(tmp_path / "b", episodes, [7, 6], size)]
     with pytest.raises(UsageError, match="do not match"):
         read_curve(runs)
+
+
+def test_relative_costs_have_a_mark_for_the_clairvoyant_plan() -> None:
+    figure = FigureSettings("relative", "", policies=["mine"])
+    asked = settings(metrics=["tmdl"])
+    drawn = draw_relative(asked, figure, {"base": bounded()})
+    (marks,) = [line for line in drawn.axes[0].lines if line.get_marker() == "D"]
+    # TMDL on the first two episodes: the plan's 4 and 6 against MAF's 40 and 50.
+    assert np.asarray(marks.get_xdata()).tolist() == pytest.approx([-100.0 * 80 / 90])
+    measured = bounded()
+    assert measured.bounds is not None
+    known = dataclasses.replace(measured.bounds, lagrangian=(4.5, 4.5))
+    drawn = draw_relative(asked, figure, {"base": dataclasses.replace(measured, bounds=known)})
+    (lowest,) = [line for line in drawn.axes[0].lines if line.get_markersize() == 9]
+    assert np.asarray(lowest.get_xdata()).tolist() == pytest.approx([-90.0])
+    without = draw_relative(asked, figure, {"base": result()})
+    assert not [line for line in without.axes[0].lines if line.get_marker() == "D"]
 
 
 def test_a_released_policy_has_no_curve(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -113,6 +114,42 @@ def test_a_share_that_cannot_be_told_is_not_printed() -> None:
     policies["tuned"]["closed"] = None
     closed = rows(closed_table(given, scenario))
     assert [row[2] for row in closed[2:5]] == ["23.3 %", "0 %", "not defined"]
+
+
+def test_an_overview_has_a_table_of_bounds() -> None:
+    given = summary(bounded(), metrics=["s", "tmdl"], paired=["s"], overview=True)
+    found = [rows(part) for part in fragment(given).split("\n\n") if part.startswith("|")]
+    assert [table[0][0] for table in found] == ["S ↑", "S ↑, the first episodes", "TMDL ↓"]
+    assert found[1][0][2:] == [
+        "MAF",
+        "**Mine**",
+        "clairvoyant plan",
+        "clairvoyant plan − MAF, 95 %",
+        "share of that gap closed by Mine, 95 %",
+        "lower bound (Lagrange)",
+    ]
+    (row,) = found[1][2:]
+    # By hand in test_bounds: S of MAF -220, of mine -170, of the plan -5.
+    assert row[:5] == ["Base", "2", "-220.0", "-170.0", "-5.00"]
+    assert row[5].startswith("+215.0 [")
+    assert row[5].endswith("] * (-97.7 %)")
+    assert row[6].startswith("23.3 % [")
+    assert row[7] == "not known"
+    measured = bounded()
+    assert measured.bounds is not None
+    known = dataclasses.replace(measured.bounds, lagrangian=(1.0, 2.0))
+    given = summary(dataclasses.replace(measured, bounds=known), metrics=["s"], overview=True)
+    assert "| 1.50 |" in fragment(given)
+
+
+def test_a_share_of_a_gap_that_may_be_none_is_not_printed() -> None:
+    given = summary(bounded(), metrics=["s"], overview=True)
+    given["scenarios"]["base"]["bounds"]["room"]["clear"] = False
+    assert "| no gap told from 0 |" in fragment(given)
+
+
+def test_an_overview_without_plans_has_no_table_of_bounds() -> None:
+    assert "clairvoyant" not in fragment(summary(metrics=["s"], overview=True))
 
 
 def test_agents_may_have_different_numbers_of_seeds() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training.federated.multi_fedls_tables import render_multi_fedls
-from training.studies.markdown import table
+from training.studies.cells import table
 
 Document = Mapping[str, Any]
 MISSING = "No learned policy was released when this was measured, so its rows are missing."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from training.studies.experiment import ExperimentSettings, FigureSettings
@@ -47,6 +48,7 @@ def draw_relative(
             color=colour[name],
             label=settings.title_of(name),
         )
+    _draw_plans(axis, settings, [results[scenario] for scenario in chosen])
     axis.axvline(0.0, color="black", linewidth=0.8)
     axis.set_yticks(rows, [settings.scenarios[scenario].title for scenario in chosen])
     axis.invert_yaxis()
@@ -56,3 +58,18 @@ def draw_relative(
     )
     legend_below(drawn)
     return drawn
+
+
+def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[ScenarioResult]) -> None:
+    """Marks for the clairvoyant plan and the lower bound, against the reference on the planned episodes."""
+    for row, result in enumerate(results):
+        if result.bounds is None:
+            continue
+        metric = settings.metrics[0]
+        baseline = result.policies[settings.reference].table(metric)[0, : result.bounds.episodes]
+        difference = 100.0 * (result.bounds.planned.values(metric) - baseline) / baseline.mean()
+        text = f"clairvoyant plan, {result.bounds.episodes} episodes"
+        axis.plot(difference.mean(), row, "kD", markersize=4, markerfacecolor="none", label=text)
+        if result.bounds.lagrangian is not None:
+            lowest = 100.0 * (np.mean(result.bounds.lagrangian) / baseline.mean() - 1.0)
+            axis.plot(lowest, row, "k|", markersize=9, label="lower bound (Lagrange)")

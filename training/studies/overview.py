@@ -1,0 +1,87 @@
+"""Many scenarios at a glance, a row each: a table for each metric, and one for bounds of the objective."""
+
+from __future__ import annotations
+
+from training.evaluation.tables import arrow, number, signed
+from training.studies.cells import Summary, difference_cell, share_cell, table
+from training.studies.metric_names import metric_name
+
+
+def overview_tables(summary: Summary) -> list[str]:
+    """A table for each metric with one row per scenario; the first says how agents stand to the reference."""
+    scenarios, reference = list(summary["scenarios"].values()), summary["reference"]
+    names = list(scenarios[0]["policies"])
+    titles = scenarios[0]["titles"]
+    agents = [name for name in names if scenarios[0]["policies"][name]["trained"]]
+    found = []
+    for metric in summary["shows"]["metrics"]:
+        way = arrow(scenarios[0]["higher_is_better"][metric])
+        header = [f"{metric_name(metric)} {way}"]
+        header += [f"**{titles[name]}**" if name in agents else titles[name] for name in names]
+        paired = metric in summary["shows"]["paired"]
+        header += [f"{titles[name]} − {titles[reference]}, 95 %" for name in agents if paired]
+        rows = []
+        for scenario in scenarios:
+            policies = scenario["policies"]
+            cells = [
+                scenario["title"],
+                *(number(policies[name]["metrics"][metric]["mean"]) for name in names),
+            ]
+            for name in agents if paired else []:
+                against = policies[name]["against"][reference]
+                base = policies[reference]["metrics"][metric]["mean"]
+                share = 100.0 * against["difference"][metric]["mean"] / base
+                cells.append(f"{difference_cell(against, metric)} ({share:+.1f} %)")
+            rows.append(cells)
+        found.append(table(header, rows))
+    return [found[0], *bounds_overview(summary), *found[1:]]
+
+
+def bounds_overview(summary: Summary) -> list[str]:
+    """What perfect foresight would gain in each scenario; no table if it was not measured.
+
+    All of it is on the planned episodes, so means differ from those over the whole suite.
+    """
+    scenarios = [scenario for scenario in summary["scenarios"].values() if scenario["bounds"] is not None]
+    if not scenarios:
+        return []
+    reference, titles = summary["reference"], scenarios[0]["titles"]
+    metric = scenarios[0]["bounds"]["objective"]
+    policies = scenarios[0]["policies"]
+    agents = [name for name, policy in policies.items() if policy["trained"]]
+    way = arrow(scenarios[0]["higher_is_better"][metric])
+    header = [f"{metric_name(metric)} {way}, the first episodes", "episodes", titles[reference]]
+    header += [f"**{titles[name]}**" for name in agents]
+    header += ["clairvoyant plan", f"clairvoyant plan − {titles[reference]}, 95 %"]
+    header += [f"share of that gap closed by {titles[name]}, 95 %" for name in agents]
+    header.append("lower bound (Lagrange)")
+    rows = []
+    for scenario in scenarios:
+        bounds = scenario["bounds"]
+        base = bounds["policies"][reference]["mean"]
+        rows.append(
+            [
+                scenario["title"],
+                str(bounds["episodes"]),
+                *(number(bounds["policies"][name]["mean"]) for name in (reference, *agents)),
+                number(bounds["planned"][metric]["mean"]),
+                _gap(bounds["room"], base),
+                *(_share(bounds, name) for name in agents),
+                "not known" if bounds["lagrangian"] is None else number(bounds["lagrangian"]),
+            ]
+        )
+    return [table(header, rows)]
+
+
+def _gap(room: Summary, base: float) -> str:
+    low, high = room["interval"]
+    star = " *" if room["clear"] else ""
+    share = 100.0 * room["mean"] / base
+    return f"{signed(room['mean'])} [{number(low)}, {number(high)}]{star} ({share:+.1f} %)"
+
+
+def _share(bounds: Summary, name: str) -> str:
+    """A share of a gap that may be none at all says nothing."""
+    if not bounds["room"]["clear"]:
+        return "no gap told from 0"
+    return share_cell(bounds["policies"][name]["closed"], False)
