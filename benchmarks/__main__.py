@@ -16,6 +16,7 @@ from rich.table import Table
 from benchmarks import (
     aws_reconcile,
     decisions,
+    episodes,
     federated_rounds,
     inference,
     initial_mapping,
@@ -42,8 +43,9 @@ BENCHMARKS = (
     Benchmark(
         "multicloud",
         "simulation of MultiCloud-v1",
-        partial(simulation.measure, "spotweave/MultiCloud-v1", "spot_fallback", 10_000, 50_000),
+        partial(simulation.measure, "spotweave/MultiCloud-v1", "spot_fallback", 10_000, 100_000),
     ),
+    Benchmark("episodes", "whole episodes of MultiCloud-v1", episodes.measure),
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),
