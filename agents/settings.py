@@ -89,7 +89,7 @@ class OutcomesSettings(AgentSettings):
     batch_share: Positive = 0.2
     members: Annotated[int, Field(ge=1, le=16)] = 3
     hidden_size: Size = 48
-    margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.2
+    margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.1
     doubt: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
 
 

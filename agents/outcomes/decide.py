@@ -22,6 +22,8 @@ HEADS = 4
 scale; and the logit of the share of deadlines that will be missed."""
 MANY_OFFERS = 10.0
 """With at least this many rented offers the margin is used as configured."""
+MOST_SCARCE = 4.0
+"""The factor on the margin where two offers or fewer can be rented."""
 LEAST_SCALE = 0.02
 """USD that a decision is about at least."""
 
@@ -35,7 +37,7 @@ class Weighing(NamedTuple):
         delay_usd_hour: an hour of delay.
         money: a USD.
         owned_usd_hour: an executor-hour of an owned cluster that is always full.
-        margin: of the scale; twice as much where few offers can be rented.
+        margin: of the scale; up to `MOST_SCARCE` times as much where few offers can be rented.
         doubt: of the standard error of the networks' difference between the two choices.
     """
 
@@ -72,46 +74,33 @@ def network_size(hidden: int) -> int:
 
 @njit(cache=True, error_model="numpy", fastmath=True)
 def evaluate(
-    vector: NDArray[np.float32],
-    hidden: int,
-    features: NDArray[np.float32],
-    n: int,
-    outputs: NDArray[np.float32],
+    vector: NDArray[np.float32], hidden: int, features: NDArray[np.float32], outputs: NDArray[np.float32]
 ) -> None:
-    """Fill outputs (n, HEADS) for the first `n` rows of features, which share their first N_STATE columns."""
-    base, unit = np.empty(hidden, np.float32), np.empty(hidden, np.float32)
-    other = np.empty(hidden, np.float32)
-    w1 = 2 * N_FEATURES
-    b1 = w1 + N_FEATURES * hidden
-    w2 = b1 + hidden
-    b2 = w2 + hidden * hidden
-    w3 = b2 + hidden
-    b3 = w3 + hidden * HEADS
-    for i in range(hidden):
-        base[i] = vector[b1 + i]
-    for k in range(N_STATE):
-        x = min(np.float32(5), max(np.float32(-5), (features[0, k] - vector[k]) * vector[N_FEATURES + k]))
-        for i in range(hidden):
-            base[i] += x * vector[w1 + k * hidden + i]
-    for row in range(n):
-        for i in range(hidden):
-            unit[i] = base[i]
-            other[i] = vector[b2 + i]
-        for k in range(N_STATE, N_FEATURES):
+    """Fill outputs (n, HEADS) with what one network says of features (n, N_FEATURES)."""
+    n_first, n_second = N_FEATURES * hidden, hidden * hidden
+    weights = vector[2 * N_FEATURES :]
+    known = np.empty_like(features)
+    for row in range(features.shape[0]):
+        for k in range(N_FEATURES):
             x = (features[row, k] - vector[k]) * vector[N_FEATURES + k]
-            x = min(np.float32(5), max(np.float32(-5), x))
-            for i in range(hidden):
-                unit[i] += x * vector[w1 + k * hidden + i]
-        for j in range(hidden):
-            if unit[j] > 0.0:
-                for i in range(hidden):
-                    other[i] += unit[j] * vector[w2 + j * hidden + i]
-        for h in range(HEADS):
-            outputs[row, h] = vector[b3 + h]
-        for j in range(hidden):
-            if other[j] > 0.0:
-                for h in range(HEADS):
-                    outputs[row, h] += other[j] * vector[w3 + j * HEADS + h]
+            known[row, k] = min(np.float32(5), max(np.float32(-5), x))
+    first = np.dot(known, weights[:n_first].reshape(N_FEATURES, hidden))
+    weights = weights[n_first:]
+    rectify(first, weights[:hidden])
+    weights = weights[hidden:]
+    second = np.dot(first, weights[:n_second].reshape(hidden, hidden))
+    weights = weights[n_second:]
+    rectify(second, weights[:hidden])
+    weights = weights[hidden:]
+    outputs[:] = np.dot(second, weights[:-HEADS].reshape(hidden, HEADS)) + weights[-HEADS:]
+
+
+@njit(cache=True, error_model="numpy", fastmath=True)
+def rectify(units: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
+    """Add a bias (h,) to each row of units (n, h), and let nothing be negative."""
+    for row in range(units.shape[0]):
+        for i in range(units.shape[1]):
+            units[row, i] = max(np.float32(0), units[row, i] + bias[i])
 
 
 @compiled
@@ -276,7 +265,7 @@ def best_of(
 
     Another choice must be better by `margin` of the scale, and by `doubt` times the standard error of the
     difference, which is seen from the networks of the ensemble. Where few offers can be rented the margin is
-    up to twice as large: there a choice takes what others need, which a job's own outcome does not show.
+    larger: there a choice takes what others need, which a job's own outcome does not show.
     Fills the rows of `values`.
     """
     members = vectors.shape[0]
@@ -285,7 +274,7 @@ def best_of(
     for k in range(n):
         values[choices[k]] = 0.0
     for m in range(members):
-        evaluate(vectors[m], hidden, features, n, outputs)
+        evaluate(vectors[m], hidden, features[:n], outputs)
         for k in range(n):
             money = parts[k, 0] + scale * outputs[k, 0]
             delay = parts[k, 1] + scale * outputs[k, 1] / max(1e-9, weighing.delay_usd_hour)
@@ -298,7 +287,7 @@ def best_of(
             values[choices[k], 3] -= money / members
             values[choices[k], 4] -= owned / members
     best, gain = rules_choice, 0.0
-    scarcity = min(2.0, max(1.0, MANY_OFFERS / max(1.0, rented)))
+    scarcity = min(MOST_SCARCE, max(1.0, MANY_OFFERS / max(1.0, rented)))
     for k in range(n):
         if k == rules_choice:
             continue

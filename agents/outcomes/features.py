@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import is_valid
@@ -41,7 +40,7 @@ def ratio(x: float, to: float, most: float) -> float:
     return min(most, max(-most, x / max(1e-6, to)))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def describe_state(obs: ObservationArrays, job: int, scale: float, out: NDArray[np.float32]) -> None:
     """Fill out (N_STATE,): the job, the owned clusters, and how much capacity there is.
 
@@ -104,7 +103,7 @@ def describe_state(obs: ObservationArrays, job: int, scale: float, out: NDArray[
     out[26] = busy / max(1.0, rented)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def describe_choice(
     obs: ObservationArrays,
     job: int,

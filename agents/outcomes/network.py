@@ -47,9 +47,25 @@ class OutcomeNetwork(nn.Module):
 
     def vector(self) -> NDArray[np.float32]:
         """(network_size,) as `decide.evaluate` reads it."""
-        layers = (self.first, self.second, self.heads)
-        parts = [self.mean, self.factor]
-        parts += [part for layer in layers for part in (layer.weight.T.reshape(-1), layer.bias)]
-        result: NDArray[np.float32] = torch.cat([p.detach().reshape(-1) for p in parts]).cpu().numpy()
+        result: NDArray[np.float32] = torch.cat([p.detach().reshape(-1) for p in self._parts()]).cpu().numpy()
         assert result.shape == (network_size(self.first.out_features),)
         return result
+
+    def set_vector(self, vector: NDArray[np.float32]) -> None:
+        """Become the network whose `vector()` this is, scaler included.
+
+        Raises:
+            ValueError: for a vector of another length.
+        """
+        parts = self._parts()
+        sizes = [part.numel() for part in parts]
+        if len(vector) != sum(sizes):
+            raise ValueError(f"expected {sum(sizes)} weights, got {len(vector)}")
+        pieces = np.split(vector, np.cumsum(sizes)[:-1])
+        with torch.no_grad():
+            for part, piece in zip(parts, pieces, strict=True):
+                part.copy_(torch.from_numpy(piece.copy()).reshape(part.shape))
+
+    def _parts(self) -> list[Tensor]:
+        layers = (self.first, self.second, self.heads)
+        return [self.mean, self.factor] + [part for layer in layers for part in (layer.weight.T, layer.bias)]

@@ -81,7 +81,7 @@ class OutcomePolicy(WeighedPolicy):
         weights: Sequence[float],
         name: str,
         batch_share: float = 0.2,
-        margin: float = 0.2,
+        margin: float = 0.1,
         doubt: float = 0.5,
     ) -> None:
         self.network = network

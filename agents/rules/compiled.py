@@ -11,9 +11,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 Kernel: TypeAlias = Any
 """A function compiled by numba, which ships no types."""
 
-OPTIONS: Mapping[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+OPTIONS: Mapping[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 
 
 def compiled(function: F) -> F:
-    """Compile a function of a rule, which neither allocates nor returns arrays: it counts no references."""
+    """Compile a function of a rule, which neither allocates nor returns arrays: it counts no references.
+
+    It is inlined, because the arrays of an observation are passed by value.
+    """
     return cast(F, njit(**OPTIONS)(function))

@@ -295,7 +295,10 @@ def total_usd(
     parameters: NDArray[np.float64],
 ) -> float:
     """USD of what `expected_parts` gave."""
-    usd = parts[0] + owned_price(obs, cluster, parameters) * parts[2] + parameters[DELAY] * parts[1]
+    usd = parts[0]
+    if parts[2] > 0.0:
+        usd += owned_price(obs, cluster, parameters) * parts[2]
+    usd += parameters[DELAY] * parts[1]
     return float(usd + miss_price(obs, job, parameters) * parts[3])
 
 

@@ -89,14 +89,22 @@ def choices_usd(
 def choose_for(obs: ObservationArrays, job: int, parameters: NDArray[np.float64]) -> int:
     """A job goes where its expected total is smallest; "none" if waiting costs less."""
     n_clusters = obs.clusters.shape[0]
-    usd = np.empty(n_clusters + 1)
-    choices_usd(obs, job, parameters, usd)
+    usd = np.full(n_clusters + 1, np.inf)
+    rounds = obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value
+    if rounds:
+        choices_usd(obs, job, parameters, usd)
     best = -1
     for cluster in range(n_clusters):
-        if is_valid(obs, job, cluster) and (best < 0 or usd[cluster] < usd[best]):
-            best = cluster
-    if best >= 0 and is_valid(obs, job, -1) and usd[n_clusters] <= usd[best]:
-        best = -1
+        if is_valid(obs, job, cluster):
+            if not rounds:
+                usd[cluster] = expected_usd(obs, job, cluster, 0.0, parameters)
+            if best < 0 or usd[cluster] < usd[best]:
+                best = cluster
+    if best >= 0 and is_valid(obs, job, -1):
+        if not rounds:
+            usd[n_clusters] = waiting_option(obs, job, parameters)[0]
+        if usd[n_clusters] <= usd[best]:
+            best = -1
     return flat_action(obs, job, best)
 
 

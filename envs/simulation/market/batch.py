@@ -7,9 +7,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation.guards.guarded import guarded
-from envs.simulation.guards.rules import no_facts
+from envs.simulation.guards.rules import Facts, no_facts
 from envs.simulation.market import columns as at
 from envs.simulation.market.clock import step_lane
+from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.observation import learn_facts, observe_lane
 from envs.simulation.market.state import Floats, Ints, Lanes, Offers, Rules
@@ -42,8 +43,32 @@ def step_lanes(
             invalid = action < 0 or action >= mask.shape[1] or lanes.lane[lane, at.STATUS] != at.RUNNING
             if invalid or mask[lane, action] == 0:
                 return lane
+    step_active(
+        lanes, episodes, offers, rules, actions, active, no_facts(offers.fixed.shape[0]),
+        clusters, occupation, jobs, pairs, mask, rewards, done,
+    )  # fmt: skip
+    return -1
+
+
+@inner
+def step_active(
+    lanes: Lanes,
+    episodes: Episodes,
+    offers: Offers,
+    rules: Rules,
+    actions: Ints,
+    active: NDArray[np.bool_],
+    facts: Facts,
+    clusters: FloatArray,
+    occupation: FloatArray,
+    jobs: FloatArray,
+    pairs: FloatArray,
+    mask: MaskArray,
+    rewards: Floats,
+    done: NDArray[np.bool_],
+) -> None:
+    """Step every active lane: a function of its own, so that references are counted once for all lanes."""
     n_places = offers.fixed.shape[0] + 1
-    facts = no_facts(offers.fixed.shape[0])
     for lane in range(actions.shape[0]):
         rewards[lane] = 0.0
         done[lane] = True
@@ -58,15 +83,6 @@ def step_lanes(
             rewards[lane] = step_lane(lanes, episodes, offers, rules, lane, row * n_places + place)
             done[lane] = lanes.lane[lane, at.STATUS] != at.RUNNING
             observe_lane(
-                lanes,
-                episodes,
-                offers,
-                rules,
-                lane,
-                clusters[lane],
-                occupation[lane],
-                jobs[lane],
-                pairs[lane],
-                mask[lane],
-            )
-    return -1
+                lanes, episodes, offers, rules, lane,
+                clusters[lane], occupation[lane], jobs[lane], pairs[lane], mask[lane],
+            )  # fmt: skip

@@ -68,7 +68,8 @@ def affordable(
 def dismiss_broke(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Clients that would ask for a place, and whose budget pays another round nowhere, leave."""
     slot = lanes.episode_of_lane[lane]
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         asks = lanes.when[lane, job, at.DUE_S] <= lanes.lane[lane, at.NOW_S]
         if not asks or lanes.job[lane, job, at.PHASE] != at.BUFFERED:
             continue

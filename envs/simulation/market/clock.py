@@ -6,6 +6,8 @@ arrivals, then decisions. Work that ends exactly at its deadline or at an interr
 
 from __future__ import annotations
 
+import numpy as np
+
 from envs.simulation.market import columns as at
 from envs.simulation.market.applications import aggregation_ends, epoch_ends, member_ready
 from envs.simulation.market.billing import charge_disk, close_bill
@@ -75,7 +77,7 @@ def advance(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
             truncate(lanes, episodes, offers, rules, lane)
         elif not fill_window(lanes, lane):
             t = next_instant(lanes, episodes, offers, lane)
-            sample_occupation(lanes, lane, min(t, rules.max_s))
+            sample_occupation(lanes, offers, lane, min(t, rules.max_s))
             lanes.lane[lane, at.NOW_S] = min(t, rules.max_s)
             if t > rules.max_s:
                 truncate(lanes, episodes, offers, rules, lane)
@@ -91,7 +93,9 @@ def fill_window(lanes: Lanes, lane: int) -> bool:
     """Show the first J jobs that are due; whether there are any."""
     t = lanes.lane[lane, at.NOW_S]
     n = 0
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    forget_closed(lanes, lane)
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         if lanes.when[lane, job, at.DUE_S] <= t:
             lanes.window[lane, n] = job
             n += 1
@@ -102,6 +106,21 @@ def fill_window(lanes: Lanes, lane: int) -> bool:
 
 
 @inner
+def forget_closed(lanes: Lanes, lane: int) -> None:
+    """Take the jobs that have ended off the list of open ones."""
+    n = lanes.lane[lane, at.OPEN_N]
+    if n == lanes.lane[lane, at.ARRIVED] - lanes.lane[lane, at.CLOSED]:
+        return
+    kept = 0
+    for k in range(n):
+        job = lanes.open[lane, k]
+        if lanes.job[lane, job, at.PHASE] != at.DONE:
+            lanes.open[lane, kept] = job
+            kept += 1
+    lanes.lane[lane, at.OPEN_N] = kept
+
+
+@inner
 def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) -> int:
     """When something happens next."""
     slot = lanes.episode_of_lane[lane]
@@ -109,8 +128,8 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
     t = NEVER
     if arrived < lanes.lane[lane, at.LIMIT]:
         t = episodes.job[slot, arrived, at.ARRIVAL_S]
-    for job in range(lanes.lane[lane, at.FIRST], arrived):
-        when = lanes.when[lane, job]
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        when = lanes.when[lane, lanes.open[lane, k]]
         t = min(t, when[at.EVENT_S], when[at.LATE_S], when[at.DUE_S])
         if when[at.NET_S] > lanes.lane[lane, at.NOW_S]:  # before that the net found no way yet
             t = min(t, when[at.NET_S])
@@ -121,18 +140,19 @@ def next_instant(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int) ->
 
 
 @inner
-def sample_occupation(lanes: Lanes, lane: int, t: int) -> None:
+def sample_occupation(lanes: Lanes, offers: Offers, lane: int, t: int) -> None:
     """Record how many executors are used at every sampling moment up to `t`, before `t` changes them."""
     end = t // SAMPLE_S + 1
     for n in range(lanes.lane[lane, at.SAMPLES], end):
         place = n % HISTORY_STEPS
         leaving = (n - MEAN_STEPS) % HISTORY_STEPS
         for c in range(lanes.offer.shape[1]):
-            used = lanes.offer[lane, c, at.USED]
+            used, quota = lanes.offer[lane, c, at.USED], offers.fixed[c, at.QUOTA]
+            ring = lanes.occupation[lane, c]
             if n >= MEAN_STEPS:
-                lanes.offer[lane, c, at.OCCUPATION_SUM] -= lanes.occupation[lane, c, leaving]
+                lanes.offer[lane, c, at.OCCUPATION_SUM] -= int(ring[leaving] * quota + 0.5)
             lanes.offer[lane, c, at.OCCUPATION_SUM] += used
-            lanes.occupation[lane, c, place] = used
+            ring[place] = ring[place + HISTORY_STEPS] = np.float32(used) / np.float32(quota)
         lanes.lane[lane, at.SAMPLES] = n + 1
 
 
@@ -140,7 +160,8 @@ def sample_occupation(lanes: Lanes, lane: int, t: int) -> None:
 def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Everything that happens at `now_s` before its decisions."""
     t = lanes.lane[lane, at.NOW_S]
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         if lanes.when[lane, job, at.EVENT_S] == t:
             job_event(lanes, episodes, offers, rules, lane, job)
     slot = lanes.episode_of_lane[lane]
@@ -151,7 +172,8 @@ def live_instant(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules,
             availability_changes(lanes, episodes, offers, rules, lane, c, available)
     if lanes.lane[lane, at.QUEUE_N] > 0:
         serve_queues(lanes, episodes, offers, rules, lane)
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         if lanes.when[lane, job, at.LATE_S] > t:
             continue
         if is_client(episodes, slot, job):
@@ -204,6 +226,8 @@ def job_arrives(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
     """A job enters the buffer."""
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
+    lanes.open[lane, lanes.lane[lane, at.OPEN_N]] = job
+    lanes.lane[lane, at.OPEN_N] += 1
     lanes.lane[lane, at.ARRIVED] += 1
     lanes.job[lane, job, at.PHASE] = at.BUFFERED
     lanes.when[lane, job, at.DUE_S] = t

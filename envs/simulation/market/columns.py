@@ -17,7 +17,7 @@ WINDOW_N = 6  # jobs shown
 DECIDED = 7  # job of the latest decision, -1 before
 SAMPLES = 8  # occupation samples taken
 QUEUE_N = 9  # jobs in `queue`
-FIRST = 10  # all jobs before this one have ended
+OPEN_N = 10  # jobs in `open`
 LOG_N = 11  # rows in `log`
 
 # `Lanes.lane_real`.

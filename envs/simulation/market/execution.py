@@ -143,8 +143,4 @@ def close_job(lanes: Lanes, lane: int, job: int) -> None:
     lanes.when[lane, job, at.NET_S] = NEVER
     lanes.job[lane, job, at.FINISH_S] = lanes.lane[lane, at.NOW_S]
     lanes.lane[lane, at.CLOSED] += 1
-    first = lanes.lane[lane, at.FIRST]
-    while first < lanes.lane[lane, at.ARRIVED] and lanes.job[lane, first, at.PHASE] == at.DONE:
-        first += 1
-    lanes.lane[lane, at.FIRST] = first
     lanes.lane_real[lane, at.DELAY_CLOSED] += lanes.job_real[lane, job, at.DELAY]

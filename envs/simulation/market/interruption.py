@@ -26,7 +26,8 @@ def availability_changes(
     lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, c: int, available: bool
 ) -> None:
     """An offer with jobs on it came up or went down at this moment."""
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         if lanes.job[lane, job, at.OFFER] != c:
             continue
         if available:

@@ -100,7 +100,8 @@ def record_miss(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     if offers.fixed[c, at.QUEUES] == 0 or not waited:
         return
     weight = miss_weight(episodes, rules, slot, job)
-    for other in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        other = lanes.open[lane, k]
         if other != job and lanes.job[lane, other, at.OFFER] == c:
             later = lanes.offer[lane, c, at.DEPLOYMENTS] - lanes.job[lane, other, at.DEPLOYMENT]
             decay = offers.decay[min(later, offers.decay.shape[0] - 1)]
@@ -135,7 +136,8 @@ def money_and_delay(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int)
         + counters[at.DISK_CHARGES]
     )
     delay = lanes.lane_real[lane, at.DELAY_CLOSED]
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         if lanes.job[lane, job, at.PHASE] != at.DONE:
             charge += accrued_charge(lanes, episodes, offers, lane, job)
             delay += delay_hours(lanes, episodes, lane, job)

@@ -33,7 +33,8 @@ LOOK_AGAIN_S = 300
 @inner
 def watch_deadlines(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int) -> None:
     """Take the jobs off spot capacity that have no more time to spare there."""
-    for job in range(lanes.lane[lane, at.FIRST], lanes.lane[lane, at.ARRIVED]):
+    for k in range(lanes.lane[lane, at.OPEN_N]):
+        job = lanes.open[lane, k]
         if lanes.when[lane, job, at.NET_S] <= lanes.lane[lane, at.NOW_S]:
             place = look_at(lanes, episodes, offers, rules, lane, job)
             if place >= 0:
@@ -51,8 +52,10 @@ def look_at(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane
         return -1
     clusters, jobs, pairs = lanes.net_clusters[lane], lanes.net_job[lane], lanes.net_pairs[lane]
     mask = lanes.net_mask[lane]
-    for c in range(n_offers):
-        observe_offer(lanes, episodes, offers, lane, c, clusters[c])
+    for c in range(n_offers):  # what is told of other spot offers is not read
+        if offers.fixed[c, at.SPOT] == 0 or c == lanes.job[lane, job, at.OFFER]:
+            observe_offer(lanes, episodes, offers, lane, c, clusters[c])
+        clusters[c, col.IS_SPOT] = offers.fixed[c, at.SPOT]
     saved = lanes.job_real[lane, job, at.SAVED]
     if phase == at.WORKING:
         saved = share_after(lanes, lane, job, work_done_s(lanes, episodes, lane, job, t, True))

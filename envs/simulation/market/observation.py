@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from envs.simulation import columns as col
 from envs.simulation.guards.rules import Facts
 from envs.simulation.guards.safety import hide_lost_deadline
@@ -51,11 +49,12 @@ def observe_lane(
     """
     for c in range(offers.fixed.shape[0]):
         observe_offer(lanes, episodes, offers, lane, c, clusters[c])
-        observe_occupation(lanes, offers, lane, c, occupation[c])
+        observe_occupation(lanes, lane, c, occupation[c])
     shown = lanes.lane[lane, at.WINDOW_N]
     for k in range(jobs.shape[0]):
-        jobs[k, :] = 0.0
-        pairs[k, :, :] = 0.0
+        if k < shown or jobs[k, col.PRESENT] != 0.0:  # other rows hold zeros already
+            jobs[k, :] = 0.0
+            pairs[k, :, :] = 0.0
         if k < shown:
             job = lanes.window[lane, k]
             if rules.federated == 1 and is_member(episodes, lanes.episode_of_lane[lane], job):
@@ -101,21 +100,12 @@ def observe_offer(
 
 
 @inner
-def observe_occupation(lanes: Lanes, offers: Offers, lane: int, c: int, row: FloatArray) -> None:
+def observe_occupation(lanes: Lanes, lane: int, c: int, row: FloatArray) -> None:
     """The latest samples of an offer's occupation, oldest first, 0 where there are none yet."""
-    n = lanes.lane[lane, at.SAMPLES]
-    quota = np.float32(offers.fixed[c, at.QUOTA])
-    ring = lanes.occupation[lane, c]
-    if n < HISTORY_STEPS:
-        row[: HISTORY_STEPS - n] = 0.0
-        for k in range(n):
-            row[HISTORY_STEPS - n + k] = np.float32(ring[k]) / quota
-        return
-    oldest = n % HISTORY_STEPS
-    for k in range(HISTORY_STEPS - oldest):
-        row[k] = np.float32(ring[oldest + k]) / quota
-    for k in range(oldest):
-        row[HISTORY_STEPS - oldest + k] = np.float32(ring[k]) / quota
+    oldest = lanes.lane[lane, at.SAMPLES] % HISTORY_STEPS
+    latest = lanes.occupation[lane, c, oldest : oldest + HISTORY_STEPS]  # a slice: its loop is vectorised
+    for k in range(HISTORY_STEPS):
+        row[k] = latest[k]
 
 
 @inner

@@ -49,10 +49,13 @@ class Lanes(NamedTuple):
     counters: Ints  # (N, at.COUNTER_COLUMNS)
     mark: Floats  # (N, N_MARKS) running totals of the decided job just before its decision
     window: Ints  # (N, J) jobs that may be decided now, by arrival
+    open: Ints  # (N, M) jobs that have arrived and not ended, by arrival; some may just have ended
     queue: Ints  # (N, M) jobs that wait inside owned clusters, in order
     log: Ints  # (N, L, at.LOG_COLUMNS) what happened, for drawing; L is 0 where nothing is kept
     offer: Ints  # (N, C, columns)
-    occupation: NDArray[np.int16]  # (N, C, HISTORY_STEPS) executors used, a ring
+    occupation: (
+        FloatArray  # (N, C, 2 * HISTORY_STEPS) share used: a ring, twice, so that it can be read in one piece
+    )
     when: Ints  # (N, M, columns) apart from `job`, because every instant looks through it
     job: Ints  # (N, M, columns)
     job_real: Floats  # (N, M, columns)
@@ -100,10 +103,11 @@ def empty_lanes(n_lanes: int, window: int, n_offers: int, max_jobs: int, log_row
         counters=np.zeros((n_lanes, at.COUNTER_COLUMNS), np.int64),
         mark=np.zeros((n_lanes, N_MARKS), np.float64),
         window=np.zeros((n_lanes, window), np.int64),
+        open=np.zeros((n_lanes, max_jobs), np.int64),
         queue=np.zeros((n_lanes, max_jobs), np.int64),
         log=np.zeros((n_lanes, log_rows, at.LOG_COLUMNS), np.int64),
         offer=np.zeros((n_lanes, n_offers, at.OCCUPATION_SUM + 1), np.int64),
-        occupation=np.zeros((n_lanes, n_offers, HISTORY_STEPS), np.int16),
+        occupation=np.zeros((n_lanes, n_offers, 2 * HISTORY_STEPS), np.float32),
         when=np.zeros((n_lanes, max_jobs, at.NET_S + 1), np.int64),
         job=np.zeros((n_lanes, max_jobs, at.JOB_COLUMNS), np.int64),
         job_real=np.zeros((n_lanes, max_jobs, at.JOB_REAL_COLUMNS), np.float64),

@@ -146,8 +146,7 @@ class MarketWorld:
         slot = self._free_slot(lane)
         changes = changes_of(episode)
         if slot >= self.episodes.n_jobs.shape[0] or changes > self.episodes.up.shape[2]:
-            slots = max(slot + 1, 2 * self.episodes.n_jobs.shape[0] if slot > 0 else 1)
-            self.episodes = grow(self.episodes, slots, changes + changes // 4)
+            self.episodes = grow(self.episodes, self.n_lanes, changes + changes // 4)
         store(self.episodes, slot, episode)
         clear_lane(self.lanes, lane, slot, n)
         advance(self.lanes, self.episodes, self.offers, self.rules, lane)
