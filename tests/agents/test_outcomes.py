@@ -63,7 +63,7 @@ def test_the_compiled_network_is_torchs() -> None:
     outputs = np.empty((7, HEADS), np.float32)
     vector = network.vector()
     assert len(vector) == network_size(HIDDEN)
-    evaluate(vector, HIDDEN, features.numpy(), 7, outputs)
+    evaluate(vector, HIDDEN, features.numpy(), outputs)
     np.testing.assert_allclose(outputs, network(features).detach().numpy(), rtol=1e-4, atol=1e-4)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +22,10 @@ from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport, mean_metrics
 
 DrawWorld = Callable[[int], MarketWorld]
+Decisions: TypeAlias = tuple[
+    Label, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]
+]
+"""D decisions: what is kept of each, its lane, its job, whether it explored, and the totals of the job."""
 
 
 class OutcomeTrainer:
@@ -29,7 +34,9 @@ class OutcomeTrainer:
     A decision explores by chance, at most once per job: it takes any candidate. What is learned is the job's
     own outcome from the decision to its end, which is much less noisy than that of the whole system. Before
     `self_play_share` of the episodes the rule plays, then the policy itself, so that what is learned becomes
-    the outcome under the policy.
+    the outcome under the policy. Playing and learning run at the same time, on a core each: a round is played
+    with what was learned before the last one. A policy that is trained already goes on from there, with the
+    scaler it has.
 
     Between rounds its `state_dict` holds everything: N rounds, stop, resume, N rounds equals 2N rounds.
 
@@ -55,34 +62,44 @@ class OutcomeTrainer:
         self.seed, self.device = seed, device
         members = len(policy.network.vectors)
         self.networks = [OutcomeNetwork(policy.network.hidden).to(device) for _ in range(members)]
+        if policy.network.trained:
+            for network, vector in zip(self.networks, policy.network.vectors, strict=True):
+                network.set_vector(vector)
         self.regression = OutcomeRegression(self.networks, settings.learning_rate.start)
         self.replay = OutcomeReplay(settings.replay_capacity, streams.generator("replay"))
         self.rng = streams.generator("exploration")
         self.episodes_done = 0
 
     def round(self) -> RoundReport:
-        """Play the next `lanes` episodes, then learn from all that is kept."""
+        """Play the next `lanes` episodes, and meanwhile learn from those before, on a core of its own."""
         progress = self.episodes_done / self.settings.episodes
         rate = self.settings.learning_rate.at(progress)
         epsilon = self.settings.epsilon_1.at(progress)
         world = self.draw_world(self.episodes_done // self.settings.lanes)
-        decisions = self._play(world, epsilon, progress < self.settings.outcomes.self_play_share)
-        if not self.policy.network.trained:
+        follow_rule = progress < self.settings.outcomes.self_play_share
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as core:
+            learning = core.submit(self._learn, rate) if self.replay.size else None
+            decisions = self._play(world, epsilon, follow_rule)
+            losses = learning.result() if learning else [0.0, 0.0]
+        for features, targets in self._labelled(world, *decisions):
+            self.replay.add(features, targets)
+        if learning:
+            self.policy.network.set_vectors(np.stack([network.vector() for network in self.networks]))
+        elif not self.policy.network.trained:
             rows = torch.from_numpy(self.replay.features[: self.replay.size]).to(self.device).float()
             for network in self.networks:
                 network.fit_scaler(rows)
-        losses = self._learn(rate)
         self.episodes_done += self.settings.lanes
         return RoundReport(
             episodes=self.settings.lanes,
-            decisions=decisions,
+            decisions=len(decisions[1]),
             metrics=mean_metrics(world, self.settings.lanes),
             losses=dict(zip(("usd", "misses"), losses, strict=True)),
             epsilon_1=epsilon,
             learning_rate=rate,
         )
 
-    def _play(self, world: MarketWorld, epsilon: float, follow_rule: bool) -> int:
+    def _play(self, world: MarketWorld, epsilon: float, follow_rule: bool) -> Decisions:
         n = self.settings.lanes
         world.reset([EpisodeKey(self.seed, "train", self.episodes_done + lane) for lane in range(n)])
         active = np.ones(n, np.bool_)
@@ -109,11 +126,10 @@ class OutcomeTrainer:
             log.append((lanes, jobs, tries, world.marks()[lanes]))
             labels.append(label)
             active &= ~done
-        decisions = sum(len(entry[0]) for entry in log)
-        self._keep(world, joined(labels), *(np.concatenate(column) for column in zip(*log, strict=True)))
-        return decisions
+        lane_of, decided, tried, marks = (np.concatenate(column) for column in zip(*log, strict=True))
+        return joined(labels), lane_of, decided, tried, marks
 
-    def _keep(
+    def _labelled(
         self,
         world: MarketWorld,
         label: Label,
@@ -121,8 +137,8 @@ class OutcomeTrainer:
         jobs: NDArray[np.int64],
         tried: NDArray[np.bool_],
         marks: NDArray[np.float64],
-    ) -> None:
-        """Label what was decided, and keep what was tried and some of the rest of each episode."""
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Features and targets of what was tried, and of some of the rest of each episode."""
         for lane in range(self.settings.lanes):
             rows = np.flatnonzero(lane_of == lane)
             # Before its exploration a job's outcome is not the policy's.
@@ -136,7 +152,7 @@ class OutcomeTrainer:
             rows = np.sort(np.concatenate([rows[tried[rows]], others]))
             outcomes = -world.values(lane, jobs[rows], marks[rows])
             mine = rows_of(label, rows)
-            self.replay.add(mine.features, targets_of(mine, outcomes, self.policy.weighing))
+            yield mine.features, targets_of(mine, outcomes, self.policy.weighing)
 
     def _learn(self, rate: float) -> list[float]:
         self.regression.set_learning_rate(rate)
@@ -146,7 +162,6 @@ class OutcomeTrainer:
             size = self.settings.batch_size
             batches = [self.replay.sample(size, self.device) for _ in self.networks]
             total += self.regression.step(batches)
-        self.policy.network.set_vectors(np.stack([network.vector() for network in self.networks]))
         return [float(x) for x in (total / max(1, steps)).tolist()]
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,5 +179,5 @@ class OutcomeTrainer:
         self.replay.load_state_dict(state["replay"])
         self.rng.bit_generator.state = state["exploration"]
         self.episodes_done = int(state["episodes_done"])
-        if self.episodes_done:
+        if self.episodes_done > self.settings.lanes:  # nothing is learned in the first round
             self.policy.network.set_vectors(np.stack([network.vector() for network in self.networks]))
