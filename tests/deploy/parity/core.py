@@ -229,7 +229,7 @@ class SimulationCore:
                 self._go()  # which cuts the episode off
                 self._look()
                 return
-            sample_occupation(self.lanes, _LANE, int(min(moment, price_s)))
+            sample_occupation(self.lanes, self.offers, _LANE, int(min(moment, price_s)))
             self.lanes.lane[_LANE, at.NOW_S] = int(min(moment, price_s))
             if price_s < moment:
                 return
