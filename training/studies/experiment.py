@@ -71,6 +71,7 @@ class ClairvoyantSettings:
             validation) or a rule of the experiment.
         episodes: the planner plays this many of the suite, from its first (all of them if it has fewer).
         further: jobs that still arrive in a copy after a decision.
+        skipped: scenarios without bounds, where plans take too long.
     """
 
     __pydantic_config__ = STRICT
@@ -78,6 +79,7 @@ class ClairvoyantSettings:
     base: str
     episodes: Annotated[int, Field(ge=2)] = 10
     further: Annotated[int, Field(ge=0)] = 300
+    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -152,6 +154,12 @@ class ExperimentSettings:
                 raise UsageError(f"experiment.{key} is {name!r}: expected one of its rules {self.rules}")
         if not self.scenarios:
             raise UsageError("experiment.scenarios is empty: name at least one world")
+        for scenario in self.clairvoyant.skipped if self.clairvoyant is not None else []:
+            if scenario not in self.scenarios:
+                raise UsageError(
+                    f"experiment.clairvoyant.skipped names scenario {scenario!r}: "
+                    f"expected some of {', '.join(self.scenarios)}"
+                )
         for scenario, settings in self.scenarios.items():
             known = [*self.agents, *settings.agents, *self.rules]
             if self.clairvoyant is not None and self.clairvoyant.base not in known:

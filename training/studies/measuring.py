@@ -111,7 +111,7 @@ class Player:
         self, scenario: str, result: ScenarioResult, agents: Mapping[str, Sequence[Trained]]
     ) -> Bounds | None:
         asked = self.settings.clairvoyant
-        if asked is None or not self.settings.table:  # figures do not show them
+        if asked is None or scenario in asked.skipped or not self.settings.table:  # figures do not show them
             return None
         told = self._told(f"{scenario}: clairvoyant plan")
         return measure_bounds(
