@@ -112,7 +112,10 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         ("+experiment.scenarios.b33.enf=[]", "enf"),
         ("experiment.scenarios=null", "experiment.scenarios"),
         ("experiment.clairvoyant.base=rl_fc", "experiment.clairvoyant.base is 'rl_fc': expected a policy of"),
-        ("experiment.clairvoyant.skipped=[nowhere]", "experiment.clairvoyant.skipped names scenario 'nowhere'"),
+        (
+            "+experiment.clairvoyant.skipped=[nowhere]",
+            "experiment.clairvoyant.skipped names scenario 'nowhere'",
+        ),
         ("experiment.clairvoyant.episodes=1", "experiment.clairvoyant.episodes is 1"),
         ("experiment.agents.rl_lsfc={runs: a, wieghts: [1]}", "agents.rl_lsfc.weighted.weights"),
         ("experiment.agents.rl_lsfc={runs: a, weights: []}", "agents.rl_lsfc.weighted.weights is "),
