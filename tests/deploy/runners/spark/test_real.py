@@ -153,8 +153,11 @@ def test_a_batch_job_outlives_scheduler_master_and_a_node_with_notice(
         master = runner._settings.state / "master" / "process.json"
         os.kill(json.loads(master.read_bytes())["pid"], signal.SIGKILL)
         eventually(lambda: again._master.state() is None)
+        # (which each report starts, once the old one's process is gone)
         assert report(again, assignment).phase is Phase.RUNNING
-        eventually(lambda: again._master.state() == "ALIVE")
+        eventually(
+            lambda: report(again, assignment).phase is Phase.RUNNING and again._master.state() == "ALIVE"
+        )
         eventually(lambda: workers(again, assignment).get(two.address) == "ALIVE")
         # and the job ends well.
         (workdir / "end").touch()
