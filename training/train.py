@@ -87,7 +87,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
         members = entry.drawn_for_validation(config, settings.variety, values["seed"])
     worlds = [entry.build(member, VALIDATION_LANES) for member in members]
     spec = worlds[0].spec
-    start = start_of(run, values.get("checkpoint"))
+    start = start_of(run, values["checkpoint"])
     task = Task(entry, config, agent, settings, values["seed"], device, start)
     trainer, scales, weights = build_trainer(task)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from agents.policy import Policy
 from agents.stored import RELEASED, load_policy_state
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
@@ -42,8 +43,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *costs: float) -> None:
     script = iter(costs)
     real = Session._validate
 
-    def validate(self: Session, policy: object) -> dict[str, float]:
-        metrics = real(self, policy)  # type: ignore[arg-type]
+    def validate(self: Session, policy: Policy) -> dict[str, float]:
+        metrics = real(self, policy)
         if policy is self.trainer.policy:
             metrics[self.objective] = next(script)
         return metrics

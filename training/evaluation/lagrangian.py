@@ -19,7 +19,7 @@ makes plans cheaper:
 - the 60 s that are billed at least, room kept in two places while a job moves and room taken by launches that
   come to nothing are left out;
 - within a step of time (`job_plans.STEP_S`) the least price holds, and what is rounded is rounded for the
-  job: see `job_plans` and `stream_plans`;
+  job: see `one_shot_plans` and `stream_plans`;
 - hours after the last price are free of it.
 
 Instances that AWS takes within their first hour are free, as in the world. That is why the bound lies far
@@ -42,7 +42,8 @@ from envs.simulation.market.state import CHARGES_PER_USD
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
-from training.evaluation.job_plans import STEP_S, Floats, Ints, Job, Steps, plan_one_shot
+from training.evaluation.job_plans import STEP_S, Floats, Ints, Job, Steps
+from training.evaluation.one_shot_plans import plan_one_shot
 from training.evaluation.stream_plans import plan_stream
 
 ROUNDS = 30

@@ -1,7 +1,7 @@
-"""The cheapest plan of one job with batches: the other compiled part of `lagrangian` (see `job_plans`).
+"""The cheapest plan of one job with batches: a compiled part of `lagrangian` (see `job_plans`).
 
-A stream keeps its place until the provider takes it or the last batch has ended; nobody may move it. Progress
-is counted in parts of a batch, and what is done by a step's end is rounded up.
+A stream holds its place until the provider reclaims it or the last batch ends; it is never moved. Progress is
+counted in parts of a batch, and what is done by a step's end is rounded up.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def reach(job: Job, fastest_s: int, step: int) -> int:
 
 @compiled
 def parts_in(job: Job, seconds: int, execution_s: int) -> int:
-    """Parts that so many seconds of work may finish."""
+    """The most parts that `seconds` of work can finish."""
     return (job.parts * max(0, seconds) + execution_s - 1) // execution_s
 
 

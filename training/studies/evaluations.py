@@ -56,34 +56,17 @@ class EvaluationCache(Keeper):
             make_policy: called only if there is something to play.
             progress: called after each episode.
         """
-        return self.keep_episodes(
-            world, world_facts, suite, identity, lambda: run_suite(world, make_policy(), suite, progress)
-        )
-
-    def keep_episodes(
-        self,
-        world: BatchWorld,
-        world_facts: Mapping[str, object],
-        suite: Suite,
-        identity: str,
-        play: Callable[[], Sequence[EpisodeResult]],
-    ) -> Played:
-        """What `play` gives, from the cache if it was played before.
-
-        Args:
-            world: where it plays; only its facts and episodes count here.
-            world_facts: its resolved configuration.
-            suite: the episodes.
-            identity: everything else that the results depend on.
-            play: gives the suite's episodes in order.
-        """
         key = {
             "world": world_facts,
             # The hash holds the episodes themselves; the configuration above also has what is not random.
             "suite": suite_hash(world, suite),
             "policy": identity,
         }
-        return Played(**self.keep(key, lambda: _columns(world.spec.metrics, play())))
+        return Played(
+            **self.keep(
+                key, lambda: _columns(world.spec.metrics, run_suite(world, make_policy(), suite, progress))
+            )
+        )
 
     def keep_each(
         self,
@@ -94,10 +77,10 @@ class EvaluationCache(Keeper):
         play: Callable[[EpisodeKey], EpisodeResult],
         progress: Progress | None = None,
     ) -> Played:
-        """As `keep_episodes`, each episode kept by itself: what takes long goes on after it was killed.
+        """As `play`, but each episode is kept by itself: what takes long goes on after it was killed.
 
         Args:
-            world: where it plays; only its facts and episodes count here.
+            world: only its facts and episodes count here.
             world_facts: its resolved configuration.
             suite: the episodes.
             identity: everything else that the results depend on.

@@ -19,6 +19,7 @@ SOURCES = (
     "training/evaluation/episodes.py",
     "training/evaluation/job_plans.py",
     "training/evaluation/lagrangian.py",
+    "training/evaluation/one_shot_plans.py",
     "training/evaluation/stream_plans.py",
     "training/federated/multi_fedls_tables.py",
     "training/studies/federated/cheapest.py",

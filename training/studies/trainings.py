@@ -120,7 +120,7 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     tree = {
         "seed": values["seed"],
         "device": values["device"],
-        "checkpoint": values.get("checkpoint"),
+        "checkpoint": values["checkpoint"],
         "env": {"name": values["env"]["name"], **plain(world_config(values["env"]))},
         "agent": plain(agent_settings(values["agent"])),
         "trainer": plain(typed(TrainerSettings, values["trainer"], "trainer")),

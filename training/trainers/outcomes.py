@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +22,16 @@ from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport, mean_metrics
 
 DrawWorld = Callable[[int], MarketWorld]
-Decisions: TypeAlias = tuple[
-    Label, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]
-]
-"""D decisions: what is kept of each, its lane, its job, whether it explored, and the totals of the job."""
+
+
+class Decisions(NamedTuple):
+    """D decisions of a round."""
+
+    label: Label  # what is kept of each
+    lane: NDArray[np.int64]  # (D,)
+    job: NDArray[np.int64]  # (D,)
+    tried: NDArray[np.bool_]  # (D,) whether it explored
+    marks: NDArray[np.float64]  # (D, N_MARKS) totals of the job before it
 
 
 class OutcomeTrainer:
@@ -80,8 +86,8 @@ class OutcomeTrainer:
         with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as core:
             learning = core.submit(self._learn, rate) if self.replay.size else None
             decisions = self._play(world, epsilon, follow_rule)
-            losses = learning.result() if learning else [0.0, 0.0]
-        for features, targets in self._labelled(world, *decisions):
+            losses = learning.result() if learning else {}
+        for features, targets in self._labelled(world, decisions):
             self.replay.add(features, targets)
         if learning:
             self.policy.network.set_vectors(np.stack([network.vector() for network in self.networks]))
@@ -92,9 +98,9 @@ class OutcomeTrainer:
         self.episodes_done += self.settings.lanes
         return RoundReport(
             episodes=self.settings.lanes,
-            decisions=len(decisions[1]),
+            decisions=len(decisions.lane),
             metrics=mean_metrics(world, self.settings.lanes),
-            losses=dict(zip(("usd", "misses"), losses, strict=True)),
+            losses=losses,
             epsilon_1=epsilon,
             learning_rate=rate,
         )
@@ -126,19 +132,13 @@ class OutcomeTrainer:
             log.append((lanes, jobs, tries, world.marks()[lanes]))
             labels.append(label)
             active &= ~done
-        lane_of, decided, tried, marks = (np.concatenate(column) for column in zip(*log, strict=True))
-        return joined(labels), lane_of, decided, tried, marks
+        return Decisions(joined(labels), *(np.concatenate(column) for column in zip(*log, strict=True)))
 
     def _labelled(
-        self,
-        world: MarketWorld,
-        label: Label,
-        lane_of: NDArray[np.int64],
-        jobs: NDArray[np.int64],
-        tried: NDArray[np.bool_],
-        marks: NDArray[np.float64],
+        self, world: MarketWorld, decisions: Decisions
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """Features and targets of what was tried, and of some of the rest of each episode."""
+        label, lane_of, jobs, tried, marks = decisions
         for lane in range(self.settings.lanes):
             rows = np.flatnonzero(lane_of == lane)
             # Before its exploration a job's outcome is not the policy's.
@@ -154,7 +154,7 @@ class OutcomeTrainer:
             mine = rows_of(label, rows)
             yield mine.features, targets_of(mine, outcomes, self.policy.weighing)
 
-    def _learn(self, rate: float) -> list[float]:
+    def _learn(self, rate: float) -> dict[str, float]:
         self.regression.set_learning_rate(rate)
         steps = self.settings.gradient_steps * self.settings.lanes
         total = torch.zeros(2, device=self.device)
@@ -162,7 +162,8 @@ class OutcomeTrainer:
             size = self.settings.batch_size
             batches = [self.replay.sample(size, self.device) for _ in self.networks]
             total += self.regression.step(batches)
-        return [float(x) for x in (total / max(1, steps)).tolist()]
+        usd, misses = (total / steps).tolist()
+        return {"usd": usd, "misses": misses}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on bit for bit after the latest round."""

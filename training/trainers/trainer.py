@@ -71,7 +71,7 @@ class RoundReport:
         episodes: episodes played.
         decisions: decisions taken in them.
         metrics: the world's metrics, averaged over the episodes (played with exploration).
-        losses: loss per value head.
+        losses: loss per value head; none of a round that learned nothing.
         epsilon_1: exploration used.
         learning_rate: learning rate used.
     """

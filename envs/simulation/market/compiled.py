@@ -8,6 +8,9 @@ from numba import njit
 
 _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 
+entry = njit(**_OPTIONS, nogil=True)
+"""For the functions that Python calls while it steps: as `inner`, and other threads go on meanwhile."""
+
 inner = njit(**_OPTIONS)
 """For functions that work on arrays which their caller keeps alive, and allocate none themselves.
 

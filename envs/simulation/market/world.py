@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.simulation.guards.rules import no_facts
 from envs.simulation.market import columns as at
-from envs.simulation.market.batch import step_lanes
+from envs.simulation.market.batch import show_lane, step_lanes
 from envs.simulation.market.clock import advance
 from envs.simulation.market.config import MarketWorldConfig
 from envs.simulation.market.episodes import (
@@ -19,7 +20,6 @@ from envs.simulation.market.episodes import (
     store,
 )
 from envs.simulation.market.metrics import episode_metrics, higher_is_better, metrics_of
-from envs.simulation.market.observation import observe_lane
 from envs.simulation.market.source import MarketData, draw_episode, fingerprint, make_offers
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
@@ -30,7 +30,7 @@ from envs.simulation.market.state import (
     empty_lanes,
 )
 from envs.simulation.market.timeline import lane_timeline
-from envs.simulation.snapshot import Category, Observation, empty_observation
+from envs.simulation.snapshot import Category, Observation, arrays_of, empty_observation
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import EpisodeKey, WorldError, WorldSpec
 
@@ -124,6 +124,8 @@ class MarketWorld:
         self.lanes = empty_lanes(n_lanes, market.window, n_offers, most, _LOG_ROWS if record else 0)
         self.episodes = empty_episodes(1, most, n_offers, 1)
         self.observation = empty_observation(market.window, n_offers, (n_lanes,))
+        self._seen = arrays_of(self.observation)
+        self._facts = no_facts(n_offers)
         self._everyone = np.ones(n_lanes, np.bool_)
 
     def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
@@ -150,7 +152,7 @@ class MarketWorld:
         store(self.episodes, slot, episode)
         clear_lane(self.lanes, lane, slot, n)
         advance(self.lanes, self.episodes, self.offers, self.rules, lane)
-        self._show(lane)
+        show_lane(self.lanes, self.episodes, self.offers, self.rules, lane, self._seen)
 
     def step(
         self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
@@ -162,19 +164,15 @@ class MarketWorld:
         """
         rewards = np.empty(self.n_lanes, np.float64)
         done = np.empty(self.n_lanes, np.bool_)
-        observation = self.observation
         failed = step_lanes(
             self.lanes,
             self.episodes,
             self.offers,
             self.rules,
+            self._facts,
             actions,
             self._everyone if active is None else active,
-            observation["clusters"],
-            observation["occupation"],
-            observation["jobs"],
-            observation["pairs"],
-            observation["action_mask"],
+            self._seen,
             rewards,
             done,
         )
@@ -237,13 +235,7 @@ class MarketWorld:
         Copies share the episode's data in memory; their states are their own from then on.
         """
         copy_lanes(self.lanes, sources, targets)
-        for array in (
-            self.observation["clusters"],
-            self.observation["occupation"],
-            self.observation["jobs"],
-            self.observation["pairs"],
-            self.observation["action_mask"],
-        ):
+        for array in self._seen:
             array[targets] = array[sources]
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
@@ -278,21 +270,6 @@ class MarketWorld:
         if own >= 0 and own not in others:
             return own
         return next(slot for slot in range(self.n_lanes) if slot not in others)
-
-    def _show(self, lane: int) -> None:
-        observation = self.observation
-        observe_lane(
-            self.lanes,
-            self.episodes,
-            self.offers,
-            self.rules,
-            lane,
-            observation["clusters"][lane],
-            observation["occupation"][lane],
-            observation["jobs"][lane],
-            observation["pairs"][lane],
-            observation["action_mask"][lane],
-        )
 
     def _require_done(self, lane: int) -> None:
         if self.lanes.lane[lane, at.STATUS] == at.RUNNING:
