@@ -15,6 +15,7 @@ from agents.flat_policy import load_flat_policy
 from agents.networks.base import ValueNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
+from agents.outcomes.forward import Sizes
 from agents.outcomes.policy import Ensemble, OutcomePolicy
 from agents.policy import Policy
 from agents.scorer.policy import ScorerPolicy, cluster_scorer
@@ -95,7 +96,7 @@ def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
 
 
 def _outcomes(settings: OutcomesSettings, shape: Shape) -> OutcomePolicy:
-    network = Ensemble(settings.members, settings.hidden_size)
+    network = Ensemble(settings.members, Sizes(settings.hidden_size, settings.lstm_size))
     prices = settings.batch_share, settings.margin, settings.doubt
     return OutcomePolicy(network, shape.weights, settings.name, *prices)
 

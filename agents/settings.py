@@ -80,8 +80,9 @@ class OutcomesSettings(AgentSettings):
         batch_share: a late batch of a stream counts as this share of a missed deadline.
         members: networks of the ensemble.
         hidden_size: units of both hidden layers.
+        lstm_size: units of an LSTM over the occupation of each choice's place; 0: none.
         margin: another choice than the rule's must be better by this share of what the decision is about
-            (up to twice that where few offers can be rented),
+            (up to four times that where few offers can be rented),
         doubt: and by this many standard errors of the ensemble. Both are chosen on validation episodes.
     """
 
@@ -89,6 +90,7 @@ class OutcomesSettings(AgentSettings):
     batch_share: Positive = 0.2
     members: Annotated[int, Field(ge=1, le=16)] = 3
     hidden_size: Size = 48
+    lstm_size: Annotated[int, Field(ge=0)] = 0
     margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.1
     doubt: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
 

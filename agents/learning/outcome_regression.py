@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.outcomes.decide import HEADS
-from agents.outcomes.features import N_FEATURES
+from agents.outcomes.forward import HEADS
 from agents.outcomes.network import OutcomeNetwork
 
 
@@ -20,11 +19,12 @@ class OutcomeReplay:
 
     Args:
         capacity: decisions kept.
+        n_inputs: columns of what the networks are given.
         rng: draws samples.
     """
 
-    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
-        self.features = np.zeros((capacity, N_FEATURES), np.float16)
+    def __init__(self, capacity: int, n_inputs: int, rng: np.random.Generator) -> None:
+        self.features = np.zeros((capacity, n_inputs), np.float16)
         self.targets = np.zeros((capacity, HEADS), np.float16)
         self.rng = rng
         self.size = self.next = 0
@@ -37,7 +37,7 @@ class OutcomeReplay:
         self.size = min(len(self.features), self.size + len(rows))
 
     def sample(self, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Features (n, N_FEATURES) and targets (n, HEADS) of decisions drawn at random."""
+        """Features (n, n_inputs) and targets (n, HEADS) of decisions drawn at random."""
         rows = self.rng.integers(0, self.size, n)
         features, targets = torch.from_numpy(self.features[rows]), torch.from_numpy(self.targets[rows])
         return features.to(device).float(), targets.to(device).float()

@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.outcomes.features import N_FEATURES, N_STATE, describe_choice, describe_state
+from agents.outcomes.forward import HEADS, Sizes, evaluate, n_inputs
 from agents.rules import expected_cost
 from agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, urgent_job
 from agents.rules.compiled import compiled
@@ -17,9 +18,6 @@ from agents.rules.expectation import OWNED_POWER, expected_parts, total_usd
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, ObservationArrays
 
-HEADS = 4
-"""Outputs of a network: money, delay and owned hours beyond what the rule expects, in units of the decision's
-scale; and the logit of the share of deadlines that will be missed."""
 MANY_OFFERS = 10.0
 """With at least this many rented offers the margin is used as configured."""
 MOST_SCARCE = 4.0
@@ -54,7 +52,7 @@ class Label(NamedTuple):
     """What is kept of decisions to learn from. N rows.
 
     Attributes:
-        features: (N, N_FEATURES) of the choice that was taken.
+        features: (N, n_inputs) of the choice that was taken.
         expected: (N, 4) what the rule expected of it: USD, delay hours, owned hours, misses.
         scale: (N,) USD that the decision was about; 0 where there is nothing to learn from it.
         left: (N,) deadlines that could be missed; 0 without one.
@@ -64,43 +62,6 @@ class Label(NamedTuple):
     expected: NDArray[np.float64]
     scale: NDArray[np.float64]
     left: NDArray[np.float64]
-
-
-@compiled
-def network_size(hidden: int) -> int:
-    """Weights of a network: mean and factor of each feature, two hidden layers, the heads."""
-    return 2 * N_FEATURES + (N_FEATURES + 1) * hidden + (hidden + 1) * hidden + (hidden + 1) * HEADS
-
-
-@njit(cache=True, error_model="numpy", fastmath=True)
-def evaluate(
-    vector: NDArray[np.float32], hidden: int, features: NDArray[np.float32], outputs: NDArray[np.float32]
-) -> None:
-    """Fill outputs (n, HEADS) with what one network says of features (n, N_FEATURES)."""
-    n_first, n_second = N_FEATURES * hidden, hidden * hidden
-    weights = vector[2 * N_FEATURES :]
-    known = np.empty_like(features)
-    for row in range(features.shape[0]):
-        for k in range(N_FEATURES):
-            x = (features[row, k] - vector[k]) * vector[N_FEATURES + k]
-            known[row, k] = min(np.float32(5), max(np.float32(-5), x))
-    first = np.dot(known, weights[:n_first].reshape(N_FEATURES, hidden))
-    weights = weights[n_first:]
-    rectify(first, weights[:hidden])
-    weights = weights[hidden:]
-    second = np.dot(first, weights[:n_second].reshape(hidden, hidden))
-    weights = weights[n_second:]
-    rectify(second, weights[:hidden])
-    weights = weights[hidden:]
-    outputs[:] = np.dot(second, weights[:-HEADS].reshape(hidden, HEADS)) + weights[-HEADS:]
-
-
-@njit(cache=True, error_model="numpy", fastmath=True)
-def rectify(units: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
-    """Add a bias (h,) to each row of units (n, h), and let nothing be negative."""
-    for row in range(units.shape[0]):
-        for i in range(units.shape[1]):
-            units[row, i] = max(np.float32(0), units[row, i] + bias[i])
 
 
 @compiled
@@ -138,7 +99,7 @@ def decide(
     obs: ObservationArrays,
     rule: NDArray[np.float64],
     vectors: NDArray[np.float32],
-    hidden: int,
+    sizes: Sizes,
     weighing: Weighing,
     explore: float,
     row: int,
@@ -151,7 +112,7 @@ def decide(
         obs: one observation.
         rule: parameters of `expected_cost`.
         vectors: (M, network_size) the networks; M = 0 follows the rule.
-        hidden: hidden units of a layer.
+        sizes: of the networks.
         weighing: prices and margins.
         explore: in [0, 1): which of the candidates to take; negative: the best.
         row: of `label`.
@@ -195,7 +156,7 @@ def decide(
             rules_choice = n_clusters
     usd[n_clusters] = waiting
     scale = LEAST_SCALE + max(0.0, min(lowest, waiting))
-    features = np.empty((n_clusters + 1, N_FEATURES), np.float32)
+    features = np.empty((n_clusters + 1, n_inputs(sizes)), np.float32)
     choices = np.empty(n_clusters + 1, np.int64)
     describe_state(obs, job, scale, features[0, :N_STATE])
     n = 0
@@ -210,8 +171,10 @@ def decide(
         features[n, :N_STATE] = features[0, :N_STATE]
         describe_choice(
             obs, job, where, after_s, none, parts[n], prices, usd[c], lowest, waiting, scale, rule,
-            features[n, N_STATE:],
+            features[n, N_STATE:N_FEATURES],
         )  # fmt: skip
+        if sizes.lstm > 0:
+            features[n, N_FEATURES:] = obs.occupation[where]
         choices[n] = c
         n += 1
     taken = 0
@@ -221,7 +184,7 @@ def decide(
     if vectors.shape[0] > 0 and n > 1:
         taken = best_of(
             vectors,
-            hidden,
+            sizes,
             weighing,
             features,
             n,
@@ -247,7 +210,7 @@ def decide(
 @njit(cache=True, error_model="numpy")
 def best_of(
     vectors: NDArray[np.float32],
-    hidden: int,
+    sizes: Sizes,
     weighing: Weighing,
     features: NDArray[np.float32],
     n: int,
@@ -274,7 +237,7 @@ def best_of(
     for k in range(n):
         values[choices[k]] = 0.0
     for m in range(members):
-        evaluate(vectors[m], hidden, features[:n], outputs)
+        evaluate(vectors[m], sizes, features[:n], outputs)
         for k in range(n):
             money = parts[k, 0] + scale * outputs[k, 0]
             delay = parts[k, 1] + scale * outputs[k, 1] / max(1e-9, weighing.delay_usd_hour)
@@ -309,7 +272,7 @@ def decide_rows(
     rows: NDArray[np.int64],
     rule: NDArray[np.float64],
     vectors: NDArray[np.float32],
-    hidden: int,
+    sizes: Sizes,
     weighing: Weighing,
     explore: NDArray[np.float64],
     label: Label,
@@ -319,5 +282,5 @@ def decide_rows(
     values = np.empty((batch.clusters.shape[1] + 1, 5))
     for k in range(rows.shape[0]):
         actions[k] = decide(
-            row_of(batch, rows[k]), rule, vectors, hidden, weighing, explore[k], k, label, values
+            row_of(batch, rows[k]), rule, vectors, sizes, weighing, explore[k], k, label, values
         )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.outcomes.decide import HEADS, Label, Weighing
+from agents.outcomes.decide import Label, Weighing
 from agents.outcomes.features import PROGRESS, STANDARD, STREAMING
+from agents.outcomes.forward import HEADS
 
 LOWEST, HIGHEST = -3.0, 8.0
 """Bounds of the targets in units of a decision's scale: a few disasters must not outweigh all else."""

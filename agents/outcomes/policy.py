@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.outcomes.decide import Label, Weighing, decide, decide_rows, network_size
-from agents.outcomes.features import N_FEATURES
+from agents.outcomes.decide import Label, Weighing, decide, decide_rows
+from agents.outcomes.forward import Sizes, n_inputs, network_size
 from agents.rules.choice import NO_ACTION, row_of
 from agents.rules.expectation import ExpectedCostParameters
 from agents.weighed_policy import WeighedPolicy, checked_weights
@@ -24,15 +24,15 @@ class Ensemble:
 
     Args:
         members: M networks; none is trained yet.
-        hidden: units of a hidden layer.
+        sizes: of each.
 
     Attributes:
         vectors: (M, network_size) float32.
     """
 
-    def __init__(self, members: int, hidden: int) -> None:
-        self.hidden = hidden
-        self.vectors = np.zeros((members, network_size(hidden)), np.float32)
+    def __init__(self, members: int, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.vectors = np.zeros((members, network_size(sizes)), np.float32)
         self.trained = False
 
     def set_vectors(self, vectors: NDArray[np.float32]) -> None:
@@ -113,7 +113,7 @@ class OutcomePolicy(WeighedPolicy):
     def act_lanes(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """(n,) flat actions for the rows `lanes` of the observations, which are not copied."""
         rows = np.ascontiguousarray(lanes)
-        return self.explore(observations, rows, np.full(len(rows), -1.0), empty_label(len(rows)))
+        return self.explore(observations, rows, np.full(len(rows), -1.0), self.empty_label(len(rows)))
 
     def explore(
         self,
@@ -141,7 +141,7 @@ class OutcomePolicy(WeighedPolicy):
             rows,
             self.rule,
             self._vectors(follow_rule),
-            self.network.hidden,
+            self.network.sizes,
             self.weighing,
             explore,
             label,
@@ -166,19 +166,19 @@ class OutcomePolicy(WeighedPolicy):
         n, n_jobs = batch.jobs.shape[:2]
         n_targets = batch.clusters.shape[1] + 1
         found = np.full((n, n_jobs, n_targets, WEIGHTS), np.nan)
-        label, values = empty_label(1), np.empty((n_targets, WEIGHTS))
+        label, values = self.empty_label(1), np.empty((n_targets, WEIGHTS))
         for k in range(n):
             row, vectors = row_of(batch, k), self._vectors(False)
-            hidden, weighing = self.network.hidden, self.weighing
-            action = decide(row, self.rule, vectors, hidden, weighing, -1.0, 0, label, values)
+            sizes, weighing = self.network.sizes, self.weighing
+            action = decide(row, self.rule, vectors, sizes, weighing, -1.0, 0, label, values)
             if action != NO_ACTION:
                 found[k, action // n_targets] = values
         return found
 
+    def empty_label(self, n: int) -> Label:
+        """Room for `n` decisions."""
+        features = np.zeros((n, n_inputs(self.network.sizes)), np.float32)
+        return Label(features, np.zeros((n, 4)), np.zeros(n), np.zeros(n))
+
     def _vectors(self, follow_rule: bool) -> NDArray[np.float32]:
         return self.network.vectors[:0] if follow_rule or not self.network.trained else self.network.vectors
-
-
-def empty_label(n: int) -> Label:
-    """Room for `n` decisions."""
-    return Label(np.zeros((n, N_FEATURES), np.float32), np.zeros((n, 4)), np.zeros(n), np.zeros(n))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from agents.outcomes.decide import HEADS, Label, Weighing, evaluate, network_size
+from agents.outcomes.decide import Label, Weighing
 from agents.outcomes.features import N_FEATURES, N_STATE, PROGRESS, STANDARD, STREAMING
+from agents.outcomes.forward import HEADS, Sizes, evaluate, n_inputs, network_size
 from agents.outcomes.labels import targets_of
 from agents.outcomes.network import OutcomeNetwork
-from agents.outcomes.policy import Ensemble, OutcomePolicy, empty_label
+from agents.outcomes.policy import Ensemble, OutcomePolicy
 from agents.rules import make_rule
 from envs.multicloud import build_market
 from envs.simulation import columns as col
@@ -20,11 +21,11 @@ from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import EpisodeKey
 
 WEIGHTS = (25.0, 5.0, 0.25, 1.0, 0.36)
-HIDDEN = 6
+SIZES = Sizes(hidden=6, lstm=0)
 
 
 def a_policy(**changes: float) -> OutcomePolicy:
-    return OutcomePolicy(Ensemble(2, HIDDEN), WEIGHTS, "outcomes", **changes)
+    return OutcomePolicy(Ensemble(2, SIZES), WEIGHTS, "outcomes", **changes)
 
 
 def taught(policy: OutcomePolicy, spread: float = 0.3) -> OutcomePolicy:
@@ -53,17 +54,18 @@ def observations(world: MarketWorld) -> Observation:
     return take_rows(world.observation, lanes)
 
 
-def test_the_compiled_network_is_torchs() -> None:
+@pytest.mark.parametrize("lstm", [0, 5])
+def test_the_compiled_network_is_torchs(lstm: int) -> None:
     torch.manual_seed(0)
-    network = OutcomeNetwork(HIDDEN)
-    features = torch.randn(7, N_FEATURES) * 3.0 + 1.0
-    features[:, :N_STATE] = features[0, :N_STATE]  # choices of one decision share them
-    network.fit_scaler(torch.randn(100, N_FEATURES) * 2.0)
+    sizes = Sizes(hidden=6, lstm=lstm)
+    network = OutcomeNetwork(sizes)
+    features = torch.randn(7, n_inputs(sizes)) * 3.0 + 1.0
+    network.fit_scaler(torch.randn(100, n_inputs(sizes)) * 2.0)
     torch.nn.init.normal_(network.heads.weight)
     outputs = np.empty((7, HEADS), np.float32)
     vector = network.vector()
-    assert len(vector) == network_size(HIDDEN)
-    evaluate(vector, HIDDEN, features.numpy(), outputs)
+    assert len(vector) == network_size(sizes)
+    evaluate(vector, sizes, features.numpy(), outputs)
     np.testing.assert_allclose(outputs, network(features).detach().numpy(), rtol=1e-4, atol=1e-4)
 
 
@@ -101,7 +103,7 @@ def test_exploration_takes_every_candidate_and_keeps_what_was_taken(observations
     n_targets = observations["clusters"].shape[1] + 1
     taken: list[set[int]] = [set() for _ in rows]
     for draw in np.linspace(0.0, 0.999, 40):
-        label = empty_label(8)
+        label = policy.empty_label(8)
         actions = policy.explore(observations, rows, np.full(8, draw), label)
         assert observations["action_mask"][rows, actions].all()
         for row in rows:
@@ -131,8 +133,8 @@ def test_other_weights_act_at_once(observations: Observation) -> None:
 
 @pytest.mark.parametrize("wrong", ["shape", "nan"])
 def test_weights_that_do_not_fit_are_refused(wrong: str) -> None:
-    network = Ensemble(2, HIDDEN)
-    vectors = torch.zeros(3 if wrong == "shape" else 2, network_size(HIDDEN))
+    network = Ensemble(2, SIZES)
+    vectors = torch.zeros(3 if wrong == "shape" else 2, network_size(SIZES))
     vectors[0, 0] = np.nan if wrong == "nan" else 0.0
     with pytest.raises(RuntimeError, match=r"expected weights of shape|finite"):
         network.load_state_dict({"vectors": vectors})

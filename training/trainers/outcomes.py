@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from agents.learning.outcome_regression import OutcomeRegression, OutcomeReplay
 from agents.outcomes.decide import Label
+from agents.outcomes.forward import n_inputs
 from agents.outcomes.labels import joined, put_rows, rows_of, targets_of
 from agents.outcomes.network import OutcomeNetwork
-from agents.outcomes.policy import OutcomePolicy, empty_label
+from agents.outcomes.policy import OutcomePolicy
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.streams import Streams
 from envs.simulation.world import EpisodeKey
@@ -67,12 +68,14 @@ class OutcomeTrainer:
         self.draw_world, self.policy, self.settings = draw_world, policy, settings
         self.seed, self.device = seed, device
         members = len(policy.network.vectors)
-        self.networks = [OutcomeNetwork(policy.network.hidden).to(device) for _ in range(members)]
+        self.networks = [OutcomeNetwork(policy.network.sizes).to(device) for _ in range(members)]
         if policy.network.trained:
             for network, vector in zip(self.networks, policy.network.vectors, strict=True):
                 network.set_vector(vector)
         self.regression = OutcomeRegression(self.networks, settings.learning_rate.start)
-        self.replay = OutcomeReplay(settings.replay_capacity, streams.generator("replay"))
+        self.replay = OutcomeReplay(
+            settings.replay_capacity, n_inputs(policy.network.sizes), streams.generator("replay")
+        )
         self.rng = streams.generator("exploration")
         self.episodes_done = 0
 
@@ -116,14 +119,14 @@ class OutcomeTrainer:
         n_targets = world.spec.n_clusters + 1
         while active.any():
             lanes = np.flatnonzero(active)
-            label = empty_label(len(lanes))
+            label = self.policy.empty_label(len(lanes))
             best = np.full(len(lanes), -1.0)
             chosen = self.policy.explore(world.observation, lanes, best, label, follow_rule)
             jobs = world.lanes.window[lanes, chosen // n_targets]
             draws = self.rng.random((2, len(lanes)))
             tries = (draws[0] < epsilon) & ~explored[lanes, jobs] & (label.scale > 0.0)
             if tries.any():
-                other = empty_label(int(tries.sum()))
+                other = self.policy.empty_label(int(tries.sum()))
                 chosen[tries] = self.policy.explore(world.observation, lanes[tries], draws[1][tries], other)
                 put_rows(label, tries, other)
                 explored[lanes[tries], jobs[tries]] = True

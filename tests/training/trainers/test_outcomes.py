@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from agents.outcomes.features import N_FEATURES
+from agents.outcomes.forward import Sizes
 from agents.outcomes.network import OutcomeNetwork
 from agents.outcomes.policy import Ensemble, OutcomePolicy
 from envs.multicloud import build_market
@@ -26,7 +28,11 @@ def small_world(number: int) -> MarketWorld:
     return build_market(MarketWorldConfig(WorkloadConfig(jobs=JOBS)), 3)
 
 
-def a_trainer(seed: int = 0, **changes: Any) -> OutcomeTrainer:
+def untrained(lstm: int = 0) -> OutcomePolicy:
+    return OutcomePolicy(Ensemble(2, Sizes(4, lstm)), (25.0, 5.0, 0.25, 1.0, 0.36), "outcomes")
+
+
+def a_trainer(seed: int = 0, lstm: int = 0, **changes: Any) -> OutcomeTrainer:
     settings = TrainerSettings(
         episodes=12,
         lanes=3,
@@ -39,14 +45,14 @@ def a_trainer(seed: int = 0, **changes: Any) -> OutcomeTrainer:
     )
     for name, value in changes.items():
         setattr(settings, name, value)
-    policy = OutcomePolicy(Ensemble(2, 4), (25.0, 5.0, 0.25, 1.0, 0.36), "outcomes")
-    return OutcomeTrainer(small_world, policy, settings, seed, torch.device("cpu"))
+    return OutcomeTrainer(small_world, untrained(lstm), settings, seed, torch.device("cpu"))
 
 
-def test_resume_is_exact(tmp_path: Path) -> None:
-    straight = a_trainer()
+@pytest.mark.parametrize("lstm", [0, 3])
+def test_resume_is_exact(tmp_path: Path, lstm: int) -> None:
+    straight = a_trainer(lstm=lstm)
     reports = [straight.round() for _ in range(4)]
-    other, other_reports = resumed(a_trainer, tmp_path / "state.pt")
+    other, other_reports = resumed(partial(a_trainer, lstm=lstm), tmp_path / "state.pt")
     assert_same(straight.state_dict(), other.state_dict())
     assert reports == other_reports
 
@@ -91,7 +97,7 @@ def trained_before(seed: int = 0) -> OutcomeTrainer:
     source = a_trainer()
     source.round()
     source.round()
-    policy = OutcomePolicy(Ensemble(2, 4), (25.0, 5.0, 0.25, 1.0, 0.36), "outcomes")
+    policy = untrained()
     policy.network.set_vectors(source.policy.network.vectors)
     settings = source.settings
     settings.outcomes = OutcomeSettings(self_play_share=0.0, kept_per_episode=20)
@@ -101,11 +107,11 @@ def trained_before(seed: int = 0) -> OutcomeTrainer:
 def test_a_vector_is_put_back_as_it_was() -> None:
     vectors = trained_before().policy.network.vectors
     for vector in vectors:
-        network = OutcomeNetwork(4)
+        network = OutcomeNetwork(Sizes(4, 0))
         network.set_vector(vector)
         assert np.array_equal(network.vector(), vector)
     with pytest.raises(ValueError, match=rf"expected {len(vectors[0])} weights, got 3"):
-        OutcomeNetwork(4).set_vector(vectors[0][:3])
+        OutcomeNetwork(Sizes(4, 0)).set_vector(vectors[0][:3])
 
 
 def test_a_trained_policy_goes_on_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
