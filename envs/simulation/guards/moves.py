@@ -25,10 +25,10 @@ from envs.simulation.snapshot import Category, FloatArray, MaskArray
 def reconsidered(spot: bool, queues: bool, streams: bool) -> bool:
     """Whether a policy is asked now and then about a task that runs on such a cluster.
 
-    Spot capacity was chosen for its price and ends by itself, an owned cluster costs nothing, and a stream
-    would miss batches.
+    An owned cluster costs nothing. A stream may go between two batches; what else runs on spot capacity was
+    put there for its price and ends by itself.
     """
-    return not spot and not queues and not streams
+    return not queues and (streams or not spot)
 
 
 @njit(cache=True, error_model="numpy")

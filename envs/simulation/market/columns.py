@@ -73,7 +73,9 @@ IDLE_CHARGE = 25  # of the open bill, what idle time before that costs
 LEFT = 26  # 1 if it ended without all its rounds, for want of budget
 LAUNCHED_S = 27  # when its latest launch began
 OWNED_S = 28  # executor-seconds on owned clusters, of stays that have ended
-JOB_COLUMNS = 29
+# Of a stream:
+MOVABLE_S = 29  # from then on it is asked, at the end of a batch, whether to move
+JOB_COLUMNS = 30
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds

@@ -97,14 +97,25 @@ def begin_work(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job:
 
 @inner
 def set_up_ends(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int) -> None:
-    """Work begins; on on-demand capacity the job may be moved from now on."""
+    """Work begins; a job that is reconsidered where it runs may be moved after a while."""
     slot = lanes.episode_of_lane[lane]
     c = lanes.job[lane, job, at.OFFER]
     begin_work(lanes, episodes, offers, lane, job)
     streams = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
     asked = reconsidered(offers.fixed[c, at.SPOT] == 1, offers.fixed[c, at.QUEUES] == 1, streams)
+    lanes.job[lane, job, at.MOVABLE_S] = NEVER
     if asked and rules.reconsider_interval_s > 0:
-        lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
+        ask_later(lanes, episodes, rules, lane, job)
+
+
+@inner
+def ask_later(lanes: Lanes, episodes: Episodes, rules: Rules, lane: int, job: int) -> None:
+    """A job is asked after an interval whether to move; a stream, at the end of a batch then."""
+    again = lanes.lane[lane, at.NOW_S] + rules.reconsider_interval_s
+    if episodes.job[lanes.episode_of_lane[lane], job, at.CATEGORY] == Category.STREAMING.value:
+        lanes.job[lane, job, at.MOVABLE_S] = again
+        again = NEVER
+    lanes.when[lane, job, at.DUE_S] = again
 
 
 @inner
@@ -123,6 +134,8 @@ def execution_ends(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, 
             due = episodes.job[slot, job, at.ARRIVAL_S] + (done + 1) * episodes.job[slot, job, at.PERIOD_S]
             lanes.when[lane, job, at.LATE_S] = due + episodes.job[slot, job, at.ALLOWANCE_S]
         begin_work(lanes, episodes, offers, lane, job)
+        if lanes.job[lane, job, at.MOVABLE_S] <= lanes.lane[lane, at.NOW_S]:
+            lanes.when[lane, job, at.DUE_S] = lanes.lane[lane, at.NOW_S]
         return
     if episodes.job[slot, job, at.CATEGORY] != Category.STREAMING.value:
         response = lanes.lane[lane, at.NOW_S] - episodes.job[slot, job, at.ARRIVAL_S]

@@ -12,7 +12,7 @@ from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.ledger import batches_due
 from envs.simulation.market.member_view import observe_member
 from envs.simulation.market.members import is_member
-from envs.simulation.market.progress import set_up_s, share_done, wall_s, work_left_s
+from envs.simulation.market.progress import may_move, set_up_s, share_done, wall_s, work_left_s
 from envs.simulation.market.quotes import mean_price, recent_availability, sync_price
 from envs.simulation.market.state import (
     CHARGES_PER_USD,
@@ -124,7 +124,7 @@ def observe_job(
     slot = lanes.episode_of_lane[lane]
     t = lanes.lane[lane, at.NOW_S]
     streaming = episodes.job[slot, job, at.CATEGORY] == Category.STREAMING.value
-    running = lanes.job[lane, job, at.PHASE] == at.WORKING
+    running = may_move(lanes, episodes, lane, job)
     arrival = episodes.job[slot, job, at.ARRIVAL_S]
     standard = episodes.job[slot, job, at.STANDARD_S]
     executed = lanes.job[lane, job, at.EXECUTED]
@@ -183,7 +183,7 @@ def learn_facts(
 
     Nothing is lost by a move, which saves first, and no budget is kept outside the snapshot.
     """
-    if lanes.job[lane, job, at.PHASE] != at.WORKING or place == offers.fixed.shape[0]:
+    if not may_move(lanes, episodes, lane, job) or place == offers.fixed.shape[0]:
         return
     for c in (lanes.job[lane, job, at.OFFER], place):
         facts.mean_usd_hour[c] = mean_price(lanes, episodes, lane, c, rules.guards.price_memory_s) / 1e6
@@ -204,7 +204,7 @@ def observe_pairs(
 ) -> None:
     """What each offer would mean for a job."""
     slot = lanes.episode_of_lane[lane]
-    running = lanes.job[lane, job, at.PHASE] == at.WORKING
+    running = may_move(lanes, episodes, lane, job)
     hibernated = lanes.job[lane, job, at.PHASE] == at.HIBERNATED
     here = lanes.job[lane, job, at.OFFER] if running or hibernated else -1
     interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
@@ -233,7 +233,8 @@ def left_here_s(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> int:
     if lanes.job[lane, job, at.PHASE] == at.WORKING:
         return int(lanes.when[lane, job, at.EVENT_S] - lanes.lane[lane, at.NOW_S])
     left = int(lanes.job[lane, job, at.PAUSED_LEFT_S])
-    phase = lanes.job[lane, job, at.PAUSED_PHASE]
+    hibernates = lanes.job[lane, job, at.PHASE] == at.HIBERNATED
+    phase = lanes.job[lane, job, at.PAUSED_PHASE] if hibernates else at.IDLE
     if phase == at.WORKING:
         return left
     slot = lanes.episode_of_lane[lane]

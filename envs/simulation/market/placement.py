@@ -11,6 +11,7 @@ from envs.simulation.market.compiled import inner
 from envs.simulation.market.draws import FAILURE, LATENCY, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import (
+    ask_later,
     begin_set_up,
     return_to_buffer,
     vacate,
@@ -18,7 +19,7 @@ from envs.simulation.market.execution import (
 )
 from envs.simulation.market.forecast import asked_after_s
 from envs.simulation.market.members import is_client, is_member, notify
-from envs.simulation.market.progress import share_done, worked_s
+from envs.simulation.market.progress import may_move, share_done, worked_s
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
     NEVER,
@@ -36,12 +37,14 @@ def apply_decision(
     """Put a job on offer c, or on none for now (c = number of offers)."""
     t = lanes.lane[lane, at.NOW_S]
     slot = lanes.episode_of_lane[lane]
-    running = lanes.job[lane, job, at.PHASE] == at.WORKING
+    running = may_move(lanes, episodes, lane, job)
     if is_client(episodes, slot, job) and decide_client(lanes, episodes, offers, rules, lane, job, c):
         return
     if c == offers.fixed.shape[0]:
-        wait = rules.reconsider_interval_s if running else rules.decision_interval_s
-        lanes.when[lane, job, at.DUE_S] = t + wait
+        if running:
+            ask_later(lanes, episodes, rules, lane, job)
+        else:
+            lanes.when[lane, job, at.DUE_S] = t + rules.decision_interval_s
         return
     lanes.when[lane, job, at.DUE_S] = NEVER
     if running:

@@ -12,6 +12,7 @@ from envs.simulation.market import columns as at
 from envs.simulation.market.compiled import inner
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.state import Lanes, Offers
+from envs.simulation.snapshot import Category
 
 
 @inner
@@ -46,6 +47,14 @@ def work_done_s(lanes: Lanes, episodes: Episodes, lane: int, job: int, t: int, c
     elapsed = t - lanes.job[lane, job, at.WORK_START_S]
     interval, dump = episodes.job[slot, job, at.INTERVAL_S], episodes.job[slot, job, at.DUMP_S]
     return int(worked_s(elapsed, interval, dump, checkpointed))
+
+
+@inner
+def may_move(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> bool:
+    """Whether a job works on instances, or is a stream that waits there for its next batch."""
+    phase = lanes.job[lane, job, at.PHASE]
+    category = episodes.job[lanes.episode_of_lane[lane], job, at.CATEGORY]
+    return bool(phase == at.WORKING or (phase == at.IDLE and category == Category.STREAMING.value))
 
 
 @inner
