@@ -42,10 +42,10 @@ BENCHMARKS = (
     ),
     Benchmark(
         "multicloud",
-        "simulation of MultiCloud-v1",
-        partial(simulation.measure, "spotweave/MultiCloud-v1", "spot_fallback", 10_000, 100_000),
+        "simulation of MultiCloud-v2",
+        partial(simulation.measure, "spotweave/MultiCloud-v2", "spot_fallback", 10_000, 100_000),
     ),
-    Benchmark("episodes", "whole episodes of MultiCloud-v1", episodes.measure),
+    Benchmark("episodes", "whole episodes of MultiCloud-v2", episodes.measure),
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),

@@ -69,6 +69,7 @@ class Job:
     offer: int | None = None
     until: int | None = None  # when the state ends
     due: int | None = None  # next decision
+    movable: int | None = None  # of a stream: at the end of a batch it is asked from then on
     entered: int = 0
     target: int = -1
     attempt: int = 0
@@ -98,6 +99,11 @@ class Job:
     @property
     def streaming(self) -> bool:
         return self.category == Category.STREAMING
+
+    @property
+    def running(self) -> bool:
+        """Whether it works, or is a stream that waits for its next batch."""
+        return self.state == "working" or (self.state == "idle" and self.streaming)
 
     @property
     def deadline(self) -> int | None:
@@ -210,13 +216,11 @@ class MarketOracle:
         ]
         self.decisions += 1
         if offer == len(self.pools):
-            wait = (
-                self.market.reconsider_interval_s
-                if job.state == "working"
-                else self.market.decision_interval_s
-            )
-            job.due = self.now + wait
-        elif job.state == "working":
+            if job.running:
+                self._ask_later(job)
+            else:
+                job.due = self.now + self.market.decision_interval_s
+        elif job.running:
             job.due = None
             assert job.offer is not None
             job.saved = self.progress(job)
@@ -298,9 +302,11 @@ class MarketOracle:
         elif job.state == "setup":
             self._work(job)
             assert job.offer is not None
-            if self.data.offers[job.offer].market == "on_demand" and not job.streaming:
-                interval = self.market.reconsider_interval_s
-                job.due = self.now + interval if interval > 0 else None
+            market = self.data.offers[job.offer].market
+            job.movable = None
+            asked = market == "on_demand" or (market == "spot" and job.streaming)
+            if asked and self.market.reconsider_interval_s > 0:
+                self._ask_later(job)
         elif job.state == "idle":
             self._work(job)
         elif job.state == "working":
@@ -309,6 +315,10 @@ class MarketOracle:
             self._pay(job, by_provider=False)
             self._leave(job)
             self._come(job, job.target)
+
+    def _ask_later(self, job: Job) -> None:
+        again = self.now + self.market.reconsider_interval_s
+        job.due, job.movable = (None, again) if job.streaming else (again, None)
 
     def _truncate(self) -> None:
         for job in self.jobs:
@@ -411,6 +421,8 @@ class MarketOracle:
         if job.finished < job.executions:
             job.checkpoint = self.pools[job.offer].region
             self._work(job)
+            if job.movable is not None and job.movable <= self.now:
+                job.due = self.now
             return
         if not job.streaming:
             job.delay = (self.now - job.arrival - job.standard) / 3600.0
@@ -669,7 +681,7 @@ class MarketOracle:
 
     def _show_job(self, job: Job, row: np.ndarray) -> None:
         left = job.executions - job.finished
-        running = job.state == "working"
+        running = job.running
         row[col.PRESENT] = 1
         row[col.CATEGORY] = job.category
         row[col.EXPECTED_HETERO] = job.hetero
@@ -702,8 +714,8 @@ class MarketOracle:
         return job.arrival + (job.finished + 1) * job.period + job.allowance - self.now
 
     def _show_pair(self, job: Job, c: int, row: np.ndarray) -> None:
-        running = job.state == "working"
-        here = job.offer == c and job.state in ("working", "hibernated")
+        running = job.running
+        here = job.offer == c and (running or job.state == "hibernated")
         checkpoint = job.checkpoint
         if running:
             assert job.offer is not None
@@ -711,12 +723,12 @@ class MarketOracle:
         region = self.pools[c].region
         work = wall_s(left_s(job.execution[c], self.progress(job)), job.interval, job.dump)
         if here:
-            if running:
+            if job.state == "working":
                 assert job.until is not None
                 work = job.until - self.now
-            elif job.frozen_state == "working":
+            elif job.state == "hibernated" and job.frozen_state == "working":
                 work = job.frozen_left
-            elif job.frozen_state == "setup":
+            elif job.state == "hibernated" and job.frozen_state == "setup":
                 work += job.frozen_left
         row[col.REQUEST] = row[col.PEAK_REQUEST] = job.executors
         row[col.EXECUTION_S] = work

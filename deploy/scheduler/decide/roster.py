@@ -206,8 +206,9 @@ class Roster:
         at_risk = None
         if _at_risk(job, task, mine) and (move is None or move.payload["market"] == "spot"):
             at_risk = _Entry(task, mine, standing_of(task, mine, now_s))
-        asked = bool(mine) and _reconsidered(job, mine[0].offer)
-        if move is not None or not self.questions.runs_due(task, mine, asked, now_s):
+        streams = isinstance(job.spec.work, SparkStreaming)
+        asked = bool(mine) and reconsidered(mine[0].offer.market == "spot", mine[0].offer.queues, streams)
+        if move is not None or not self.questions.runs_due(task, mine, asked, streams, now_s):
             return None, at_risk
         if doomed(mine):
             return _Entry(task, []), at_risk
@@ -332,11 +333,6 @@ class Roster:
         for job_id in self._ends.keys() - ids:
             del self._ends[job_id]
             self._safe_s.pop(job_id, None)
-
-
-def _reconsidered(job: Job, offer: Offer) -> bool:
-    """Whether policies are asked now and then about a job that runs on an offer, as in training."""
-    return reconsidered(offer.market == "spot", offer.queues, isinstance(job.spec.work, SparkStreaming))
 
 
 def _at_risk(job: Job, task: Task, held: Sequence[Instance]) -> bool:

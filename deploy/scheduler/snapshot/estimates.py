@@ -79,7 +79,12 @@ def need_of(
         "moves": settings.transfers.moves(loads(profile, saved_in)),
     }
     if isinstance(work, SparkStreaming):
-        return Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]
+        need = Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]
+        if here is None:
+            return need
+        if task.last_execution_s is not None:
+            need = need.measured(task.last_execution_s, here.speed)
+        return replace(need, left_here_s=need.left_s(here.speed))
     need = Need(
         **common,  # type: ignore[arg-type]
         kind="general" if work.deadline_s is None else "deadline",
@@ -133,7 +138,6 @@ def _streaming(job: Job, work: SparkStreaming, task: Task, now_s: float) -> dict
         "progress": 0.0 if work.batches is None else min(1.0, task.executions_done / work.batches),
         "execution_saved": task.execution_saved,
         "backlog": 0 if due_s is None else _passed(work, task, now_s - due_s),
-        "left_here_s": standard_s,
     }
 
 

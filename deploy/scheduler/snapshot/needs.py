@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
@@ -155,12 +155,20 @@ class Need:
 
     def execution_s(self, speed: float) -> float:
         """Whole seconds of one execution (of all the work of a task that has only one) at a speed."""
+        # The simulated markets count in whole seconds too; rounding first keeps noise from adding one.
+        return math.ceil(round(self.standard_s * self._slowness(speed), 6))
+
+    def measured(self, took_s: float, speed: float) -> Need:
+        """The same task, of which it is known how long an execution took at a speed."""
+        return replace(self, standard_s=took_s / self._slowness(speed))
+
+    def _slowness(self, speed: float) -> float:
+        """How many times as long as at the reference speed it takes."""
         reference, effective = hetero_of(self.reference_speed), hetero_of(speed)
         if self.sensitivity is not None:
             width = ZETA * self.sensitivity
             effective = min(max(effective, reference - width, 1.0), reference + width)
-        # The simulated markets count in whole seconds too; rounding first keeps noise from adding one.
-        return math.ceil(round(self.standard_s * reference / effective, 6))
+        return reference / effective
 
     def left_s(self, speed: float) -> float:
         """Expected seconds of work left (streaming: of its next batch) at a speed, once it has started."""

@@ -1,6 +1,6 @@
 """One episode of the simulated market, driven from outside: what was asked of it happens, and time goes on.
 
-The core is the one that `spotweave/MultiCloud-v1` steps. There it stops at each decision and is told one
+The core is the one that `spotweave/MultiCloud-v2` steps. There it stops at each decision and is told one
 action; here it stops wherever something can be seen (a job arrived, is due, started, ended, was interrupted
 or is late, or the price of something rented changed), and a scheduler asks for what it wants. A job that is
 due and is given nothing was told "none for now".
@@ -19,7 +19,7 @@ from envs.simulation.market.clock import advance, fill_window, live_instant, nex
 from envs.simulation.market.members import is_client
 from envs.simulation.market.net import catch, look_at
 from envs.simulation.market.placement import apply_decision
-from envs.simulation.market.progress import share_after, work_done_s
+from envs.simulation.market.progress import may_move, share_after, work_done_s
 from envs.simulation.market.quotes import sync_availability, sync_price
 from envs.simulation.market.state import NEVER, Ints, clear_lane
 from envs.simulation.market.world import MarketWorld
@@ -129,8 +129,8 @@ class SimulationCore:
     def put(self, job: int, offer: int) -> Stay:
         """Ask for all instances of a job on an offer; further requests for the same stay change nothing.
 
-        A job that has a place moves, as it does in the world: from spot capacity at once, from other capacity
-        once its work is saved. The world launches the new instances only then.
+        A job that has a place moves, as it does in the world: where the safety net takes it off spot capacity
+        at once, else once its work is saved. The world launches the new instances only then.
 
         Raises:
             RefusedError: if the job has ended, or cannot be moved.
@@ -152,7 +152,7 @@ class SimulationCore:
             raise QuotaError(
                 f"{taken} of {quota} instances run on {name}, {self.job[job, at.EXECUTORS]} more do not fit"
             )
-        if there is not None and self._on_spot(job):
+        if there is not None and self.lanes.when[_LANE, job, at.DUE_S] > self.now:
             catch(self.lanes, self.episodes, self.offers, self.rules, _LANE, job, offer)
         else:
             self._decide(job, offer)
@@ -173,9 +173,10 @@ class SimulationCore:
     def _can_move(self, job: int, offer: int) -> bool:
         """Whether the world moves a job there now: caught on spot capacity, or asked about elsewhere."""
         phase = self.phase(job)
-        if phase in (at.LAUNCHING, at.SETTING_UP, at.WORKING) and self._on_spot(job):
-            return not self.offers.fixed[offer, at.SPOT]
-        return bool(phase == at.WORKING and self.lanes.when[_LANE, job, at.DUE_S] <= self.now)
+        if self.lanes.when[_LANE, job, at.DUE_S] <= self.now:
+            return bool(may_move(self.lanes, self.episodes, _LANE, job))
+        caught = phase in (at.LAUNCHING, at.SETTING_UP, at.WORKING) and self._on_spot(job)
+        return caught and not self.offers.fixed[offer, at.SPOT]
 
     def _late(self) -> bool:
         """Whether the safety net has to act now; if not, it is noted when it has to look again."""
@@ -281,7 +282,7 @@ class SimulationCore:
         jobs = self.lanes.job[_LANE]
         federated = self.job[:, at.CLIENTS] > 0
         phases = np.where(federated, jobs[:, at.PHASE], _SEEN[jobs[:, at.PHASE]])
-        seen = np.stack([phases, jobs[:, at.MISSES], np.where(federated, jobs[:, at.EXECUTED], 0)])
+        seen = np.stack([phases, jobs[:, at.MISSES], jobs[:, at.EXECUTED]])
         return self.arrived, seen.tobytes()
 
     def _next_price_s(self) -> float:
