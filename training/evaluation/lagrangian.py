@@ -26,7 +26,7 @@ Instances that AWS takes within their first hour are free, as in the world. That
 below any plan that was found: with foresight a job may go from one such hour to the next.
 
 An episode cut off by `max_decisions` or `max_s` is not bounded: what did not run was not paid for either.
-Federated applications and hibernation are not covered.
+Federated applications, hibernation and jobs that move more often than every `STEP_S` are not covered.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ MOST_PARTS = 600
 
 
 def is_covered(world: MarketWorld) -> bool:
-    """Whether a market has a bound: one without federated applications and hibernation."""
-    return not world.rules.federated and not world.offers.fixed[:, at.HIBERNATES].any()
+    """Whether a market has a bound: no federated applications, no hibernation, and few moves."""
+    often = 0 < world.rules.reconsider_interval_s < STEP_S
+    return not (often or world.rules.federated or world.offers.fixed[:, at.HIBERNATES].any())
 
 
 def lagrangian_bound(world: MarketWorld, key: EpisodeKey, target_usd: float, rounds: int = ROUNDS) -> float:
@@ -92,7 +93,10 @@ class RelaxedEpisode:
 
     def __init__(self, world: MarketWorld, episode: EpisodeData) -> None:
         if not is_covered(world):
-            raise ValueError("a market with federated applications or hibernation has no Lagrangian bound")
+            raise ValueError(
+                "a market with federated applications, hibernation or moves more often than every "
+                f"{STEP_S} s has no Lagrangian bound"
+            )
         self.quota = world.offers.fixed[:, at.QUOTA].astype(np.float64)
         self.hours = int(episode.jobs.arrival_s[-1] + PRICED_AFTER_S) // 3600
         self._steps = tabulate(episode, world.config.market.max_s)

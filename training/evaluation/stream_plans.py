@@ -1,7 +1,8 @@
 """The cheapest plan of one job with batches: a compiled part of `lagrangian` (see `job_plans`).
 
-A stream holds its place until the provider reclaims it or the last batch ends; it is never moved. Progress is
-counted in parts of a batch, and what is done by a step's end is rounded up.
+A stream holds its place until the provider reclaims it, the last batch ends, or it moves, which it may as any
+batch ends but in the step in which it began to work there; it may then be nowhere for a while, since a launch
+may fail. Progress is counted in parts of a batch, and what is done by a step's end is rounded up.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Search(NamedTuple):
     running: (
         Floats  # (C, M + 1) what is still to pay by one that runs as the step begins that was looked at last
     )
+    leaves: Ints  # (S + 1, C, M + 1) after which batch one moves that runs as the step begins; 0: it stays
 
 
 @compiled
@@ -109,7 +111,8 @@ def plan_stream(steps: Steps, job: Job, room: Floats) -> float:
     for m in range(whole):
         value[span, m] = ends[span, job.batches] - ends[span, m // job.parts]
         running[:, m] = value[span, m]
-    search = Search(first, fastest, least_ahead_s(job), paid, free, ends, value, choice, running)
+    leaves = np.zeros((span + 1, n_offers, whole + 1), np.int64)
+    search = Search(first, fastest, least_ahead_s(job), paid, free, ends, value, choice, running, leaves)
     spell = steps.spells.copy()  # of each offer, the first that ends after the step begins
     for back in range(span):
         k = span - 1 - back
@@ -128,6 +131,7 @@ def plan_stream(steps: Steps, job: Job, room: Floats) -> float:
                 go_on(steps, job, search, c, steps.spell_to[c, spell[c]], k)
             else:
                 running[c, :whole] = np.inf
+        move(steps, job, search, k)
     trace_stream(steps, job, search, room)
     return float(value[0, 0])
 
@@ -152,6 +156,38 @@ def go_on(steps: Steps, job: Job, search: Search, c: int, stops_s: int, k: int) 
         else:
             rest = search.value[after, to] if stops else search.running[c, to]
             search.running[c, m] = usd + rate * held + rest
+
+
+@compiled
+def move(steps: Steps, job: Job, search: Search, k: int) -> None:
+    """Streams that run as step k begins may leave their place when a batch ends in it.
+
+    They pay for all but one of the parts that they finish in the step.
+    """
+    step, elsewhere = search.first + k, search.value[after_move(search, k)]
+    top = reach(job, search.fastest_s, step)
+    for c in range(len(job.usable)):
+        gain = parts_in(job, STEP_S, job.execution_s[c])
+        rate = job.executors * (steps.price[c, step] + steps.toll[c, step])
+        part_usd = rate * job.execution_s[c] / job.parts
+        for m in range(job.batches * job.parts):
+            if search.running[c, m] == np.inf:
+                continue
+            before = m // job.parts
+            for n in range(max(1, before), min(job.batches - 1, max(m, min(top, m + gain)) // job.parts) + 1):
+                if n * job.parts < m:
+                    continue
+                usd = search.ends[k, n] - search.ends[k, before]
+                usd += part_usd * max(0, n * job.parts - m - 1) + elsewhere[n * job.parts]
+                if usd < search.running[c, m]:
+                    search.running[c, m] = usd
+                    search.leaves[k, c, m] = n
+
+
+@compiled
+def after_move(search: Search, k: int) -> int:
+    """The first step in which a stream may work again that leaves its place as step k begins."""
+    return min(len(search.value) - 1, k + search.ahead_s // STEP_S)
 
 
 @compiled
@@ -258,6 +294,9 @@ def trace_stream(steps: Steps, job: Job, search: Search, room: Floats) -> None:
         k += 1
         end_s = min(start, stops_s)
         while end_s < stops_s and k < span and m < whole:
+            if search.leaves[k, c, m] > 0:
+                m, k = search.leaves[k, c, m] * job.parts, after_move(search, k)
+                break
             step = search.first + k
             gain, again = parts_in(job, STEP_S, job.execution_s[c]), step + 1
             if stops_s <= (step + 1) * STEP_S:

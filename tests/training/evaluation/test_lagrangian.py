@@ -90,14 +90,17 @@ class TestByHand:
         assert found[0] == pytest.approx(2 * 0.25 * 600 / 3600)
         assert 0.8 * best <= max(found) <= best + 1e-9
 
-    def test_a_stream_pays_for_its_place_between_batches(self) -> None:
-        """Batches of 600 s, due at 1800 and 3600 s, must end 600 s later: a place from 1800 to 4200 s."""
+    def test_a_stream_pays_for_its_batches_and_leaves_between_them(self) -> None:
+        """Batches of 600 s, due at 1800 and 3600 s: two stays of 600 s each, where a start costs nothing."""
         stream = one_job(
             category=Category.STREAMING, standard_s=600, executions=2, period_s=1800, allowance_s=600
         )
         episode = relaxed([stream], [ON_DEMAND])
         usd, _ = episode.value(free_of_charge(episode))
-        assert 1800 / 3600 <= usd <= 2400 / 3600  # at most two steps' bill less
+        assert 300 / 3600 <= usd <= 1200 / 3600  # at most three steps' bill less
+        # A start of 1200 s costs as much as the place between the batches, from 2400 to 3600 s.
+        slow = relaxed([stream], [ON_DEMAND], restart_s=1200)
+        assert 2700 / 3600 <= slow.value(free_of_charge(slow))[0] <= 3600 / 3600
 
     def test_what_aws_takes_within_the_first_hour_is_free(self) -> None:
         """Spot for 2000 s, later 3000 s more, at 1 USD; nothing else: the last stay is paid for."""
@@ -231,5 +234,5 @@ def test_bound_plan_and_rule_in_a_published_market() -> None:
 def test_other_markets_are_refused() -> None:
     world = MarketWorld(small_config(), random_market(0))
     assert not is_covered(world)
-    with pytest.raises(ValueError, match="hibernation has no Lagrangian bound"):
+    with pytest.raises(ValueError, match="hibernation or moves more often than every 300 s has no"):
         lagrangian_bound(world, EpisodeKey(0, "train", 0), 1.0)
