@@ -181,11 +181,16 @@ class SimulatedCloud:
         self.saved[work.assignment.key] = max(kept, self.saved.get(work.assignment.key, 0.0))
 
 
+def batches(spec: JobSpec) -> int:
+    """Of a stream, 10 where it has no end; of other jobs none."""
+    return spec.work.batches or 10 if isinstance(spec.work, SparkStreaming) else 0
+
+
 def work_s(spec: JobSpec) -> float:
     """Seconds of work of a task at speed 1."""
     work = spec.work
     if isinstance(work, SparkStreaming):
-        return work.period_s * (work.batches or 10)
+        return work.period_s * batches(spec)
     if isinstance(work, Flower):
         return work.rounds * (work.epoch_s or DEFAULT_WORK_S)
     return work.standard_s or DEFAULT_WORK_S
@@ -349,7 +354,10 @@ class SimulatedRunner:
             saved = self.cloud.saved[assignment.key]
             progress = min(0.999, work.progress(now_s))
             phase, message = Phase.RUNNING, ""
-        return TaskReport(assignment.key, assignment.attempt, phase, progress, saved, message)
+        done = int(progress * batches(assignment.spec))
+        return TaskReport(
+            assignment.key, assignment.attempt, phase, progress, saved, message, executions_done=done
+        )
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
         """Save what has been done."""

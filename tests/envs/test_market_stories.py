@@ -300,6 +300,47 @@ def test_a_job_on_demand_may_be_moved_every_half_hour() -> None:
     assert finish_s(world) == 1850 + 5700
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_stream_may_be_moved_between_two_batches(first: int) -> None:
+    """Batches of 600 s, due every 1200 s; the first that ends after half an hour is the one that ends then.
+
+    The state is saved in 50 s; the other place has instances at 1850 s and waits for the data of 2400 s.
+    """
+    stream = one_job(
+        category=Category.STREAMING, standard_s=600, executions=4, period_s=1200, allowance_s=600, dump_s=50
+    )
+    prices = {0: series((0, 1.0)), 1: series((0, 0.5))}
+    world = story([stream], [POOL, ZONE], prices=prices, reconsider_interval_s=1800)
+    decide(world, 0, first)
+    assert now(world) == 1800
+    assert seen(world, 0, col.RUNNING) == 1
+    assert seen(world, 0, col.WAITED_S) == 0
+    assert seen(world, 0, col.EXECUTIONS) == 3
+    assert pair(world, 0, first, col.HERE) == 1
+    assert pair(world, 0, first, col.EXECUTION_S) == 600
+    assert pair(world, 0, 1 - first, col.TRANSFER_S) == 50
+    metrics = play(world, (0, 1 - first), (0, NONE))
+    assert finish_s(world) == 4800 + 600
+    on_demand_s = 1850 if first == 0 else 5400 - 1850
+    assert metrics["on_demand_usd"] == pytest.approx(on_demand_s / HOUR)
+    assert metrics["spot_usd"] == pytest.approx(0.5 * (5400 - on_demand_s) / HOUR)
+    assert metrics["miss_batches"] == 0
+
+
+def test_a_stream_is_asked_again_half_an_hour_after_it_stayed() -> None:
+    """At 1800 s it stays; batches end at 3000, too early to be asked, 4200 and 5400 s."""
+    stream = one_job(
+        category=Category.STREAMING, standard_s=600, executions=5, period_s=1200, allowance_s=600
+    )
+    world = story([stream], [POOL, ZONE], reconsider_interval_s=1800)
+    decide(world, 0, 0)
+    asked = []
+    while not world.lanes.lane[0, at.STATUS]:
+        asked.append(now(world))
+        decide(world, 0, NONE)
+    assert asked == [1800, 4200]
+
+
 def test_none_leaves_a_running_job_where_it_is() -> None:
     world = story([one_job()], [POOL, ZONE], reconsider_interval_s=1800)
     decide(world, 0, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.instances import Market, Offer
-from deploy.model.jobs import JobState, TaskKey
+from deploy.model.jobs import JobSpec, JobState, SparkStreaming, TaskKey
 from deploy.scheduler.guards.guards import Guards, Standing, mean_usd_hour
 from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
@@ -165,6 +165,23 @@ def test_a_price_that_falls_for_good_is_followed_once(tmp_path: Path) -> None:
     assert world.store.decisions.get(event.decision_id).chosen == "b"
     assert world.cloud.completions == {TaskKey(job, "main"): 1}
     assert world.metric("moves_total") == 1
+    world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("market", ["on_demand", "spot"])
+def test_a_stream_moves_when_a_batch_has_ended(market: Market, tmp_path: Path) -> None:
+    """Batches of 1000 s, a pass every 300 s; the price falls after two hours, in the eighth batch."""
+    world = swinging(False, SLOW, tmp_path, market)
+    work = SparkStreaming(script="s.py", period_s=1000.0, batch_deadline_s=500.0, batches=30)
+    job = world.submit(JobSpec(name="clicks", work=work))
+    world.until_all_end(100_000.0)
+    (event,) = world.events("task.moved")
+    assert (event.data["from"], event.data["to"]) == ("a", "b")
+    decided_s = world.store.decisions.get(event.decision_id or 0).time_s
+    began_s = min(one.began_s for one in world.cloud.works.values())
+    assert decided_s - START >= 7200
+    assert (decided_s - began_s) // 1000 > (decided_s - 300.0 - began_s) // 1000  # a batch ended since
+    assert world.cloud.completions == {TaskKey(job, "main"): 1}
     world.check_nothing_is_left()
 
 
