@@ -6,7 +6,7 @@ A package adds its own by an entry point of the group `spotweave.agents` (docs/e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -66,6 +66,7 @@ class Agent:
             weights of zero.
         any_clusters: whether its checkpoints serve any number of clusters.
         worlds: the worlds whose tasks it knows; None: all.
+        instead: what to use in worlds where it is known to end below every rule.
         trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
         load: reads its checkpoints; None: `make` and the weights.
     """
@@ -76,6 +77,7 @@ class Agent:
     make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | OutcomePolicy] | None = None
     any_clusters: bool = False
     worlds: tuple[str, ...] | None = None
+    instead: Mapping[str, str] = field(default_factory=dict)
     trainer: Callable[[Any], Any] | None = None
     load: Load | None = None
 
@@ -119,12 +121,14 @@ OURS: Mapping[str, Agent] = {
         "Liu 2022, chapter 5",
         RLLSFCSettings,
         _rl_lsfc,
+        instead={"multicloud": "agent=outcomes agent.lstm_size=16, whose LSTM reads the same occupations"},
     ),
     "rl_fc": Agent(
         "two hidden layers over the flat state, one scalarised value",
         "Liu 2022, chapter 4",
         RLFCSettings,
         _rl_fc,
+        instead={"multicloud": "agent=outcomes"},
     ),
     "outcomes": Agent(
         "an ensemble that learns what became of jobs, beyond what the rule expected_cost expects",

@@ -55,7 +55,9 @@ class MultiCloudEnv(WorldEnv):
     ## Action Space
     `Discrete(J * (C + 1))`, J = 8 jobs shown, C = 20 offers. Action `job * (C + 1) + offer` puts the job in
     that row of the window on that offer; `offer == C` is "none for now": the job asks again after 300 s (a
-    job that runs stays where it is and asks again after 1800 s; a hibernated one waits to be resumed).
+    job that runs stays where it is and asks again after 1800 s, a stream at the end of a batch then; a
+    hibernated one waits to be resumed). Jobs run without being asked on spot capacity, but for streams, and
+    on the owned cluster.
     `observation["action_mask"]` (also in `info`) marks the valid actions: offers that are available and have
     room, the owned cluster always, none always. An invalid action raises `ValueError` and changes nothing.
     An idle federated client (`IDLE`) keeps its instance with its own offer, moves with another one

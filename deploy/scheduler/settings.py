@@ -30,7 +30,8 @@ class SchedulerSettings:
             answer, is gone.
         guards: what bounds the policies.
         reconsider_s: the policy is asked this often whether to move a task that runs (see
-            `guards.moves.reconsidered`); 0: only when its provider advises to leave or announces an end.
+            `guards.moves.reconsidered`), a stream at the end of a batch; 0: only when its provider advises to
+            leave or announces an end.
         set_up_s: expected from ready nodes to work: what runners need to bring a task up.
         transfers: what moving data between regions takes.
         budget_usd: what everything may cost together, since the deployment began; None: no limit.

@@ -48,6 +48,11 @@ def build_trainer(task: Task) -> Built:
             f"agent={agent.kind} does not know the tasks of this environment: it knows those of "
             f"{' and '.join(described.worlds)}; try agent={entry.default_agent}"
         )
+    if spec.name in described.instead:
+        raise UsageError(
+            f"agent={agent.kind} learns what a decision is worth to the whole system, which here is mostly what "
+            f"other jobs meet (docs/results/attempts.md): use {described.instead[spec.name]}"
+        )
     if described.trainer is not None:
         return described.trainer(task), spec.scales, spec.objective_weights
     if isinstance(agent, LibrarySettings):
