@@ -273,3 +273,11 @@ def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None
     end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "enough")
     world.go(100)
     world.check_nothing_is_left()
+
+
+def test_how_long_a_batch_took_counts_at_the_speed_it_ran_at() -> None:
+    """600 s at half the speed are 300 s at the reference speed, and 200 s at one and a half times that."""
+    stream = need(kind="streaming", standard_s=1.0).measured(600.0, 0.5)
+    assert stream.standard_s == pytest.approx(300.0)
+    assert stream.execution_s(0.5) == 600
+    assert stream.execution_s(1.5) == 200

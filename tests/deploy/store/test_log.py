@@ -17,7 +17,7 @@ from tests.deploy.store.conftest import NOW, Place
 MAIN = TaskKey("j1", "main")
 DECISION = DecisionRecord(
     time_s=NOW,
-    policy="multicloud-v1",
+    policy="multicloud-v2",
     mode=Mode.ACT,
     key=MAIN,
     candidates=(
