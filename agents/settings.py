@@ -82,7 +82,7 @@ class OutcomesSettings(AgentSettings):
         hidden_size: units of both hidden layers.
         lstm_size: units of an LSTM over the occupation of each choice's place; 0: none.
         margin: another choice than the rule's must be better by this share of what the decision is about
-            (up to four times that where few offers can be rented),
+            (up to eight times that where few offers can be rented),
         doubt: and by this many standard errors of the ensemble. Both are chosen on validation episodes.
     """
 

@@ -18,9 +18,9 @@ from agents.rules.expectation import OWNED_POWER, expected_parts, total_usd
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Category, ObservationArrays
 
-MANY_OFFERS = 10.0
+MANY_OFFERS = 20.0
 """With at least this many rented offers the margin is used as configured."""
-MOST_SCARCE = 4.0
+MOST_SCARCE = 8.0
 """The factor on the margin where two offers or fewer can be rented."""
 LEAST_SCALE = 0.02
 """USD that a decision is about at least."""
