@@ -36,7 +36,7 @@ def require_object(
         raise BagError(f'{owner} is {short(entry)}, expected {{"{(*required, *optional)[0]}": ...}}')
     for key in required:
         if key not in entry:
-            raise BagError(f"{owner} lacks {key!r}: expected {', '.join(required)}")
+            raise BagError(f"{owner} lacks '{key}': expected {', '.join(required)}")
     for key in entry:
         if key not in required and key not in optional:
             raise BagError(
