@@ -152,7 +152,10 @@ def test_a_mistake_in_env_json_is_one_line(tmp_path: Path, document: Any, messag
         (put(JOB, "tasks", {}), r"tasks is \{\}, expected at least one entry"),
         (put(JOB, "tasks", KeyError), "the job lacks 'tasks'"),
         (put(JOB, "job_id", "10"), "job_id is '10', expected a whole number >= 0"),
-        (put(JOB, "tasks/1/runtime/c3.large", -1.0), "tasks.1.runtime.c3.large is -1.0, expected a number > 0"),
+        (
+            put(JOB, "tasks/1/runtime/c3.large", -1.0),
+            "tasks.1.runtime.c3.large is -1.0, expected a number > 0",
+        ),
         (put(JOB, "tasks/1/runtime/c3.large", float("nan")), "c3.large is nan, expected a number > 0"),
         (put(JOB, "tasks/1/runtime/c3.large", float("inf")), "c3.large is inf"),
         (put(JOB, "tasks/1/runtime/c3.large", KeyError), "tasks.1.runtime lacks 'c3.large'"),
@@ -186,7 +189,10 @@ def test_a_published_job_keeps_table_7_2(name: str) -> None:
     runtime_s = np.array([task.runtime_s["c3.large"] for task in bag.tasks])
     memory_mb = np.array([task.memory_mb for task in bag.tasks])
     assert len(bag.tasks) == profile.tasks
-    for values, spread, rounding in ((runtime_s, profile.runtime_s, 0.5), (memory_mb, profile.memory_mb, 0.01)):
+    for values, spread, rounding in (
+        (runtime_s, profile.runtime_s, 0.5),
+        (memory_mb, profile.memory_mb, 0.01),
+    ):
         assert values.min() == spread.least
         assert values.max() == spread.largest
         assert values.mean() == pytest.approx(spread.mean, abs=rounding)

@@ -78,7 +78,9 @@ def require_number(owner: str, value: object, above: float | None = None) -> flo
             number = math.inf
         if 0 <= number < math.inf and (above is None or number > above):
             return number
-    raise BagError(f"{owner} is {short(value)}, expected a number {'>= 0' if above is None else f'> {above:g}'}")
+    raise BagError(
+        f"{owner} is {short(value)}, expected a number {'>= 0' if above is None else f'> {above:g}'}"
+    )
 
 
 def require_whole(owner: str, value: object, least: int) -> int:
