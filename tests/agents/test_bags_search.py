@@ -183,8 +183,8 @@ def test_a_walk_keeps_the_best_on_its_way() -> None:
 
 def test_tasks_after_d_spot_leave_their_spot_vms() -> None:
     # D_spot 50 s, D 200 s. Of four tasks of 30 s in a row on one core, those that end at 60, 90 and 120 s
-    # must leave. One burstable VM (0.2 * 1 spot VM, rounded up) takes the latest, in baseline mode for 60 s; the
-    # other two go to the cheapest on-demand VM.
+    # must leave. One burstable VM (0.2 * 1 spot VM, rounded up) takes the latest, in baseline mode for 60 s;
+    # the other two go to the cheapest on-demand VM.
     environment = Environment((SLOW, FAST, BURST), checkpoint_overhead=0.0, migration_overhead_s=0)
     bag = bag_of(*[(10.0, 30.0)] * 4)
     row = tuple(PlannedTask(task, 0, 30.0 * k, 30.0 * (k + 1)) for k, task in enumerate(bag.tasks))

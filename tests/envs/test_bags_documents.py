@@ -178,7 +178,7 @@ def test_a_mistake_in_job_json_is_one_line(tmp_path: Path, document: Any, messag
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BagError, match="cannot read .*none.json: No such file or directory"):
+    with pytest.raises(BagError, match=r"cannot read .*none\.json: No such file or directory"):
         read_environment(tmp_path / "none.json")
 
 
@@ -206,7 +206,7 @@ def test_jobs_need_published_speeds() -> None:
     bag = uniform_job(30, 5, 15, TABLE_9_1)
     assert {task.runtime_s["c3.large"] for task in bag.tasks} <= set(map(float, range(5, 16)))
     assert SPEEDS["t3.large"] == pytest.approx(167 / 119)
-    with pytest.raises(BagError, match="the speed of 'c5.xlarge' is not published"):
+    with pytest.raises(BagError, match=r"the speed of 'c5\.xlarge' is not published"):
         uniform_job(3, 5, 15, TABLE_9_7[2:3])
     with pytest.raises(BagError, match="there is no job 'J61': use J60, J80, J100, ED200"):
         published_job("J61", TABLE_7_1)

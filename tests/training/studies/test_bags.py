@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from training.studies.bags import __main__ as command
@@ -24,8 +25,6 @@ def test_the_page_holds_what_is_stored() -> None:
 def test_a_table_is_measured_and_written_beside_the_print(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import typer
-
     page = tmp_path / "teylo2021.md"
     page.write_text("".join(f"<!-- {name} -->\n<!-- end -->\n" for name in SECTIONS), encoding="utf-8")
     monkeypatch.setattr(command, "PAGE", page)
@@ -57,8 +56,8 @@ def test_whole_seconds_are_whole_with_checkpoints() -> None:
 
 
 def test_the_means_of_the_printed_table_9_4() -> None:
-    # Section 9.2: "an increment of 18.11 %" of the makespan against MinMin, "more than 38 %" less cost; makespan
-    # "by more than 80 %" below MaxMin and Greedy at 6.78 % and 13.14 % more cost.
+    # Section 9.2: "an increment of 18.11 %" of the makespan against MinMin, "more than 38 %" less cost;
+    # makespan "by more than 80 %" below MaxMin and Greedy at 6.78 % and 13.14 % more cost.
     rows = {
         str(tasks): {
             name: dict(zip(("makespan_s", "cost_usd"), figures, strict=True))
