@@ -9,6 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from envs.simulation.bags.jobs import uniform_job
+from envs.simulation.bags.model import Environment
 from training.studies.bags import __main__ as command
 from training.studies.bags import quality
 from training.studies.bags.sections import SECTIONS
@@ -47,8 +49,8 @@ def test_a_table_is_measured_and_written_beside_the_print(
 
 
 def test_whole_seconds_are_whole_with_checkpoints() -> None:
-    environment = quality.Environment(quality.SPOT_TYPES)
-    bag = quality.in_whole_seconds(quality.uniform_job(30, 5, 15, quality.SPOT_TYPES), environment)
+    environment = Environment(quality.SPOT_TYPES)
+    bag = quality.in_whole_seconds(uniform_job(30, 5, 15, quality.SPOT_TYPES), environment)
     for vm in environment.spot():
         for task in bag.tasks:
             duration_s = environment.duration_s(task, vm)
