@@ -1,0 +1,185 @@
+"""What runs and where it may run: tasks, VM types and the limits of the cloud (Teylo 2021, chapter 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from envs.simulation.bags.errors import BagError
+
+SECONDS_PER_HOUR = 3600.0
+MB_PER_GB = 1024.0
+
+
+class Market(StrEnum):
+    """How a VM is rented."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+class Mode(StrEnum):
+    """How fast a burstable VM runs its tasks; other VMs are always at full speed."""
+
+    FULL = "full"
+    """100 % of each vCPU; on a burstable VM this burns CPU credits (burst mode, section 8.2.1)."""
+    BASELINE = "baseline"
+    """The share of a vCPU that burns no credits (section 8.2.2)."""
+
+
+@dataclass(frozen=True)
+class VmType:
+    """A type of VM (Figure 4.5, env.json).
+
+    Attributes:
+        name: such as "c3.large".
+        vcpus: cores; each runs one task at a time.
+        memory_gb: for all tasks that run at once; 1 GB is 1024 MB.
+        on_demand_usd_hour: None where this market does not offer it.
+        spot_usd_hour: None where this market does not offer it.
+        burstable: whether it runs on CPU credits.
+        cpu_credit_rate_hour: credits that it earns per hour, up to 24 hours' worth.
+        baseline: share of a vCPU, 0 to 1, that it may use for ever; 0 unless burstable.
+    """
+
+    name: str
+    vcpus: int
+    memory_gb: float
+    on_demand_usd_hour: float | None = None
+    spot_usd_hour: float | None = None
+    burstable: bool = False
+    cpu_credit_rate_hour: float = 0.0
+    baseline: float = 0.0
+
+    @property
+    def memory_mb(self) -> float:
+        """Its memory in the unit of tasks."""
+        return self.memory_gb * MB_PER_GB
+
+    @property
+    def markets(self) -> tuple[Market, ...]:
+        """The markets that offer it."""
+        return tuple(market for market in Market if self._price(market) is not None)
+
+    def usd_hour(self, market: Market) -> float:
+        """Its price on a market, USD per hour. Raises BagError where it is not offered there."""
+        price = self._price(market)
+        if price is None:
+            raise BagError(f"VM type {self.name!r} has no {market} price: give one, or leave the market out")
+        return price
+
+    def _price(self, market: Market) -> float | None:
+        return self.spot_usd_hour if market == Market.SPOT else self.on_demand_usd_hour
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: it runs on one core and needs its memory throughout (section 4.1).
+
+    Attributes:
+        name: its key in job.json, such as "0".
+        command: what a worker runs.
+        memory_mb: rm_i.
+        runtime_s: e_ij by the name of the VM type, at full speed and without checkpoints.
+    """
+
+    name: str
+    command: str
+    memory_mb: float
+    runtime_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Bag:
+    """A bag of independent tasks (Figure 4.5, job.json)."""
+
+    id: int
+    name: str
+    description: str
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class Vm:
+    """One VM that may be rented: vm_j.
+
+    Attributes:
+        vm_type: its type.
+        market: how it would be rented.
+        number: 1, 2, ... among those of its type and market.
+    """
+
+    vm_type: VmType
+    market: Market
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Unique in its environment, such as "c3.large spot 1"."""
+        return f"{self.vm_type.name} {self.market} {self.number}"
+
+    @property
+    def usd_hour(self) -> float:
+        """Its price, USD per hour."""
+        return self.vm_type.usd_hour(self.market)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What can be rented and the parameters of chapters 6 to 9, as sections 7.1.2 and 9.1 set them.
+
+    Attributes:
+        types: the VM types.
+        max_per_type_and_market: VMs of one type and market that may run at once.
+        max_on_demand: on-demand VMs that may run at once, burstable ones among them (max_ondemand).
+        migration_overhead_s: until a new VM can run migrated tasks (alpha).
+        checkpoint_overhead: share of its run time that checkpoints may add to a task on a spot VM (ovh).
+        allocation_cycle_s: an idle VM is given back at the end of such a cycle (AC).
+        omega: weight of cost against makespan, 0 to 1; section 9.1 prints it as alpha = 0.5.
+        burst_period_s: seconds of a vCPU at full speed that burn one credit (burst_period).
+        dump_s: seconds of a checkpoint of a task without memory (section 7.3.2).
+        dump_s_per_mb: seconds that each MB of its memory adds.
+    """
+
+    types: tuple[VmType, ...]
+    max_per_type_and_market: int = 5
+    max_on_demand: int = 20
+    migration_overhead_s: float = 180.0
+    checkpoint_overhead: float = 0.10
+    allocation_cycle_s: float = 900.0
+    omega: float = 0.5
+    burst_period_s: float = 60.0
+    dump_s: float = 12.99
+    dump_s_per_mb: float = 0.022
+
+    def spot(self) -> tuple[Vm, ...]:
+        """M^s: the spot VMs that may be rented."""
+        return self._vms(Market.SPOT, burstable=False)
+
+    def on_demand(self) -> tuple[Vm, ...]:
+        """M^o: the regular on-demand VMs that may be rented; at most `max_on_demand` of them at once."""
+        return self._vms(Market.ON_DEMAND, burstable=False)
+
+    def burstable(self) -> tuple[Vm, ...]:
+        """M^b: the burstable on-demand VMs that may be rented."""
+        return self._vms(Market.ON_DEMAND, burstable=True)
+
+    def _vms(self, market: Market, *, burstable: bool) -> tuple[Vm, ...]:
+        return tuple(
+            Vm(vm_type, market, number)
+            for vm_type in self.types
+            if vm_type.burstable == burstable and market in vm_type.markets
+            for number in range(1, self.max_per_type_and_market + 1)
+        )
+
+    def duration_s(self, task: Task, vm: Vm, mode: Mode = Mode.FULL) -> float:
+        """Seconds that a task takes on a VM: with checkpoints on spot VMs, slower in baseline mode."""
+        runtime_s = task.runtime_s[vm.vm_type.name]
+        if mode == Mode.BASELINE:
+            return runtime_s / vm.vm_type.baseline
+        return runtime_s * (1 + self.checkpoint_overhead) if vm.market == Market.SPOT else runtime_s
+
+    def checkpoint_s(self, task: Task) -> float:
+        """Seconds that one checkpoint of a task takes: dump(t_i) = 12.99 + 0.022 MB (section 7.3.2)."""
+        return self.dump_s + self.dump_s_per_mb * task.memory_mb
