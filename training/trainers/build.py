@@ -50,8 +50,8 @@ def build_trainer(task: Task) -> Built:
         )
     if spec.name in described.instead:
         raise UsageError(
-            f"agent={agent.kind} learns what a decision is worth to the whole system, which here is mostly other "
-            f"jobs' luck (docs/results/attempts.md): use {described.instead[spec.name]}"
+            f"agent={agent.kind} learns what a decision is worth to the whole system, which here is mostly "
+            f"other jobs' luck (docs/results/attempts.md): use {described.instead[spec.name]}"
         )
     if described.trainer is not None:
         return described.trainer(task), spec.scales, spec.objective_weights
