@@ -20,8 +20,10 @@ COMPILED_FOLDERS = (
     "envs/simulation/guards",
     "envs/simulation/slices",
     "envs/simulation/market",
+    "envs/simulation/spot",
     "agents/rules",
     "agents/scorer",
+    "agents/spot",
 )
 
 KEPT_S = 7 * 86_400
