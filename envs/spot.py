@@ -24,7 +24,7 @@ class SpotEnv(WorldEnv):
     `Discrete(Z + 2)`: a zone's spot (0 to Z - 1), on demand (Z), or none for now (Z + 1): a job that waits
     goes on waiting, one that runs goes on as it runs. Every tick asks. `observation["action_mask"]` (also in
     `info`) marks the valid actions: zones that have spot now, on demand, none; not where it runs already. An
-    invalid action raises `ValueError` and changes nothing. `action_space.sample()` draws among the valid ones.
+    invalid action raises `ValueError` and changes nothing. `action_space.sample()` draws a valid one.
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; seconds and USD):

@@ -1,4 +1,4 @@
-"""From recorded ticks to what a policy believes: chances, qualities, states and how they follow each other."""
+"""From recorded ticks to what a policy believes: chances, qualities, states, and how they follow."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def fit(
     going = logistic_fit(features[up], ~after[up])
     coming = logistic_fit(features[~up], after[~up])
     known, good = np.concatenate(set_rows), np.concatenate(goods)
-    quality: Floats = np.linalg.solve(known.T @ known + PENALTY * np.eye(SET_FEATURES), known.T @ good)
+    quality = np.linalg.solve(known.T @ known + PENALTY * np.eye(SET_FEATURES), known.T @ good)
     walks = [_walk(part.has_spot, part.price, float(tick_s), going, coming, risk) for part in stretches]
     found = np.concatenate([zone >= 0 for zone, _, _ in walks])
     hazards = np.concatenate([hazard for _, hazard, _ in walks])[found]
@@ -133,7 +133,7 @@ def fit(
     return Beliefs(
         going=going,
         coming=coming,
-        quality=quality,
+        quality=np.asarray(quality, np.float64),
         going_edges=_edges(hazards, n_going),
         coming_edges=_edges(backs, n_coming),
         quality_edges=_edges(grades, n_quality),

@@ -79,10 +79,9 @@ def _after(
     below = values[kind, low, x]
     if part == 0.0:
         return float(below)
-    if low + 1 < s:
-        above = values[kind, low + 1, x]
-    else:  # this very cell, not known yet: it differs from the one below by as much as with less work
-        above = below + before[kind, s, x] - before[kind, low, x]
+    # This very cell is not known yet: it differs from the one below by as much as with less work.
+    unknown = below + before[kind, s, x] - before[kind, low, x]
+    above = values[kind, low + 1, x] if low + 1 < s else unknown
     return float(below + part * (above - below))
 
 
@@ -103,7 +102,7 @@ def _choose(
     n_states = len(price)
     choice = np.zeros((3, n_states), np.uint8)
     wait = follows @ values[NONE, s - 1]
-    lost = interrupted @ values[NONE, max(0, s - int(round(restart / 2)) - 1)]
+    lost = interrupted @ values[NONE, max(0, s - round(restart / 2) - 1)]
     run = goes_on @ before[SPOT, s] + interrupted @ before[NONE, s]
     stay = follows @ before[ON_DEMAND, s]
     for x in range(n_states):

@@ -51,8 +51,8 @@ class SpotPolicy(Policy):
                 memory = self._memory[lane] = np.zeros((n_zones + 1, MEMORY))
             if jobs[0, col.SLACK_S] % self.network.beliefs.tick_s:
                 raise ValueError(
-                    f"policy {self.name!r} was trained for ticks of {self.network.beliefs.tick_s} s, which the "
-                    f"{jobs[0, col.SLACK_S]:.0f} s to the deadline are no multiple of: use env.rules as trained"
+                    f"policy {self.name!r} was trained for ticks of {self.network.beliefs.tick_s} s, and the "
+                    f"{jobs[0, col.SLACK_S]:.0f} s to the deadline are no multiple: use env.rules as trained"
                 )
             actions[row] = self._decide(memory, clusters, jobs[0], pairs[0])
         return actions

@@ -1,1 +1,1 @@
-"""One divisible job with a deadline on the spot zones of a recording: ticks, a guarantee, restart overhead."""
+"""One divisible job with a deadline on spot zones: ticks, a guarantee, restart overhead."""

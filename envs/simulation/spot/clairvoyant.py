@@ -2,7 +2,8 @@
 
 A dynamic programme over (tick, ticks without progress, restarts paid, what ran): with g the tick and d the
 restart overhead, the work done after t ticks is t g minus g for each tick without progress minus d mod g for
-each restart paid to its end (a tick that pays a part d mod g works for the rest of it), so the state is exact.
+each restart paid to its end (the tick that pays the part d mod g works for the rest of it): the state is
+exact.
 The guarantee applies to it as to everybody (see `ticks`).
 """
 
@@ -112,7 +113,7 @@ def _least_usd(
                             continue
                         fresh = runs != kind or interrupted
                         reached = 1 if fresh else min(stages, stage + 1)
-                        # A tick of overhead alone works nothing; the one that pays the rest works g - d mod g.
+                        # A tick of overhead alone does no work; the one that pays the rest does.
                         lazy = rem_now_s >= tick_s
                         pays = not lazy and rem_now_s > 0
                         more_idle = idle + 1 if lazy else idle

@@ -28,8 +28,8 @@ DAY_S = 86_400
 class Lanes(NamedTuple):
     """N lanes of Z zones and at most T ticks; cluster Z is on demand.
 
-    `offers` (N, T + 1, Z + 1, N_CLUSTER_FIELDS) float32 are the rows of `clusters` at every tick, with nothing
-    in use. `history` (N, T) is the cluster that ran in a tick, -1 for none. All others are (N,).
+    `offers` (N, T + 1, Z + 1, N_CLUSTER_FIELDS) are the rows of `clusters` at every tick, with nothing in use.
+    `history` (N, T) is the cluster that ran in a tick, -1 for none. All others are (N,).
     """
 
     offers: FloatArray

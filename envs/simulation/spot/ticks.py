@@ -74,8 +74,8 @@ def is_spot_safe(
 ) -> bool:
     """Whether SPOT in tick t leaves on demand able to end in time, whatever becomes of spot.
 
-    After the tick, with slack s = (N - t - 1) g - work - d: while overhead is left to pay, the guarantee turns
-    to on demand, which needs s >= 0. Once it is paid, the guarantee holds on to SPOT when s < g, and a
+    After the tick, with slack s = (N - t - 1) g - work - d: while overhead is left to pay, the guarantee
+    turns to on demand, which needs s >= 0. Once it is paid, the guarantee holds on to SPOT when s < g, and a
     preemption then loses a tick: s >= g is needed, unless the work is done.
     """
     running = ran == SPOT and not interrupted

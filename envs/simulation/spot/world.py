@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -159,7 +160,7 @@ class SpotWorld:
                 Category.TIME_CRITICAL.value,
                 late and end == t,
             )
-            for start, end in zip(edges, edges[1:], strict=False)
+            for start, end in pairwise(edges)
             if start < end and places[start] >= 0
         ]
         lost = [
