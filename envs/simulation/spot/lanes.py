@@ -28,7 +28,7 @@ DAY_S = 86_400
 class Lanes(NamedTuple):
     """N lanes of Z zones and at most T ticks; cluster Z is on demand.
 
-    `offers` (N, T + 1, Z + 1, N_CLUSTER_FIELDS) are the rows of `clusters` at every tick, with nothing in use.
+    `offers` (N, T + 1, Z + 1, N_CLUSTER_FIELDS) are the rows of `clusters` at every tick, nothing in use.
     `history` (N, T) is the cluster that ran in a tick, -1 for none. All others are (N,).
     """
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import pairwise
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
