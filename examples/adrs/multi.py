@@ -322,6 +322,8 @@ def proposal_of(
     slack = min(table.shape[2] - 1, max(0, slack_s // tick_s))
     work = min(table.shape[1] - 1, left_s // work_step_s)
     choice = int(table[runs, work, slack, state])
+    if choice == NONE:
+        choice = runs  # what runs goes on
     if choice == SPOT and (
         zone < 0 or not is_spot_safe(runs, False, rem_s, left_s, ticks_left, tick_s, restart_s)
     ):
