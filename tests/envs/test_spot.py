@@ -114,8 +114,8 @@ class TestTheObservation:
         for world in worlds:
             world.reset([KEY])
             act(world, 3, 3)
-        for key, array in worlds[0].observation.items():
-            np.testing.assert_array_equal(array, worlds[1].observation[key])
+        for one, other in zip(*(world.observation.values() for world in worlds), strict=True):
+            np.testing.assert_array_equal(one, other)
 
     def test_an_invalid_action_changes_nothing(self) -> None:
         world = world_of(job_of(up("010101")))
@@ -163,7 +163,7 @@ class TestDays:
             part
             for split in ("train", "validation")
             for part in stretches_s("adrs_multi", split, RECORD_END_S)
-        ]  # type: ignore[arg-type]
+        ]
         for left, right in LEADERBOARD_DAYS:
             for start, end in parts:
                 assert end <= round(left * DAY_S) - MARGIN_S or start >= round(right * DAY_S) + MARGIN_S

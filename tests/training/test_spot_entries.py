@@ -69,13 +69,14 @@ class FakeEnv:
 
 def strategy_of(source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The strategy class of an entry, imported next to a stand-in for the simulator's package."""
-    for name, content in {
+    contents: dict[str, dict[str, Any]] = {
         "sky_spot": {},
         "sky_spot.strategies": {},
         "sky_spot.strategies.strategy": {"Strategy": Strategy},
         "sky_spot.strategies.multi_strategy": {"MultiRegionStrategy": Strategy},
         "sky_spot.utils": {"ClusterType": ClusterType},
-    }.items():
+    }
+    for name, content in contents.items():
         module = ModuleType(name)
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, name, module)
