@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws results-liu2022 results-markets results-fl test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws results-liu2022 results-markets results-spot results-fl test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -50,6 +50,14 @@ results-markets: $(VENV)/.core  ## train what is missing and regenerate the tabl
 	$(BIN)/python training/repeat.py +experiment=markets/trainings $(value ARGS)
 	$(BIN)/python training/compare.py +experiment=markets/table_markets
 	$(BIN)/python training/publish.py study=markets
+
+results-spot: $(VENV)/.core  ## train what is missing, measure on the test days of the spot zones, write the entries
+	@for rules in single multi; do \
+	    [ -f results/spot/$$rules/policy.pt ] || $(BIN)/python training/train.py +env=spot env.rules=adrs_$$rules \
+	        seed=1 trainer.test_episodes=0 out=results/spot/$$rules || exit $$?; \
+	done
+	$(BIN)/python training/results_spot.py $(value ARGS)
+	$(BIN)/python training/spot_entries.py
 
 results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="checkpoint=NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)

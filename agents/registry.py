@@ -26,7 +26,10 @@ from agents.settings import (
     RLFCSettings,
     RLLSFCSettings,
     ScorerSettings,
+    SpotSettings,
 )
+from agents.spot.model import SpotModel
+from agents.spot.policy import SpotPolicy
 from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 from spotweave.plugins import plugins
@@ -111,6 +114,12 @@ def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
     return RoundScorerPolicy(round_scorer(settings.hidden_size), settings.name)
 
 
+def _load_spot(
+    state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
+) -> Policy:
+    return SpotPolicy(SpotModel.of_state(state["network"]), state["agent"]["name"])
+
+
 def _library(title: str, source: str) -> Agent:
     return Agent(title, source, LibrarySettings, load=load_flat_policy)
 
@@ -153,6 +162,14 @@ OURS: Mapping[str, Agent] = {
         _round_scorer,
         any_clusters=True,
         worlds=("federated",),
+    ),
+    "spot_values": Agent(
+        "hazards of recorded zones and the value of slack that follows from them, under a safety net",
+        "Spotweave, docs/training.md",
+        SpotSettings,
+        any_clusters=True,
+        worlds=("spot",),
+        load=_load_spot,
     ),
     "sb3_dqn": _library("DQN", "Stable-Baselines3 (extra sb3)"),
     "maskable_ppo": _library("PPO with action masks", "sb3-contrib (extra sb3)"),

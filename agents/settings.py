@@ -107,6 +107,25 @@ class ScorerSettings(AgentSettings):
 
 
 @dataclass
+class SpotSettings(AgentSettings):
+    """The agent `spot_values`, which learns from as many recorded stretches as `trainer.episodes` says.
+
+    Attributes:
+        hazard_buckets: buckets of the chance that the zone chosen loses its spot.
+        return_buckets: buckets of the chance that any zone gets some.
+        quality_buckets: buckets of the share of the coming hours in which any zone has spot.
+        crowd: zones with spot are counted up to so many.
+        risk: an interruption costs as much as so many ticks on demand, where zones are compared.
+    """
+
+    hazard_buckets: Size = 8
+    return_buckets: Size = 8
+    quality_buckets: Size = 6
+    crowd: Size = 3
+    risk: Positive = 5.0
+
+
+@dataclass
 class LibrarySettings(AgentSettings):
     """Agents that libraries train; the trainer's settings give the rest.
 

@@ -137,6 +137,15 @@ ENVIRONMENTS: dict[str, Environment] = {
             "envs.federated:make_vector",
         ),
     ),
+    "spot": Environment(
+        "one divisible job with a deadline on recorded spot zones, by the rules of a public leaderboard",
+        "envs.spot_episodes:SpotConfig",
+        "envs.spot_episodes:build_spot",
+        default_agent="spot_values",
+        gymnasium=("spotweave/Spot-v0", "envs.spot:SpotEnv", "envs.spot:make_vector"),
+        reference="on_demand",
+        rules=("on_demand", "spot_fallback", "uniform_progress"),
+    ),
 }
 """Every environment by name."""
 

@@ -16,6 +16,7 @@ import torch
 from agents.flat_policy import FlatPolicy
 from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
+from agents.spot.policy import SpotPolicy
 from agents.stored import (
     FORMAT,
     CheckpointError,
@@ -29,7 +30,7 @@ from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = ValuePolicy | VectorPolicy | OutcomePolicy | FlatPolicy
+TrainedPolicy = ValuePolicy | VectorPolicy | OutcomePolicy | FlatPolicy | SpotPolicy
 """What a checkpoint may hold."""
 
 

@@ -21,8 +21,10 @@ COMPILED_FOLDERS = (
     "envs/simulation/slices",
     "envs/simulation/market",
     "agents/bags",
+    "envs/simulation/spot",
     "agents/rules",
     "agents/scorer",
+    "agents/spot",
 )
 
 KEPT_S = 7 * 86_400

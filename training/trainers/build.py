@@ -12,7 +12,7 @@ from agents.networks.base import ValueNetwork
 from agents.outcomes.policy import OutcomePolicy
 from agents.registry import Shape, agent_named
 from agents.rules import make_rule
-from agents.settings import LibrarySettings, OutcomesSettings, ValueSettings
+from agents.settings import LibrarySettings, OutcomesSettings, SpotSettings, ValueSettings
 from agents.vector_policy import VectorPolicy
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.streams import Streams
@@ -23,6 +23,7 @@ from training.config import UsageError
 from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.outcomes import OutcomeTrainer
+from training.trainers.spot import SpotTrainer
 from training.trainers.trainer import Learner, Task, Trainer
 
 Built = tuple[Trainer, tuple[float, ...], tuple[float, ...]]
@@ -59,6 +60,8 @@ def build_trainer(task: Task) -> Built:
         build = partial(entry.build, task.config, 1)
         wanted = LibraryTask(build, agent, settings, make_rule(settings.guide), task.seed, task.device)
         return make_library_trainer(wanted), spec.scales, spec.objective_weights
+    if isinstance(agent, SpotSettings):
+        return SpotTrainer(task, agent), spec.scales, spec.objective_weights
     assert described.make is not None
     if isinstance(agent, OutcomesSettings):
         return _outcome_trainer(task, agent, spec)

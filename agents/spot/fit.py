@@ -1,0 +1,216 @@
+"""From recorded ticks to what a policy believes: chances, qualities, states, and how they follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from agents.spot.belief import (
+    FEATURES,
+    MEMORY,
+    PRICE,
+    SET_FEATURES,
+    UP,
+    remember,
+    set_features,
+    zone_features,
+)
+from agents.spot.decide import best_zone, state_of
+from agents.spot.model import Beliefs
+
+Floats = NDArray[np.float64]
+
+PENALTY = 1.0
+"""Ridge penalty of the regressions."""
+NEWTON_STEPS = 12
+QUALITY_S = 12 * 3600
+"""Quality is the share of so much time in which any zone has spot."""
+
+
+@dataclass(frozen=True)
+class SpotTicks:
+    """A recorded stretch: has_spot (T, Z), price (T, Z) as a share of on demand."""
+
+    has_spot: Floats
+    price: Floats
+
+
+@njit(cache=True, error_model="numpy")
+def _features(has_spot: Floats, price: Floats, tick_s: float) -> tuple[Floats, Floats]:
+    """(T, Z, FEATURES) of the zones and (T, SET_FEATURES) of all of them, as remembered at each tick."""
+    n, n_zones = has_spot.shape
+    memory = np.zeros((n_zones + 1, MEMORY))
+    zones = np.zeros((n, n_zones, FEATURES))
+    sets = np.zeros((n, SET_FEATURES))
+    for t in range(n):
+        remember(memory, has_spot[t], price[t], tick_s)
+        for z in range(n_zones):
+            zone_features(memory, z, tick_s, zones[t, z])
+        set_features(memory, tick_s, sets[t])
+    return zones, sets
+
+
+@njit(cache=True, error_model="numpy")
+def _walk(
+    has_spot: Floats, price: Floats, tick_s: float, going: Floats, coming: Floats, risk: float
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """For every tick: best zone (-1: none), its hazard, and the chance that any zone has spot next."""
+    n, n_zones = has_spot.shape
+    memory = np.zeros((n_zones + 1, MEMORY))
+    zone = np.full(n, -1)
+    hazard = np.ones(n)
+    back = np.zeros(n)
+    scratch = np.zeros(FEATURES)
+    for t in range(n):
+        remember(memory, has_spot[t], price[t], tick_s)
+        zone[t], hazard[t] = best_zone(memory, going, risk, tick_s, scratch)
+        none = 1.0
+        for z in range(n_zones):
+            zone_features(memory, z, tick_s, scratch)
+            x = 0.0
+            for k in range(FEATURES):
+                x += coming[k] * scratch[k]
+            none *= 1.0 - 1.0 / (1.0 + np.exp(-x))
+        back[t] = 1.0 - none
+    return zone, hazard, back
+
+
+def logistic_fit(features: Floats, happened: NDArray[np.bool_]) -> Floats:
+    """(F,) weights of a logistic regression with a small ridge penalty, by Newton's method."""
+    weights = np.zeros(features.shape[1])
+    weights[0] = np.log((happened.mean() + 1e-6) / (1 - happened.mean() + 1e-6))
+    ridge = np.full(len(weights), PENALTY)
+    ridge[0] = 1e-6
+    for _ in range(NEWTON_STEPS):
+        chance = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
+        slope = features.T @ (chance - happened) + ridge * weights
+        curve = (features * (chance * (1 - chance))[:, None]).T @ features + np.diag(ridge)
+        weights = weights - np.linalg.solve(curve, slope)
+    return weights
+
+
+def fit(
+    stretches: list[SpotTicks], tick_s: int, risk: float, shape: tuple[int, int, int], crowd: int
+) -> Beliefs:
+    """What to believe, from stretches that each begin without a memory.
+
+    Args:
+        stretches: recorded ticks.
+        tick_s: length of a tick, seconds.
+        risk: an interruption costs as much as so many ticks on demand.
+        shape: numbers of buckets of hazard, return and quality.
+        crowd: zones with spot are counted up to so many.
+    """
+    n_going, n_coming, n_quality = shape
+    seen = [_features(part.has_spot, part.price, float(tick_s)) for part in stretches]
+    rows: list[Floats] = []
+    ups: list[NDArray[np.bool_]] = []
+    nexts: list[NDArray[np.bool_]] = []
+    set_rows: list[Floats] = []
+    goods: list[Floats] = []
+    ahead = QUALITY_S // tick_s
+    for part, (zones, sets) in zip(stretches, seen, strict=True):
+        rows.append(zones[:-1].reshape(-1, FEATURES))
+        ups.append(part.has_spot[:-1].reshape(-1) > 0)
+        nexts.append(part.has_spot[1:].reshape(-1) > 0)
+        total = np.concatenate([[0.0], np.cumsum(part.has_spot.max(axis=1))])
+        last = max(0, len(sets) - ahead)
+        set_rows.append(sets[:last])
+        goods.append((total[ahead : ahead + last] - total[:last]) / ahead)
+    features, up, after = np.concatenate(rows), np.concatenate(ups), np.concatenate(nexts)
+    going = logistic_fit(features[up], ~after[up])
+    coming = logistic_fit(features[~up], after[~up])
+    known, good = np.concatenate(set_rows), np.concatenate(goods)
+    quality = np.linalg.solve(known.T @ known + PENALTY * np.eye(SET_FEATURES), known.T @ good)
+    walks = [_walk(part.has_spot, part.price, float(tick_s), going, coming, risk) for part in stretches]
+    found = np.concatenate([zone >= 0 for zone, _, _ in walks])
+    hazards = np.concatenate([hazard for _, hazard, _ in walks])[found]
+    backs = np.concatenate([back for _, _, back in walks])[~found]
+    grades = np.concatenate([sets @ quality for _, sets in seen])
+    return Beliefs(
+        going=going,
+        coming=coming,
+        quality=np.asarray(quality, np.float64),
+        going_edges=_edges(hazards, n_going),
+        coming_edges=_edges(backs, n_coming),
+        quality_edges=_edges(grades, n_quality),
+        risk=risk,
+        crowd=crowd,
+        tick_s=tick_s,
+    )
+
+
+def _edges(values: Floats, n: int) -> Floats:
+    """(n - 1,) edges between n buckets with as many values each."""
+    if len(values) == 0:
+        return np.zeros(n - 1)
+    return np.quantile(values, np.arange(1, n) / n)
+
+
+@njit(cache=True, error_model="numpy")
+def _count(
+    has_spot: Floats,
+    price: Floats,
+    tick_s: float,
+    going: Floats,
+    coming: Floats,
+    quality: Floats,
+    going_edges: Floats,
+    coming_edges: Floats,
+    quality_edges: Floats,
+    risk: float,
+    crowd: int,
+    goes_on: Floats,
+    interrupted: Floats,
+    paid: Floats,
+) -> None:
+    """Add a stretch's ticks to the counts (X, X) of followers and (X, 2) of prices."""
+    n, n_zones = has_spot.shape
+    memory = np.zeros((n_zones + 1, MEMORY))
+    scratch = np.zeros(FEATURES)
+    last_zone, last = -1, -1
+    for t in range(n):
+        remember(memory, has_spot[t], price[t], tick_s)
+        zone, chance = best_zone(memory, going, risk, tick_s, scratch)
+        state = state_of(
+            memory, chance, coming, quality, going_edges, coming_edges, quality_edges, crowd, tick_s, scratch
+        )
+        if zone >= 0:
+            paid[state, 0] += memory[zone, PRICE]
+            paid[state, 1] += 1.0
+        if last >= 0:
+            if last_zone >= 0 and memory[last_zone, UP] == 0.0:
+                interrupted[last, state] += 1.0
+            else:
+                goes_on[last, state] += 1.0
+        last_zone, last = zone, state
+
+
+def chain(stretches: list[SpotTicks], beliefs: Beliefs) -> tuple[Floats, Floats, Floats]:
+    """How states follow each other: price (X,), goes_on (X, X), interrupted (X, X), as `plan` takes them."""
+    n_states = beliefs.n_states
+    goes_on, interrupted = np.zeros((n_states, n_states)), np.zeros((n_states, n_states))
+    paid = np.zeros((n_states, 2))
+    for part in stretches:
+        _count(
+            part.has_spot,
+            part.price,
+            float(beliefs.tick_s),
+            *beliefs.arrays,
+            beliefs.risk,
+            beliefs.crowd,
+            goes_on,
+            interrupted,
+            paid,
+        )
+    # A state that was never seen stays as it is: nothing leads to it.
+    total = (goes_on + interrupted).sum(axis=1)
+    goes_on[np.diag_indices(n_states)] += total == 0
+    total = np.maximum(1.0, total)[:, None]
+    up = np.arange(n_states) // (len(beliefs.quality_edges) + 1) < beliefs.up_places
+    mean = paid[:, 0].sum() / max(1.0, paid[:, 1].sum())
+    price = np.where(paid[:, 1] > 0, paid[:, 0] / np.maximum(1.0, paid[:, 1]), mean)
+    return np.where(up, price, np.inf), goes_on / total, interrupted / total

@@ -1,0 +1,92 @@
+"""What a spot policy has learned: beliefs about zones, and a table of choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """How zones behave, for one length of tick (see `agents.spot.decide`).
+
+    Attributes:
+        going: (FEATURES,) weights of the chance that a zone loses its spot in the next tick.
+        coming: (FEATURES,) of the chance that a zone without spot gets some.
+        quality: (SET_FEATURES,) of the share of the next hours in which any zone has spot.
+        going_edges: edges between buckets of hazard.
+        coming_edges: edges between buckets of return.
+        quality_edges: edges between buckets of quality.
+        risk: an interruption costs as much as so many ticks on demand.
+        crowd: zones with spot are counted up to so many.
+        tick_s: length of a tick, seconds.
+    """
+
+    going: Floats
+    coming: Floats
+    quality: Floats
+    going_edges: Floats
+    coming_edges: Floats
+    quality_edges: Floats
+    risk: float
+    crowd: int
+    tick_s: int
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+        """The arrays in their order."""
+        edges = self.going_edges, self.coming_edges, self.quality_edges
+        return self.going, self.coming, self.quality, *edges
+
+    @property
+    def up_places(self) -> int:
+        """States in which any zone has spot, whatever the quality."""
+        return (len(self.going_edges) + 1) * self.crowd
+
+    @property
+    def n_states(self) -> int:
+        """X."""
+        return (self.up_places + len(self.coming_edges) + 1) * (len(self.quality_edges) + 1)
+
+
+@dataclass(frozen=True)
+class SpotModel:
+    """Beliefs and the choices that follow from them.
+
+    Attributes:
+        beliefs: how zones behave.
+        restarts_s: (D,) overheads of a start that there is a table for, seconds.
+        table: (D, 3, W, S, X) uint8 choices (see `agents.spot.plan`).
+        work_step_s: seconds of work between two rows of W.
+    """
+
+    beliefs: Beliefs
+    restarts_s: NDArray[np.int64]
+    table: NDArray[np.uint8]
+    work_step_s: int
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Everything as tensors, for a checkpoint."""
+        parts = {field.name: getattr(self.beliefs, field.name) for field in fields(self.beliefs)}
+        parts |= {"restarts_s": self.restarts_s, "table": self.table, "work_step_s": self.work_step_s}
+        return {name: torch.tensor(value) for name, value in parts.items()}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, torch.Tensor]) -> SpotModel:
+        """What `state_dict` gave. Raises RuntimeError if it does not fit, as torch's modules do."""
+        try:
+            arrays = {name: tensor.numpy() for name, tensor in state.items()}
+            numbers = {name: int(arrays.pop(name)) for name in ("crowd", "tick_s", "work_step_s")}
+            risk, table, restarts_s = float(arrays.pop("risk")), arrays.pop("table"), arrays.pop("restarts_s")
+            beliefs = Beliefs(**arrays, risk=risk, crowd=numbers["crowd"], tick_s=numbers["tick_s"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RuntimeError(f"not a spot model: {error}") from error
+        if table.ndim != 5 or (len(table), table.shape[4]) != (len(restarts_s), beliefs.n_states):
+            raise RuntimeError(f"a table of shape {table.shape} does not fit {beliefs.n_states} states")
+        return cls(beliefs, restarts_s, table, numbers["work_step_s"])

@@ -1,0 +1,88 @@
+"""A divisible job with a deadline, and the spot zones that it may run in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.world import EpisodeKey, WorldError
+
+
+@dataclass(frozen=True)
+class SpotJob:
+    """One episode: N ticks until the deadline, Z zones.
+
+    Attributes:
+        has_spot: (N, Z) whether a zone has spot for the whole of a tick.
+        spot_usd_hour: (N, Z) price of each tick.
+        on_demand_usd_hour: price of on demand.
+        work_s: work to do, seconds of running.
+        tick_s: length of a tick, seconds.
+        restart_s: overhead of every start, seconds.
+        start_s: when it begins on the clock of the recording, seconds.
+
+    Raises:
+        WorldError: if the arrays do not fit each other, or not even on demand ends in time.
+    """
+
+    has_spot: NDArray[np.bool_]
+    spot_usd_hour: NDArray[np.float64]
+    on_demand_usd_hour: float
+    work_s: int
+    tick_s: int
+    restart_s: int
+    start_s: int = 0
+
+    def __post_init__(self) -> None:
+        if self.has_spot.ndim != 2 or self.has_spot.shape != self.spot_usd_hour.shape:
+            raise WorldError(
+                f"availability {self.has_spot.shape} and prices {self.spot_usd_hour.shape} of spot zones: "
+                "expected two arrays of one shape (ticks, zones)"
+            )
+        if min(self.work_s, self.tick_s) < 1 or self.restart_s < 0:
+            raise WorldError(
+                f"work {self.work_s} s, tick {self.tick_s} s, restart {self.restart_s} s: "
+                "expected positive work and ticks, and a restart of 0 or more"
+            )
+        if self.work_s + self.restart_s > self.deadline_s:
+            raise WorldError(
+                f"{self.work_s} s of work after {self.restart_s} s of restart cannot end within "
+                f"{self.deadline_s} s: give a later deadline"
+            )
+
+    @property
+    def n_ticks(self) -> int:
+        """N."""
+        return len(self.has_spot)
+
+    @property
+    def deadline_s(self) -> int:
+        """Seconds until the deadline."""
+        return self.n_ticks * self.tick_s
+
+    @property
+    def on_demand_usd(self) -> float:
+        """What the work alone costs on demand: the leaderboard's upper anchor."""
+        return self.on_demand_usd_hour * self.work_s / 3600
+
+
+class JobSource(Protocol):
+    """Where episodes come from."""
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Z names for people."""
+
+    @property
+    def regions(self) -> tuple[int, ...]:
+        """Z numbers: zones of one region have the same."""
+
+    @property
+    def most_ticks(self) -> int:
+        """The most ticks that a job of this source has."""
+
+    def job(self, key: EpisodeKey) -> SpotJob:
+        """The job of an episode."""

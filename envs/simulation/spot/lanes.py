@@ -1,0 +1,223 @@
+"""N copies of a spot job in arrays, and the compiled functions that move and show them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from envs.simulation import columns as col
+from envs.simulation.snapshot import (
+    FULLY_SENSITIVE,
+    N_CLUSTER_FIELDS,
+    REFERENCE_HETERO,
+    RENTED,
+    Category,
+    FloatArray,
+    MaskArray,
+    derive_into,
+)
+from envs.simulation.spot.job import SpotJob
+from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
+
+DAY_S = 86_400
+
+
+class Lanes(NamedTuple):
+    """N lanes of Z zones and at most T ticks; cluster Z is on demand.
+
+    `offers` (N, T + 1, Z + 1, N_CLUSTER_FIELDS) are the rows of `clusters` at every tick, nothing in use.
+    `history` (N, T) is the cluster that ran in a tick, -1 for none. All others are (N,).
+    """
+
+    offers: FloatArray
+    history: NDArray[np.int16]
+    n_ticks: NDArray[np.int64]
+    work_s: NDArray[np.int64]
+    tick_s: NDArray[np.int64]
+    restart_s: NDArray[np.int64]
+    tick: NDArray[np.int64]
+    ran: NDArray[np.int64]
+    zone: NDArray[np.int64]
+    interrupted: NDArray[np.bool_]
+    rem_s: NDArray[np.int64]
+    left_s: NDArray[np.int64]
+    cost_usd: NDArray[np.float64]
+    interruptions: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+
+def empty_lanes(n_lanes: int, n_zones: int, n_ticks: int) -> Lanes:
+    """Lanes without an episode."""
+
+    def counts() -> NDArray[np.int64]:
+        return np.zeros(n_lanes, np.int64)
+
+    return Lanes(
+        offers=np.zeros((n_lanes, n_ticks + 1, n_zones + 1, N_CLUSTER_FIELDS), np.float32),
+        history=np.full((n_lanes, n_ticks), -1, np.int16),
+        n_ticks=counts(),
+        work_s=counts(),
+        tick_s=counts(),
+        restart_s=counts(),
+        tick=counts(),
+        ran=counts(),
+        zone=counts(),
+        interrupted=np.zeros(n_lanes, np.bool_),
+        rem_s=counts(),
+        left_s=counts(),
+        cost_usd=np.zeros(n_lanes),
+        interruptions=counts(),
+        starts=counts(),
+    )
+
+
+def load(lanes: Lanes, lane: int, job: SpotJob, regions: tuple[int, ...]) -> None:
+    """Start a job in a lane: parked in zone 0, nothing runs."""
+    n = job.n_ticks
+    lanes.offers[lane, : n + 1] = offers_of(job, regions)
+    lanes.history[lane] = -1
+    lanes.n_ticks[lane], lanes.work_s[lane] = n, job.work_s
+    lanes.tick_s[lane], lanes.restart_s[lane] = job.tick_s, job.restart_s
+    for started in (lanes.tick, lanes.zone, lanes.rem_s, lanes.interruptions, lanes.starts):
+        started[lane] = 0
+    lanes.ran[lane], lanes.interrupted[lane] = NONE, False
+    lanes.left_s[lane], lanes.cost_usd[lane] = job.work_s, 0.0
+
+
+def offers_of(job: SpotJob, regions: tuple[int, ...]) -> FloatArray:
+    """(N + 1, Z + 1, N_CLUSTER_FIELDS): every zone's spot, then on demand; the last tick is shown twice.
+
+    What a column says of the past is what was seen since the job began: that is all that is known of a zone.
+    """
+    n, n_zones = job.has_spot.shape
+    rows = np.zeros((n + 1, n_zones + 1, N_CLUSTER_FIELDS), np.float32)
+    up = job.has_spot
+    ticks = np.arange(n)[:, None]
+    changed = np.ones_like(up)
+    changed[1:] = up[1:] != up[:-1]
+    since = np.maximum.accumulate(np.where(changed, ticks, 0), axis=0)
+    window = max(1, DAY_S // job.tick_s)
+    total = np.concatenate([np.zeros((1, n_zones)), np.cumsum(up, axis=0)])
+    first = np.maximum(0, ticks[:, 0] + 1 - window)
+    ended = changed & ~up & (ticks > 0)
+    spot = rows[:n, :n_zones]
+    spot[..., col.UP_RATIO] = (total[1:] - total[first]) / (ticks + 1 - first[:, None])
+    spot[..., col.SPELL_S] = (ticks - since) * job.tick_s
+    # Every up-spell that was seen to its end counts, those that began before the job did with what was seen.
+    upto = np.where(ended, total[:-1], 0.0)
+    spot[..., col.MEAN_UP_S] = (
+        np.maximum.accumulate(upto, axis=0) * job.tick_s / np.maximum(1, np.cumsum(ended, axis=0))
+    )
+    spot[..., col.PRICE_USD_HOUR] = job.spot_usd_hour
+    spot[..., col.AVAILABLE] = spot[..., col.CAPACITY_NOW] = up
+    rows[:, :n_zones, col.IS_SPOT] = 1.0
+    rows[:, :n_zones, col.REGION] = regions
+    own = rows[:, n_zones]
+    own[:, col.PRICE_USD_HOUR] = job.on_demand_usd_hour
+    own[:, [col.AVAILABLE, col.CAPACITY_NOW, col.UP_RATIO]] = 1.0
+    rows[..., col.SEQUENCE] = np.arange(1, n_zones + 2)
+    rows[..., col.CAPACITY_MAX] = 1.0
+    rows[..., col.HETERO_FACTOR] = REFERENCE_HETERO
+    rows[..., col.ON_DEMAND_USD_HOUR] = job.on_demand_usd_hour
+    rows[..., col.PROVIDER] = RENTED
+    rows[n] = rows[n - 1]
+    own[:, col.SPELL_S] = np.arange(n + 1) * job.tick_s
+    return rows
+
+
+@njit(cache=True, error_model="numpy")
+def run_tick(lanes: Lanes, lane: int, cluster: int) -> bool:
+    """Let a tick pass in a lane: whether the episode has ended, by its work or by its deadline.
+
+    Args:
+        lanes: all lanes.
+        lane: which.
+        cluster: the offer chosen; the number of clusters means none: what runs goes on.
+    """
+    n_zones = lanes.offers.shape[2] - 1
+    t = lanes.tick[lane]
+    ran, interrupted = lanes.ran[lane], lanes.interrupted[lane]
+    proposal = NONE if interrupted else ran
+    if cluster < n_zones:
+        proposal = SPOT
+        lanes.zone[lane] = cluster
+    elif cluster == n_zones:
+        proposal = ON_DEMAND
+    zone = lanes.zone[lane]
+    tick_s, restart_s = lanes.tick_s[lane], lanes.restart_s[lane]
+    runs, rem_s = decide(
+        proposal,
+        ran,
+        interrupted,
+        lanes.offers[lane, t, zone, col.AVAILABLE] > 0.0,
+        lanes.rem_s[lane],
+        lanes.left_s[lane],
+        lanes.n_ticks[lane] - t,
+        tick_s,
+        restart_s,
+    )
+    if runs != NONE:
+        place = zone if runs == SPOT else n_zones
+        lanes.history[lane, t] = place
+        lanes.cost_usd[lane] += lanes.offers[lane, t, place, col.PRICE_USD_HOUR] * tick_s / 3600.0
+        lanes.starts[lane] += 1 if interrupted or runs != ran else 0
+    lanes.rem_s[lane], lanes.left_s[lane] = settle(runs, rem_s, lanes.left_s[lane], tick_s)
+    lanes.ran[lane] = runs
+    lanes.tick[lane] = t + 1
+    ended = lanes.left_s[lane] == 0 or t + 1 >= lanes.n_ticks[lane]
+    gone = lanes.offers[lane, t + 1, zone, col.AVAILABLE] == 0.0
+    lanes.interrupted[lane] = not ended and runs == SPOT and gone
+    lanes.interruptions[lane] += 1 if lanes.interrupted[lane] else 0
+    return bool(ended)
+
+
+@njit(cache=True, error_model="numpy")
+def show(
+    lanes: Lanes, lane: int, clusters: FloatArray, jobs: FloatArray, pairs: FloatArray, mask: MaskArray
+) -> None:
+    """Fill one observation with the decision of a lane's current tick."""
+    n_clusters = lanes.offers.shape[2]
+    t = lanes.tick[lane]
+    ran = lanes.ran[lane]
+    running = ran != NONE and not lanes.interrupted[lane]
+    here = -1
+    if running:
+        here = lanes.zone[lane] if ran == SPOT else n_clusters - 1
+    left_s, work_s, tick_s = lanes.left_s[lane], lanes.work_s[lane], lanes.tick_s[lane]
+    clusters[:] = lanes.offers[lane, t]
+    jobs[:] = 0.0
+    pairs[:] = 0.0
+    jobs[0, col.PRESENT] = 1.0
+    jobs[0, col.CATEGORY] = Category.TIME_CRITICAL.value
+    jobs[0, col.EXPECTED_HETERO] = REFERENCE_HETERO
+    jobs[0, col.SENSITIVITY] = FULLY_SENSITIVE
+    jobs[0, col.STANDARD_S] = work_s
+    jobs[0, col.EXECUTIONS] = 1.0
+    jobs[0, col.DURATION_S] = left_s
+    jobs[0, col.AGE_S] = t * tick_s
+    jobs[0, col.SLACK_S] = (lanes.n_ticks[lane] - t) * tick_s
+    jobs[0, col.HAS_DEADLINE] = 1.0
+    jobs[0, col.PROGRESS] = 1.0 - left_s / work_s
+    jobs[0, col.RESTART_S] = lanes.restart_s[lane]
+    jobs[0, col.INTERRUPTIONS] = lanes.interruptions[lane]
+    jobs[0, col.RUNNING] = 1.0 if running else 0.0
+    if not running:
+        idle = 0
+        while idle < t and lanes.history[lane, t - 1 - idle] < 0:
+            idle += 1
+        jobs[0, col.WAITED_S] = idle * tick_s
+    for c in range(n_clusters):
+        pairs[0, c, col.REQUEST] = pairs[0, c, col.PEAK_REQUEST] = 1.0
+        pairs[0, c, col.DEADLINE_S] = jobs[0, col.SLACK_S]
+        pairs[0, c, col.EXECUTION_S] = left_s
+        moves = running and ran == SPOT and c < n_clusters - 1
+        pairs[0, c, col.TRANSFER_S] = lanes.rem_s[lane] if moves else lanes.restart_s[lane]
+    if here >= 0:
+        pairs[0, here, col.HERE] = 1.0
+        pairs[0, here, col.TRANSFER_S] = 0.0
+        pairs[0, here, col.EXECUTION_S] = left_s + lanes.rem_s[lane]
+        clusters[here, col.USED] = 1.0
+    derive_into(clusters, jobs, pairs, True, mask)

@@ -1,0 +1,72 @@
+"""Spot jobs made by hand, and a policy whose choices are drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.spot.belief import FEATURES, SET_FEATURES
+from agents.spot.model import Beliefs, SpotModel
+from envs.simulation.spot.job import SpotJob
+from envs.simulation.spot.world import SpotWorld
+from envs.simulation.world import EpisodeKey
+
+KEY = EpisodeKey(0, "test", 0)
+
+
+def job_of(
+    has_spot: NDArray[np.bool_],
+    work_s: int = 300,
+    restart_s: int = 30,
+    tick_s: int = 100,
+    price: NDArray[np.float64] | None = None,
+) -> SpotJob:
+    """A job on (N, Z) availability; spot costs 1 USD/h unless told, on demand 3."""
+    usd_hour = np.ones(has_spot.shape) if price is None else price
+    return SpotJob(has_spot, usd_hour, 3.0, work_s, tick_s, restart_s)
+
+
+@dataclass
+class GivenJobs:
+    """A source of the jobs of a list, by the index of the episode."""
+
+    jobs: list[SpotJob]
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        return tuple(f"zone {z}" for z in range(self.jobs[0].has_spot.shape[1]))
+
+    @property
+    def regions(self) -> tuple[int, ...]:
+        return tuple(range(len(self.zones)))
+
+    @property
+    def most_ticks(self) -> int:
+        return max(job.n_ticks for job in self.jobs)
+
+    def job(self, key: EpisodeKey) -> SpotJob:
+        return self.jobs[key.index]
+
+
+def world_of(*jobs: SpotJob, lanes: int = 1) -> SpotWorld:
+    """A world of these jobs."""
+    return SpotWorld(GivenJobs(list(jobs)), lanes, 1.0)
+
+
+def random_model(rng: np.random.Generator, tick_s: int, restart_s: int) -> SpotModel:
+    """A model that was never fitted: random beliefs, random choices."""
+    beliefs = Beliefs(
+        rng.normal(size=FEATURES),
+        rng.normal(size=FEATURES),
+        rng.normal(size=SET_FEATURES),
+        np.array([0.3, 0.7]),
+        np.array([0.5]),
+        np.array([0.4]),
+        risk=2.0,
+        crowd=2,
+        tick_s=tick_s,
+    )
+    table = rng.integers(0, 3, (1, 3, 5, 6, beliefs.n_states)).astype(np.uint8)
+    return SpotModel(beliefs, np.array([restart_s]), table, tick_s)

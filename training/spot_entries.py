@@ -1,0 +1,222 @@
+"""Write the entries for the UCB-ADRS/ADRS-Leaderboard: examples/adrs/single.py and multi.py.
+
+python training/spot_entries.py single=CHECKPOINT multi=CHECKPOINT [out=DIR]
+
+An entry is one file with NumPy and the standard library only: the text of the policy's own functions, the
+model, and the two classes that the leaderboard asks for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import textwrap
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from omegaconf import DictConfig
+
+from agents.spot import belief, decide
+from agents.spot.model import SpotModel
+from agents.spot.policy import SpotPolicy
+from agents.stored import policy_file
+from envs.simulation.spot import ticks
+from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RulesName, SpotConfig, build_spot
+from training.checkpoint import load_policy
+from training.config import UsageError, resolved, run_command, typed
+from training.files import write_text
+
+FIRST = {ticks: "NONE = 0", belief: "MEMORY = 8", decide: "@compiled\ndef best_zone"}
+"""Where the text of a module begins that an entry carries."""
+
+ENTRY = '''"""Spotweave's policy for "{problem}" of the UCB-ADRS/ADRS-Leaderboard.
+
+Written by `python training/spot_entries.py` from a trained policy: do not edit. It was trained on other days
+than those of the leaderboard's traces, and reads nothing but what the simulator shows at each tick.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from sky_spot.strategies.{module} import {base}
+    from sky_spot.utils import ClusterType
+except ImportError:  # asked for its path only: the simulator imports the file again
+    {base} = object
+
+Floats = NDArray[np.float64]
+
+{functions}
+
+
+MODEL = json.loads(
+    """
+{facts}
+"""
+)
+TABLE = """
+{table}
+"""
+
+
+class {name}({base}):
+    """Hazards of the zones, and the value of slack that follows from them."""
+
+    NAME = "{label}"
+
+    def __init__(self, args=None):
+        """Read the model."""
+        super().__init__(args)
+        self._beliefs = [np.array(row) for row in MODEL["beliefs"]]
+        packed = zlib.decompress(base64.b64decode(TABLE))
+        self._table = np.frombuffer(packed, np.uint8).reshape(MODEL["shape"])
+        self._memory = None
+
+    def _step(self, last_cluster_type, has_spot):
+        """The choice of this tick."""
+        env, tick_s = self.env, MODEL["tick_s"]
+{look}
+        if self._memory is None or env.elapsed_seconds == 0:
+            self._memory = np.zeros((len(up) + 1, MEMORY))
+        share = [float(np.float32(usd) / np.float32({on_demand})) for usd in usd_hour]
+        remember(self._memory, np.array(up, float), np.array(share), float(tick_s))
+        left_s = round(self.task_duration - sum(self.task_done_time))
+        if left_s <= 0:
+            return ClusterType.NONE
+        going, coming, quality, *edges = self._beliefs
+        scratch = np.zeros(FEATURES)
+        zone, chance = best_zone(self._memory, going, MODEL["risk"], float(tick_s), scratch)
+        state = state_of(
+            self._memory, chance, coming, quality, *edges, MODEL["crowd"], float(tick_s), scratch
+        )
+        runs = NONE
+        if last_cluster_type == ClusterType.ON_DEMAND:
+            runs = ON_DEMAND
+        elif last_cluster_type == ClusterType.SPOT and has_spot:
+            runs = SPOT
+        restart_s = round(self.restart_overhead)
+        nearest = min(range(len(self._table)), key=lambda k: abs(MODEL["restarts_s"][k] - restart_s))
+        choice = proposal_of(
+            self._table[nearest],
+            state,
+            zone,
+            runs,
+            0 if runs == NONE else round(self.remaining_restart_overhead),
+            left_s,
+            round(self.deadline - env.elapsed_seconds) // tick_s,
+            tick_s,
+            restart_s,
+            MODEL["work_step_s"],
+        )
+{act}
+        return (ClusterType.NONE, ClusterType.SPOT, ClusterType.ON_DEMAND)[choice]
+
+    @classmethod
+    def _from_args(cls, parser):
+        """As the simulator makes a strategy."""
+        args, _ = parser.parse_known_args()
+        return cls(args)
+
+
+class Solution:
+    """What the evaluator asks for the strategy."""
+
+    def solve(self, spec_path=None):
+        """The path of this file."""
+        return {{"program_path": os.path.abspath(__file__)}}
+'''
+
+LOOK = {
+    "single": f"        up, usd_hour = [bool(has_spot)], [{SPOT_ANCHOR_USD_HOUR}]",
+    "multi": """        up = env.get_all_regions_spot_available()
+        usd_hour = [0.0 if usd is None else usd for usd in env.get_all_regions_spot_prices()]""",
+}
+ACT = {
+    "single": "",
+    "multi": """        # The job is parked where it runs, or ran last: that is the zone that is billed.
+        if choice == SPOT:
+            env.switch_region(zone)""",
+}
+TITLES: dict[str, tuple[RulesName, str, str, str]] = {
+    "single": ("adrs_single", "cant_be_late", "strategy", "Strategy"),
+    "multi": ("adrs_multi", "cant_be_late_multi", "multi_strategy", "MultiRegionStrategy"),
+}
+
+
+@dataclass
+class EntrySettings:
+    """What `training/spot_entries.py` does.
+
+    Attributes:
+        single: checkpoint for one zone.
+        multi: checkpoint for several zones.
+        out: directory of the entries.
+    """
+
+    single: str
+    multi: str
+    out: str = "examples/adrs"
+
+
+def carried(module: ModuleType) -> str:
+    """The functions of a module as plain Python."""
+    source = Path(str(module.__file__)).read_text("utf-8")
+    source = source[source.index(FIRST[module]) :]
+    return re.sub(r"^@(compiled|njit\(.*\))\n", "", source, flags=re.MULTILINE).strip()
+
+
+def entry_text(kind: str, model: SpotModel) -> str:
+    """The text of an entry, "single" or "multi"."""
+    _, problem, module, base = TITLES[kind]
+    beliefs = model.beliefs
+    facts: dict[str, object] = {"beliefs": [array.tolist() for array in beliefs.arrays]}
+    facts |= {"risk": beliefs.risk, "crowd": beliefs.crowd, "tick_s": beliefs.tick_s}
+    facts |= {"restarts_s": model.restarts_s.tolist(), "work_step_s": model.work_step_s}
+    facts |= {"shape": list(model.table.shape)}
+    table = base64.b64encode(zlib.compress(np.ascontiguousarray(model.table).tobytes(), 9)).decode()
+    text = ENTRY.format(
+        problem=problem,
+        module=module,
+        base=base,
+        functions="\n\n\n".join(carried(part) for part in FIRST),
+        facts="\n".join(textwrap.wrap(json.dumps(facts), 100)),
+        table="\n".join(textwrap.wrap(table, 100)),
+        name="SpotweaveOneZone" if kind == "single" else "SpotweaveZones",
+        label=f"spotweave_{kind}",
+        look=LOOK[kind],
+        on_demand=ON_DEMAND_USD_HOUR,
+        act=ACT[kind],
+    )
+    return text.replace("        )\n\n        return (", "        )\n        return (")
+
+
+def main(config: DictConfig) -> int:
+    """Write both entries."""
+    values = resolved(config)
+    settings = typed(EntrySettings, {key: values[key] for key in ("single", "multi", "out")}, "")
+    for kind, checkpoint in (("single", settings.single), ("multi", settings.multi)):
+        spec = build_spot(SpotConfig(rules=TITLES[kind][0])).spec
+        policy = load_policy(policy_file(checkpoint), spec)
+        if not isinstance(policy, SpotPolicy):
+            raise UsageError(f"{checkpoint} holds no policy of agent=spot_values: train one with +env=spot")
+        path = Path(settings.out) / f"{kind}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, entry_text(kind, policy.network))
+        print(f"written: {path} ({path.stat().st_size / 1000:.0f} kB)")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command("spot_entries", main)
