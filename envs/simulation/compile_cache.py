@@ -20,6 +20,7 @@ COMPILED_FOLDERS = (
     "envs/simulation/guards",
     "envs/simulation/slices",
     "envs/simulation/market",
+    "agents/bags",
     "agents/rules",
     "agents/scorer",
 )

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, TypeVar
 
 from envs.simulation.bags.errors import BagError
@@ -32,7 +33,7 @@ def require_object(
 ) -> Mapping[str, Any]:
     """The entry, if it has exactly these keys."""
     if not isinstance(entry, dict):
-        raise BagError(f'{owner} is {entry!r}, expected {{"{(*required, *optional)[0]}": ...}}')
+        raise BagError(f'{owner} is {short(entry)}, expected {{"{(*required, *optional)[0]}": ...}}')
     for key in required:
         if key not in entry:
             raise BagError(f"{owner} lacks {key!r}: expected {', '.join(required)}")
@@ -56,14 +57,14 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def require_named(owner: str, entry: object) -> Mapping[str, object]:
     """A non-empty object of named entries."""
     if not isinstance(entry, dict) or not entry:
-        raise BagError(f'{owner} is {entry!r}, expected at least one entry, {{"name": {{...}}}}')
+        raise BagError(f'{owner} is {short(entry)}, expected at least one entry, {{"name": {{...}}}}')
     return entry
 
 
 def require_list(entry: Mapping[str, Any], key: str) -> list[object]:
     """The list below a key."""
     if not isinstance(entry[key], list):
-        raise BagError(f"{key} is {entry[key]!r}, expected a list")
+        raise BagError(f"{key} is {short(entry[key])}, expected a list")
     return list(entry[key])
 
 
@@ -77,20 +78,20 @@ def require_number(owner: str, value: object, above: float | None = None) -> flo
             number = math.inf
         if 0 <= number < math.inf and (above is None or number > above):
             return number
-    raise BagError(f"{owner} is {value!r}, expected a number {'>= 0' if above is None else f'> {above:g}'}")
+    raise BagError(f"{owner} is {short(value)}, expected a number {'>= 0' if above is None else f'> {above:g}'}")
 
 
 def require_whole(owner: str, value: object, least: int) -> int:
     """A whole number >= `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BagError(f"{owner} is {value!r}, expected a whole number >= {least}")
+        raise BagError(f"{owner} is {short(value)}, expected a whole number >= {least}")
     return value
 
 
 def require_text(owner: str, value: object) -> str:
     """A text."""
     if not isinstance(value, str):
-        raise BagError(f"{owner} is {value!r}, expected text")
+        raise BagError(f"{owner} is {short(value)}, expected text")
     return value
 
 
@@ -99,7 +100,7 @@ def require_one_of(owner: str, value: object, choices: Iterable[str]) -> str:
     known = list(choices)
     if not isinstance(value, str) or value not in known:
         shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-        raise BagError(f"{owner} is {value!r}, expected one of {shown}")
+        raise BagError(f"{owner} is {short(value)}, expected one of {shown}")
     return value
 
 

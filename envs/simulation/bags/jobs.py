@@ -1,8 +1,8 @@
 """The bags of Teylo 2021, drawn: J60, J80, J100 and ED200 of Table 7.2, and small ones for section 9.2.
 
 Run times and memory of single tasks are not published. Table 7.2 gives the least, mean and largest of each
-bag: these are kept, what lies between is drawn (PERT: the beta distribution of a least, mean and largest value).
-Its run times are taken for c3.large, the slowest type; the others are faster by `tables.SPEEDS`.
+bag: these are kept, what lies between is drawn (PERT: the beta distribution of a least, mean and largest
+value). Its run times are taken for c3.large, the slowest type; the others are faster by `tables.SPEEDS`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""A plan that a planner fills task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agents.bags.checkpoints import checkpoint_interval_s
+from agents.bags.deadlines import ImpossibleDeadlineError
+from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm
+from envs.simulation.bags.occupancy import Occupancy
+from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm
+
+
+class Slot(NamedTuple):
+    """Where and when a VM could run a task."""
+
+    core: int
+    start_s: float
+    end_s: float
+
+
+class Draft:
+    """A plan in the making.
+
+    Args:
+        bag: what runs.
+        environment: what may be rented.
+        deadline_s: D.
+        d_spot_s: D_spot.
+
+    Attributes:
+        rented: the selected VMs (A in Algorithm 3), in order of renting.
+    """
+
+    def __init__(self, bag: Bag, environment: Environment, deadline_s: float, d_spot_s: float) -> None:
+        self.bag = bag
+        self.environment = environment
+        self.deadline_s = deadline_s
+        self.d_spot_s = d_spot_s
+        self.rented: list[Vm] = []
+        self._occupancy: dict[Vm, Occupancy] = {}
+        self._placed: dict[Vm, list[PlannedTask]] = {}
+        self._mode: dict[Vm, Mode] = {}
+
+    def limit_s(self, vm: Vm) -> float:
+        """D_spot on a spot VM, else D."""
+        return self.d_spot_s if vm.market == Market.SPOT else self.deadline_s
+
+    def slot(self, task: Task, vm: Vm, mode: Mode = Mode.FULL) -> Slot | None:
+        """The earliest slot behind what the VM already runs; None where its memory is too small."""
+        duration_s = self.environment.duration_s(task, vm, mode)
+        occupancy = self._occupancy.get(vm)
+        earliest = (occupancy or Occupancy(vm.vm_type)).earliest(task.memory_mb, duration_s)
+        return None if earliest is None else Slot(*earliest, earliest[1] + duration_s)
+
+    def fits(self, task: Task, vm: Vm, mode: Mode = Mode.FULL) -> Slot | None:
+        """The slot, if the task ends before the VM's limit (check_schedule, Algorithm 2)."""
+        slot = self.slot(task, vm, mode)
+        return slot if slot is not None and slot.end_s < self.limit_s(vm) else None
+
+    def rent(self, vm: Vm, mode: Mode = Mode.FULL) -> None:
+        """Select a VM, once."""
+        if vm not in self._occupancy:
+            self.rented.append(vm)
+            self._occupancy[vm] = Occupancy(vm.vm_type)
+            self._placed[vm] = []
+            self._mode[vm] = mode
+
+    def schedule(self, task: Task, vm: Vm, slot: Slot, mode: Mode = Mode.FULL) -> None:
+        """Run a task there, on a VM that is rented if it is not yet; on spot VMs with checkpoints."""
+        self.rent(vm, mode)
+        interval_s = checkpoint_interval_s(task, vm, self.environment) if vm.market == Market.SPOT else None
+        self._occupancy[vm].place(slot.core, task.memory_mb, slot.start_s, slot.end_s)
+        self._placed[vm].append(PlannedTask(task, *slot, interval_s))
+
+    def keep(self, vm: Vm, placed: PlannedTask) -> None:
+        """Take over a task as another plan has placed it."""
+        self.rent(vm)
+        self._occupancy[vm].place(placed.core, placed.task.memory_mb, placed.start_s, placed.end_s)
+        self._placed[vm].append(placed)
+
+    def remove(self, vm: Vm, placed: PlannedTask) -> None:
+        """Take a task away; the others keep their times, and nothing more may be scheduled on the VM."""
+        self._placed[vm].remove(placed)
+
+    def schedule_on_demand(self, task: Task) -> None:
+        """Run a task on the cheapest regular on-demand VM that ends it in time: a rented one, else a new one.
+
+        Raises:
+            ImpossibleDeadlineError: if there is none.
+        """
+        vms = sorted(self.environment.on_demand(), key=lambda vm: (vm not in self._occupancy, vm.usd_hour))
+        for vm in vms:
+            if vm not in self._occupancy and not self.on_demand_left():
+                break
+            slot = self.fits(task, vm)
+            if slot is not None:
+                self.schedule(task, vm, slot)
+                return
+        raise ImpossibleDeadlineError(f"no VM is left that ends task {task.name} by {self.deadline_s:g} s")
+
+    def on_demand_left(self) -> int:
+        """How many more on-demand VMs may run."""
+        on_demand = sum(vm.market == Market.ON_DEMAND for vm in self.rented)
+        return self.environment.max_on_demand - on_demand
+
+    def plan(self, standby: Iterable[Vm] = ()) -> Plan:
+        """The plan: all VMs with tasks, and those on standby."""
+        kept = set(standby)
+        vms = tuple(
+            PlannedVm(vm, tuple(sorted(self._placed[vm], key=lambda p: (p.start_s, p.core))), self._mode[vm])
+            for vm in self.rented
+            if self._placed[vm] or vm in kept
+        )
+        return Plan(self.bag, vms, self.deadline_s, self.d_spot_s, self.environment.allocation_cycle_s)
