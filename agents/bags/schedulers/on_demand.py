@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from envs.simulation.bags.decisions import Answer, Question, Wait
-from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import Market, Vm
 from envs.simulation.bags.plan import Plan
 
@@ -16,7 +16,7 @@ class OnDemand:
 
     name = "on-demand"
 
-    def decide(self, question: Question, execution: Execution) -> Answer:
+    def decide(self, question: Question, fleet: Fleet) -> Answer:
         """The task stays where the plan has it."""
         return Wait()
 

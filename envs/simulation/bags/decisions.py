@@ -14,7 +14,7 @@ from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.model import Market, Mode, VmType
 
 if TYPE_CHECKING:
-    from envs.simulation.bags.execution import Execution
+    from envs.simulation.bags.fleet import Fleet
     from envs.simulation.bags.rented import RentedVm
 
 
@@ -78,8 +78,8 @@ class BagScheduler(Protocol):
     def name(self) -> str:
         """As tables show it."""
 
-    def decide(self, question: Question, execution: Execution) -> Answer:
-        """Answer one question. The execution is for reading only."""
+    def decide(self, question: Question, fleet: Fleet) -> Answer:
+        """Answer one question. The fleet is for reading only."""
 
 
 class InvalidAnswerError(BagError):

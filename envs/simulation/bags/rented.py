@@ -36,9 +36,8 @@ class RentedVm:
     """One VM from the moment it is rented.
 
     Args:
-        index: its place in `Execution.vms`.
+        index: its place in `Fleet.vms`.
         vm: what is rented.
-        mode: how it runs the tasks of its plan.
         runtimes_s: e_ij on this VM by task index.
         now_s: when it is rented; it is billed from here.
         ready_s: when it can run tasks.
@@ -67,9 +66,7 @@ class RentedVm:
         "waiting",
     )
 
-    def __init__(
-        self, index: int, vm: Vm, mode: Mode, runtimes_s: list[float], now_s: float, ready_s: float
-    ) -> None:
+    def __init__(self, index: int, vm: Vm, runtimes_s: list[float], now_s: float, ready_s: float) -> None:
         self.index, self.vm, self.runtimes_s = index, vm, runtimes_s
         self.spot = vm.market == Market.SPOT
         self.rented_s, self.ready_s = now_s, ready_s
