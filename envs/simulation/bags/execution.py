@@ -20,7 +20,7 @@ from envs.simulation.bags.model import Environment, Market, Mode, Vm
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.rented import RentedVm, VmState
-from envs.simulation.bags.scenarios import Scenario, changes_s
+from envs.simulation.bags.scenarios import Changes
 
 
 class Execution:
@@ -32,8 +32,7 @@ class Execution:
     Args:
         plan: the primary scheduling map.
         environment: limits and parameters.
-        scenario: when spot VMs hibernate and resume.
-        seed: of the scenario's calendar.
+        changes: when spot VMs hibernate and resume.
         scheduler: whom to ask.
         launch_s: until the plan's VMs are ready; they are billed from the start.
     """
@@ -42,13 +41,12 @@ class Execution:
         self,
         plan: Plan,
         environment: Environment,
-        scenario: Scenario,
-        seed: int,
+        changes: Changes,
         scheduler: BagScheduler,
         launch_s: float = 0.0,
     ) -> None:
         self.fleet = Fleet(plan, environment)
-        self._scheduler, self._scenario, self._seed = scheduler, scenario, seed
+        self._scheduler, self._changes = scheduler, changes
         self._changes_s: dict[str, Iterator[float]] = {}
         self._hibernated_types: set[str] = set()
         self._carry_out(plan, launch_s)
@@ -87,7 +85,7 @@ class Execution:
         """The calendar of a type of spot VM, once it is needed."""
         name = vm.vm.vm_type.name
         if vm.spot and name not in self._changes_s:
-            self._changes_s[name] = changes_s(self._scenario, name, self._seed)
+            self._changes_s[name] = self._changes(name)
             self._next_change(name)
 
     def _next_change(self, vm_type: str) -> None:
@@ -142,10 +140,14 @@ class Execution:
             self._ask_all(vm, Cause.HIBERNATED)
 
     def _ask_all(self, vm: RentedVm, cause: Cause) -> None:
-        """Ask about each task of a VM, those with a checkpoint first (Algorithm 11, line 1)."""
+        """Ask about each task of a VM, those with a checkpoint first (Algorithm 11, line 1).
+
+        On a VM that has resumed the last of the queue comes first: what runs would lose most.
+        """
         now_s = self.fleet.now_s
         saved = {task: running.saved(now_s)[1] > 0 for task, running in vm.running.items()}
-        for task in [*sorted(saved, key=lambda task: not saved[task]), *vm.waiting]:
+        tasks = [*sorted(saved, key=lambda task: not saved[task]), *vm.waiting]
+        for task in tasks if vm.state == VmState.HIBERNATED else reversed(tasks):
             answer = self._scheduler.decide(Question(cause, task, vm), self.fleet)
             if isinstance(answer, Wait):
                 if cause == Cause.LIMIT and answer.until_s <= now_s:

@@ -226,6 +226,7 @@ class Fleet:
         self.calendar.push(vm.idle_until_s, Event.CYCLE_ENDED, vm)
 
     def terminate(self, vm: RentedVm) -> None:
-        """Give a VM back."""
-        vm.enter(VmState.TERMINATED, self.now_s)
+        """Give a VM back, if it has not been."""
+        if vm.state != VmState.TERMINATED:
+            vm.enter(VmState.TERMINATED, self.now_s)
         vm.idle_until_s = math.inf

@@ -6,9 +6,8 @@ Each type is in turn running and hibernated; it leaves the one at rate lambda_h 
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,18 +71,26 @@ def scenario_named(name: str) -> Scenario:
     return SCENARIOS[name]
 
 
-def changes_s(scenario: Scenario, vm_type: str, seed: int) -> Iterator[float]:
-    """When the VMs of a type hibernate, resume, hibernate, ...: seconds after the bag was started, ascending.
+Changes = Callable[[str], Iterator[float]]
+"""When the VMs of a type of this name hibernate, resume, hibernate, ...: ascending seconds, maybe endless."""
 
-    A function of its arguments alone: it knows neither the scheduler nor the other types. VMs that are rented
-    later meet the same calendar.
+
+def drawn(scenario: Scenario, seed: int) -> Changes:
+    """The calendars of a scenario, one for each type of VM.
+
+    They know neither the scheduler nor the other types, so that all schedulers meet the same world; VMs that
+    are rented later meet the calendar of their type as it is by then.
     """
     key = Streams(seed).key("revocations")
-    generator = np.random.Generator(np.random.PCG64([key, zlib.crc32(vm_type.encode())]))
-    now_s = 0.0
-    while True:
-        for rate in (scenario.hibernations_per_s, scenario.resumes_per_s):
-            now_s += generator.standard_exponential() / rate if rate > 0 else math.inf
-            if now_s == math.inf:
-                return
-            yield now_s
+
+    def changes_s(vm_type: str) -> Iterator[float]:
+        generator = np.random.Generator(np.random.PCG64([key, zlib.crc32(vm_type.encode())]))
+        now_s = 0.0
+        while True:
+            for rate in (scenario.hibernations_per_s, scenario.resumes_per_s):
+                if rate == 0:
+                    return
+                now_s += generator.standard_exponential() / rate
+                yield now_s
+
+    return changes_s
