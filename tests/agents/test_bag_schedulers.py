@@ -96,8 +96,8 @@ def test_a_vm_that_resumed_may_hibernate_again_just_before_its_last_task_ends() 
 
 def test_resuming_after_the_limit_steals_back_what_waits() -> None:
     # mtt = 1000 - (250 + 100) = 650; ready at 750; task 0 until 950, then task 1. Resumed at 760 s the spot
-    # VM would end task 1 at 810 s, and 1000 - 810 > 50 + 100. Task 1 would start in a later allocation cycle of
-    # the on-demand VM (they end at 750, 850, ...), so it is stolen; task 0 runs.
+    # VM would end task 1 at 810 s, and 1000 - 810 > 50 + 100. Task 1 would start in a later allocation cycle
+    # of the on-demand VM (they end at 750, 850, ...), so it is stolen; task 0 runs.
     plan = plan_of(tasks_of(200, 50), {spot(ONE_CORE): (0, 1)}, deadline_s=1000)
     outcome = hads(plan, at(one=(50, 760)), allocation_cycle_s=100)
     assert runs(outcome, 1) == [("one spot 1", 760, 810)]
@@ -236,7 +236,7 @@ def test_no_deadline_is_missed_however_vms_hibernate(
     bag = uniform_job(count, 10, longest_s, environment.types, seed)
     deadline_s = 180.0 + longest_s * count / 8 * stretch
     try:
-        plans = {
+        plans: dict[type[Hads] | type[BurstHads], Plan] = {
             Hads: plan_primarily(bag, environment, deadline_s),
             BurstHads: plan_with_bursts(bag, environment, deadline_s, settings=QUICK),
         }
