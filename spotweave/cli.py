@@ -15,6 +15,7 @@ import typer
 
 import deploy.cli.commands
 from spotweave.tables import show
+from training.bags import commands as bags
 from training.federated import commands as federated
 
 app = typer.Typer(
@@ -111,6 +112,7 @@ def compare(context: typer.Context) -> None:
 
 
 federated.mount(app)
+bags.mount(app)
 deploy.cli.commands.mount(app)
 
 

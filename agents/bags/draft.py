@@ -106,11 +106,13 @@ class Draft:
         return self.environment.max_on_demand - on_demand
 
     def plan(self, standby: Iterable[Vm] = ()) -> Plan:
-        """The plan: all VMs with tasks, and those on standby."""
+        """The plan: all VMs with tasks, and those on standby; spot VMs first, burstable ones last."""
         kept = set(standby)
+        kind = [(vm.market != Market.SPOT, vm.vm_type.burstable, vm.vm_type.name) for vm in self.rented]
+        ordered = sorted(zip(kind, self.rented, strict=True), key=lambda pair: (pair[0], pair[1].number))
         vms = tuple(
             PlannedVm(vm, tuple(sorted(self._placed[vm], key=lambda p: (p.start_s, p.core))), self._mode[vm])
-            for vm in self.rented
+            for _, vm in ordered
             if self._placed[vm] or vm in kept
         )
         return Plan(self.bag, vms, self.deadline_s, self.d_spot_s, self.environment.allocation_cycle_s)

@@ -79,14 +79,13 @@ def _horizon_s(bag: Bag, environment: Environment, deadline_s: float, d_spot_s: 
         return d_spot_s
     _, time_scale = fitness_scales(environment, d_spot_s)
     known_s = [d_spot_s]
-    for planned in (
-        lambda: plan_min_min(bag, environment, deadline_s, d_spot_s),
-        lambda: plan_by_search(bag, environment, deadline_s),
-    ):
-        with suppress(ImpossibleDeadlineError):
-            plan = planned()
-            if all(vm.vm.market == Market.SPOT for vm in plan.vms):
-                known_s.append(objective(plan, environment) / time_scale)
+    with suppress(ImpossibleDeadlineError):
+        plan = plan_min_min(bag, environment, deadline_s, d_spot_s)
+        known_s.append(objective(plan, environment) / time_scale)
+    with suppress(ImpossibleDeadlineError):
+        plan = plan_by_search(bag, environment, deadline_s)
+        if all(planned.vm.market == Market.SPOT for planned in plan.vms):
+            known_s.append(objective(plan, environment) / time_scale)
     return min(known_s)
 
 

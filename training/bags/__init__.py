@@ -1,0 +1,1 @@
+"""Commands for bags of tasks (Teylo 2021)."""
