@@ -10,9 +10,10 @@ def checkpoint_count(task: Task, vm: Vm, environment: Environment) -> float:
     return task.runtime_s[vm.vm_type.name] * environment.checkpoint_overhead / environment.checkpoint_s(task)
 
 
-def checkpoint_interval_s(task: Task, vm: Vm, environment: Environment) -> float:
-    """intv_ckp = e / n_ckp (Eq. 6.2): seconds of work between two checkpoints.
+def checkpoint_interval_s(task: Task, vm: Vm, environment: Environment) -> float | None:
+    """intv_ckp = e / n_ckp (Eq. 6.2): seconds of work between two checkpoints; None where ovh is 0.
 
     It is dump / ovh for every type of VM. Where it is longer than the run, no checkpoint is taken.
     """
-    return task.runtime_s[vm.vm_type.name] / checkpoint_count(task, vm, environment)
+    count = checkpoint_count(task, vm, environment)
+    return task.runtime_s[vm.vm_type.name] / count if count > 0 else None

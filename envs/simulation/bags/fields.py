@@ -36,7 +36,7 @@ def require_object(
         raise BagError(f'{owner} is {short(entry)}, expected {{"{(*required, *optional)[0]}": ...}}')
     for key in required:
         if key not in entry:
-            raise BagError(f"{owner} lacks {key!r}: expected {', '.join(required)}")
+            raise BagError(f"{owner} lacks '{key}': expected {', '.join(required)}")
     for key in entry:
         if key not in required and key not in optional:
             raise BagError(
@@ -78,7 +78,9 @@ def require_number(owner: str, value: object, above: float | None = None) -> flo
             number = math.inf
         if 0 <= number < math.inf and (above is None or number > above):
             return number
-    raise BagError(f"{owner} is {short(value)}, expected a number {'>= 0' if above is None else f'> {above:g}'}")
+    raise BagError(
+        f"{owner} is {short(value)}, expected a number {'>= 0' if above is None else f'> {above:g}'}"
+    )
 
 
 def require_whole(owner: str, value: object, least: int) -> int:

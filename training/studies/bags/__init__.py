@@ -1,0 +1,1 @@
+"""The tables of Teylo 2021, measured again."""
