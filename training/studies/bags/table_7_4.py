@@ -37,13 +37,13 @@ def body(document: Mapping[str, Any]) -> str:
         rows.append(
             [
                 name,
-                job.makespan,
+                f"*{job.makespan}*",
                 clock(ours["makespan_s"]),
-                f"{job.spot_usd:.2f}",
+                f"*{job.spot_usd:.2f}*",
                 f"{ours['spot_usd']:.3f}",
-                f"{job.on_demand_usd:.2f}",
+                f"*{job.on_demand_usd:.2f}*",
                 f"{ours['on_demand_usd']:.3f}",
-                f"{100 * (1 - job.spot_usd / job.on_demand_usd):.1f} %",
+                f"*{100 * (1 - job.spot_usd / job.on_demand_usd):.1f} %*",
                 f"{100 * (1 - ours['spot_usd'] / ours['on_demand_usd']):.1f} %",
             ]
         )

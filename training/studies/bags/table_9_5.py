@@ -41,7 +41,7 @@ def body(document: Mapping[str, Any]) -> str:
         cells = [name]
         for key in NAMES:
             published = getattr(JOBS[name], key)
-            cells += [f"{published.usd:.3f}", f"{ours[key]['usd']:.3f}"]
-            cells += [f"{published.makespan_s:.0f}", f"{ours[key]['makespan_s']:.0f}"]
+            cells += [f"*{published.usd:.3f}*", f"{ours[key]['usd']:.3f}"]
+            cells += [f"*{published.makespan_s:.0f}*", f"{ours[key]['makespan_s']:.0f}"]
         rows.append(cells)
     return table(header, rows)

@@ -67,15 +67,15 @@ def body(document: Mapping[str, Any]) -> str:
             rows.append(
                 [
                     f"{name} {scenario}",
-                    f"{burst.usd:.3f}",
+                    f"*{burst.usd:.3f}*",
                     f"{cell['burst']['cost_usd']:.3f}",
-                    f"{hads.usd:.3f}",
+                    f"*{hads.usd:.3f}*",
                     f"{cell['hads']['cost_usd']:.3f}",
-                    f"{burst.makespan_s:.0f}",
+                    f"*{burst.makespan_s:.0f}*",
                     f"{cell['burst']['makespan_s']:.0f}",
-                    f"{hads.makespan_s:.0f}",
+                    f"*{hads.makespan_s:.0f}*",
                     f"{cell['hads']['makespan_s']:.0f}",
-                    f"{shorter[-1][0]:.1f} %",
+                    f"*{shorter[-1][0]:.1f} %*",
                     _shorter(saved),
                     str(cell["missed"]),
                 ]
@@ -83,7 +83,7 @@ def body(document: Mapping[str, Any]) -> str:
     published, ours = (fmean(values) for values in zip(*shorter, strict=True))
     return (
         table(header, rows)
-        + f"\n\nMean over all rows: Burst-HADS is {published:.2f} % shorter in the print, {ours:.2f} % here."
+        + f"\n\nMean over all rows: Burst-HADS is *{published:.2f} %* shorter in the print, {ours:.2f} % here."
     )
 
 
