@@ -83,7 +83,8 @@ def body(document: Mapping[str, Any]) -> str:
     published, ours = (fmean(values) for values in zip(*shorter, strict=True))
     return (
         table(header, rows)
-        + f"\n\nMean over all rows: Burst-HADS is *{published:.2f} %* shorter in the print, {ours:.2f} % here."
+        + f"\n\nMean over all rows: Burst-HADS is *{published:.2f} %* shorter in the print, "
+        + f"{ours:.2f} % here."
     )
 
 
