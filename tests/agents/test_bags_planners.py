@@ -107,7 +107,8 @@ def test_the_primary_heuristic_fills_then_turns_then_goes_on_demand() -> None:
     assert plan.d_spot_s == 70
     ends = {vm: [round(end, 6) for _, _, end in tasks] for vm, tasks in placed(plan).items()}
     assert ends == {"slow spot 1": [30, 60], "fast spot 1": [15, 30, 45]}
-    # With 9 tasks fast ends its fourth at 60 s; the last three go to the cheapest on-demand VM, which may work until D: three of 30 s end at 90 s.
+    # With 9 tasks fast ends its fourth at 60 s; the last three go to the cheapest on-demand VM, which may
+    # work until D: three of 30 s end at 90 s.
     environment = Environment(
         (SLOW, FAST), 1, max_on_demand=9, migration_overhead_s=0, checkpoint_overhead=0.0
     )
@@ -148,13 +149,17 @@ def test_min_min_max_min_and_greedy_on_two_vms() -> None:
             plan(bag, PAIR, 100, 10)
 
 
-@settings(max_examples=40, deadline=None)
-@given(environments(), bags(most_tasks=6), st.sampled_from([*PLANNERS]), st.integers(40, 900))
+@settings(max_examples=25, deadline=None)
+@given(
+    environments(),
+    bags(most_tasks=6),
+    # The exact model has its own test: that of a drawn bag may take HiGHS minutes.
+    st.sampled_from([name for name in PLANNERS if name != "exact"]),
+    st.integers(40, 900),
+)
 def test_every_plan_can_be_carried_out_and_every_refusal_names_a_deadline(
     environment: Environment, bag: Bag, planner: str, deadline_s: int
 ) -> None:
-    if planner == "exact" and len(bag.tasks) > 3:
-        planner = "minmin"  # the model of a drawn bag may take HiGHS minutes
     try:
         plan = plan_bag(planner, bag, environment, deadline_s)
     except ImpossibleDeadlineError as error:

@@ -22,6 +22,8 @@ from training.studies.cells import table
 DEADLINE_S = 900.0
 SEARCH_SEEDS = (0, 1, 2)
 EXACT_LIMIT_S = 300.0
+EXACT_TASKS = 20
+"""The exact model is not tried with more: it took hours in the print."""
 SPOT_TYPES = tuple(vm_type for vm_type in TABLE_9_1 if not vm_type.burstable)
 
 PUBLISHED_9_3 = {
@@ -73,9 +75,9 @@ def make_table_9_3() -> dict[str, Any]:
         bag = in_whole_seconds(uniform_job(tasks, 5, 15, SPOT_TYPES), environment)
         rows[str(tasks)] = {
             "ils": _searched(bag, environment),
-            "exact": _solved(bag, environment),
+            "exact": _solved(bag, environment) if tasks <= EXACT_TASKS else None,
         }
-    return {"rows": rows, "exact_limit_s": EXACT_LIMIT_S}
+    return {"rows": rows, "exact_limit_s": EXACT_LIMIT_S, "exact_tasks": EXACT_TASKS}
 
 
 def make_table_9_4() -> dict[str, Any]:
@@ -109,7 +111,8 @@ def table_9_3_body(document: Mapping[str, Any]) -> str:
         for name in ("ils", "exact"):
             cells += _cells(found[name], published[name][:2])
             seconds = found[name] and f"{found[name]['solved_s']:.2f}"
-            cells += [seconds or f"not in {document['exact_limit_s']:g}", f"*{published[name][2]:g}*"]
+            late = "not tried" if tasks > document["exact_tasks"] else f"not in {document['exact_limit_s']:g}"
+            cells += [seconds or late, f"*{published[name][2]:g}*"]
         ils, exact = found["ils"], found["exact"]
         gap = "" if exact is None else f"{100 * (ils['objective'] / exact['objective'] - 1):.1f} %"
         rows.append([*cells, gap])
