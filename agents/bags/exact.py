@@ -108,6 +108,8 @@ class _Model:
         )
         fits = self._memory_mb[:, None] <= np.array([vm.vm_type.memory_mb for vm in self.vms])
         starts = np.where(fits, np.maximum(self.periods - self._length + 1, 0), 0)
+        if not starts.any(axis=1).all():
+            raise ImpossibleDeadlineError(f"a task fits on no spot VM within {self.periods} periods")
         total = int(starts.sum())
         if total > MAX_VARIABLES:
             raise BagError(
@@ -136,8 +138,6 @@ class _Model:
     def solve(self, time_limit_s: float) -> list[tuple[int, int, int]]:
         """(start period, task, VM) of each task. Raises ImpossibleDeadlineError and BagError."""
         total, width = len(self._task), len(self._costs)
-        if len(np.unique(self._task)) < len(self._memory_mb):
-            raise ImpossibleDeadlineError(f"a task fits on no spot VM within {self.periods} periods")
         matrix = coo_array(
             (np.concatenate(self._values), (np.concatenate(self._rows), np.concatenate(self._columns))),
             shape=(self._height, width),

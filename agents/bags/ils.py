@@ -133,8 +133,10 @@ class Search:
         tasks, vms, environment = self._tasks, self._vms, self._environment
         cost_scale, time_scale = fitness_scales(environment, self._start.d_spot_s)
         return Fleet(
-            duration_s=np.array([[environment.duration_s(task, vm) for vm in vms] for task in tasks]),
-            memory_mb=np.array([task.memory_mb for task in tasks]),
+            duration_s=np.array(
+                [[environment.duration_s(task, vm) for vm in vms] for task in tasks], np.float64
+            ),
+            memory_mb=np.array([task.memory_mb for task in tasks], np.float64),
             cores=np.array([vm.vm_type.vcpus for vm in vms]),
             capacity_mb=np.array([vm.vm_type.memory_mb + MEMORY_TOLERANCE_MB for vm in vms]),
             usd_s=np.array([vm.usd_hour / SECONDS_PER_HOUR for vm in vms]),

@@ -235,3 +235,9 @@ def test_twenty_spot_vms_and_a_rate_of_a_tenth_give_two_burstable_vms() -> None:
     )
     found = allocate_bursts(Plan(bag, vms, 500.0, 200.0, 900.0), environment, burst_rate=0.1)
     assert sum(planned.vm.vm_type.burstable for planned in found.vms) == 2
+
+
+def test_a_bag_of_which_no_task_can_end_in_time_has_no_exact_plan() -> None:
+    # D_spot = 14 - 12 = 2 s, and the task takes 6 s on the faster VM.
+    with pytest.raises(ImpossibleDeadlineError, match="a task fits on no spot VM within 2 periods"):
+        plan_exactly(bag_of((0, 12)), TINY, 14)

@@ -59,8 +59,8 @@ def test_whole_seconds_are_whole_with_checkpoints() -> None:
 
 def test_the_means_of_the_printed_table_9_4() -> None:
     # Section 9.2: "an increment of 18.11 %" of the makespan against MinMin, "more than 38 %" less cost;
-    # makespan "by more than 80 %" below MaxMin and Greedy at 6.78 % and 13.14 % more cost. The last two came from
-    # costs before they were rounded: the printed ones give 6.9 % and 13.2 %.
+    # makespan "by more than 80 %" below MaxMin and Greedy at 6.78 % and 13.14 % more cost. The rounded
+    # costs of the table give 6.9 % and 13.2 % instead.
     rows = {
         str(tasks): {
             name: dict(zip(("makespan_s", "cost_usd"), figures, strict=True))
