@@ -15,6 +15,7 @@ from rich.table import Table
 
 from benchmarks import (
     aws_reconcile,
+    bag_executions,
     decisions,
     episodes,
     federated_rounds,
@@ -47,6 +48,7 @@ BENCHMARKS = (
     ),
     Benchmark("episodes", "whole episodes of MultiCloud-v2", episodes.measure),
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
+    Benchmark("bag_executions", "executions of a bag of tasks", bag_executions.measure),
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),
     Benchmark("decisions", "decisions of the policy server", decisions.measure),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.studies.bags import quality
+from training.studies.bags import quality, table_7_4, table_7_5, table_9_5, table_9_6
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,8 @@ class Section:
 SECTIONS = {
     "table_9_3": Section(quality.make_table_9_3, quality.table_9_3_body),
     "table_9_4": Section(quality.make_table_9_4, quality.table_9_4_body),
+    "table_7_4": Section(table_7_4.make, table_7_4.body),
+    "table_7_5": Section(table_7_5.make, table_7_5.body),
+    "table_9_5": Section(table_9_5.make, table_9_5.body),
+    "table_9_6": Section(table_9_6.make, table_9_6.body),
 }

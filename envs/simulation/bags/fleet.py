@@ -1,0 +1,232 @@
+"""The VMs of an execution and what runs on them (Teylo 2021, section 4.1)."""
+
+from __future__ import annotations
+
+import math
+
+from envs.simulation.bags.calendar import Calendar, Event
+from envs.simulation.bags.ledger import Ledger
+from envs.simulation.bags.model import Environment, Market, Mode, Vm, VmType
+from envs.simulation.bags.occupancy import MEMORY_TOLERANCE_MB
+from envs.simulation.bags.outcome import Counts
+from envs.simulation.bags.plan import Plan
+from envs.simulation.bags.queueing import Queue
+from envs.simulation.bags.rented import RentedVm, VmState
+from envs.simulation.bags.running import RunningTask
+
+CREDITS_END_S = 1e-6
+"""Credits for less time than this are none: below it the clock would not move on."""
+
+
+class Fleet:
+    """What a scheduler may read, and how tasks start, stop and end.
+
+    Every VM runs its queue first come, first served.
+
+    Args:
+        plan: its bag, deadline and checkpoint intervals.
+        environment: limits and parameters.
+
+    Attributes:
+        now_s: seconds after the bag was started.
+        deadline_s: D.
+        memory_mb: [tasks] rm_i.
+        vms: in the order of renting; given back ones too.
+        unfinished: tasks that have not ended.
+        counts: how often something happened.
+    """
+
+    def __init__(self, plan: Plan, environment: Environment) -> None:
+        tasks = plan.bag.tasks
+        self.now_s, self.deadline_s = 0.0, plan.deadline_s
+        self.environment, self.bag = environment, plan.bag
+        self.memory_mb = [task.memory_mb for task in tasks]
+        self.vms: list[RentedVm] = []
+        self.unfinished = len(tasks)
+        self.counts = Counts()
+        self.ledger = Ledger()
+        self.calendar = Calendar()
+        self._dump_s = [environment.checkpoint_s(task) for task in tasks]
+        intervals_s = {
+            placed.task.name: placed.checkpoint_interval_s for vm in plan.vms for placed in vm.tasks
+        }
+        self._interval_s = [intervals_s[task.name] or math.inf for task in tasks]
+        self._runtimes_s: dict[str, list[float]] = {}
+        self._left = [1.0] * len(tasks)
+
+    def runtimes_s(self, vm_type: VmType) -> list[float]:
+        """[tasks] e_ij on a type of VM."""
+        if vm_type.name not in self._runtimes_s:
+            tasks = self.bag.tasks
+            self._runtimes_s[vm_type.name] = [task.runtime_s[vm_type.name] for task in tasks]
+        return self._runtimes_s[vm_type.name]
+
+    def remaining_s(self, task: int, vm: RentedVm, mode: Mode = Mode.FULL) -> float:
+        """Seconds that a task takes on a VM from its latest checkpoint, with the checkpoints to come."""
+        work_s = self._left[task] * vm.runtimes_s[task]
+        if vm.spot and work_s > self._interval_s[task]:
+            return work_s + (math.ceil(work_s / self._interval_s[task]) - 1) * self._dump_s[task]
+        return work_s / vm.speed(mode)
+
+    def unsaved_s(self, task: int, source: RentedVm, vm_type: VmType) -> float:
+        """Seconds that a task would take on a VM of a type from what its VM has saved of it by now."""
+        left, running = self._left[task], source.running.get(task)
+        if running is not None:
+            left -= running.saved(self.now_s)[1] / source.runtimes_s[task]
+        return left * self.runtimes_s(vm_type)[task]
+
+    def queue(self, vm: RentedVm) -> Queue:
+        """When a VM that is not hibernated will have run all it has; also fills in its `starts_s`."""
+        if vm.queue is None:
+            running = [(task.finish_s, self.memory_mb[task.task]) for task in vm.running.values()]
+            vm_type = vm.vm.vm_type
+            vm.queue = Queue(vm_type.vcpus, vm_type.memory_mb, max(self.now_s, vm.ready_s), running)
+            vm.starts_s = {
+                task: vm.queue.append(self.remaining_s(task, vm, vm.modes[task]), self.memory_mb[task])
+                for task in vm.waiting
+            }
+        return vm.queue
+
+    def credits(self, vm: RentedVm) -> float:
+        """CPU credits that a burstable VM holds now."""
+        vm.update_credits(self.now_s, self.environment.burst_period_s)
+        return vm.credits
+
+    def alive(self, vm_type: VmType | None, market: Market) -> int:
+        """VMs of a type (of all types if None) and market that are rented now."""
+        return sum(
+            rented.state != VmState.TERMINATED
+            and rented.vm.market == market
+            and (vm_type is None or rented.vm.vm_type is vm_type)
+            for rented in self.vms
+        )
+
+    def rent(self, vm: Vm, ready_s: float) -> RentedVm:
+        """Rent a VM now."""
+        rented = RentedVm(len(self.vms), vm, self.runtimes_s(vm.vm_type), self.now_s, ready_s)
+        self.vms.append(rented)
+        if ready_s > self.now_s:
+            self.calendar.push(ready_s, Event.READY, rented)
+        return rented
+
+    def enqueue(self, task: int, vm: RentedVm, mode: Mode) -> None:
+        """A task goes to the end of a VM's queue."""
+        vm.waiting.append(task)
+        vm.modes[task] = mode
+        vm.queue = None
+
+    def start_tasks(self, vm: RentedVm) -> None:
+        """Start waiting tasks in order while there are cores and memory."""
+        if vm.state not in (VmState.BUSY, VmState.IDLE):
+            return
+        while vm.waiting and vm.free_cores:
+            task = vm.waiting[0]
+            if self.memory_mb[task] > vm.free_mb + MEMORY_TOLERANCE_MB:
+                break
+            del vm.waiting[0]
+            self._start(task, vm)
+        if vm.running and vm.state == VmState.IDLE:
+            vm.enter(VmState.BUSY, self.now_s)
+            vm.idle_until_s = math.inf
+        self.watch_credits(vm)
+
+    def _start(self, task: int, vm: RentedVm) -> None:
+        vm.update_credits(self.now_s, self.environment.burst_period_s)
+        vm.free_mb -= self.memory_mb[task]
+        running = RunningTask(
+            task,
+            vm.free_cores.pop(),
+            self._left[task] * vm.runtimes_s[task],
+            self._interval_s[task] if vm.spot else math.inf,
+            self._dump_s[task],
+            vm.speed(vm.modes[task]),
+            self.now_s,
+        )
+        vm.running[task] = running
+        vm.queue = None
+        self.calendar.push(running.finish_s, Event.FINISHED, vm, running)
+
+    def watch_credits(self, vm: RentedVm) -> None:
+        """Without credits a burstable VM runs at its baseline; look again when they will have run out."""
+        net_per_s = vm.update_credits(self.now_s, self.environment.burst_period_s)
+        if net_per_s <= 0:
+            return
+        left_s = vm.credits / net_per_s
+        if left_s > CREDITS_END_S:
+            self.calendar.push(self.now_s + left_s, Event.NO_CREDITS, vm)
+            return
+        baseline = vm.vm.vm_type.baseline
+        for running in vm.running.values():
+            if running.speed > baseline:
+                self.ledger.ran(vm, running, self.now_s)
+                running.pause(self.now_s)
+                running.resume(self.now_s, baseline)
+                self.calendar.push(running.finish_s, Event.FINISHED, vm, running)
+        vm.queue = None
+
+    def finish(self, vm: RentedVm, running: RunningTask) -> None:
+        """A task ends."""
+        vm.update_credits(self.now_s, self.environment.burst_period_s)
+        del vm.running[running.task]
+        self.counts.checkpoints += running.checkpoints
+        self.unfinished -= 1
+        self._leave_core(vm, running)
+        self.start_tasks(vm)
+
+    def take_away(self, task: int, vm: RentedVm) -> None:
+        """A task leaves a VM unfinished; of a running one, the latest checkpoint remains."""
+        vm.queue = None
+        if task in vm.waiting:
+            vm.waiting.remove(task)
+            return
+        vm.update_credits(self.now_s, self.environment.burst_period_s)
+        running = vm.running.pop(task)
+        completed, saved_s = running.saved(self.now_s)
+        self.counts.checkpoints += completed
+        self.counts.recoveries += saved_s > 0
+        self._left[task] -= saved_s / vm.runtimes_s[task]
+        self._leave_core(vm, running)
+
+    def _leave_core(self, vm: RentedVm, running: RunningTask) -> None:
+        if vm.state != VmState.HIBERNATED:
+            self.ledger.ran(vm, running, self.now_s)
+        vm.free_cores.append(running.core)
+        vm.free_mb += self.memory_mb[running.task]
+        vm.queue = None
+
+    def hibernate(self, vm: RentedVm) -> None:
+        """Every task of a VM stops at its break-point."""
+        self.counts.hibernations += 1
+        for running in vm.running.values():
+            self.ledger.ran(vm, running, self.now_s)
+            running.pause(self.now_s)
+        vm.enter(VmState.HIBERNATED, self.now_s)
+        vm.idle_until_s = vm.limit_s = math.inf
+        vm.queue = None
+
+    def resume(self, vm: RentedVm) -> None:
+        """Every task of a VM goes on from its break-point."""
+        self.counts.resumes += 1
+        vm.enter(VmState.BUSY if vm.has_tasks else VmState.IDLE, self.now_s)
+        vm.queue = None
+        for running in vm.running.values():
+            running.resume(self.now_s, running.speed)
+            self.calendar.push(running.finish_s, Event.FINISHED, vm, running)
+        self.start_tasks(vm)
+
+    def get_ready(self, vm: RentedVm) -> None:
+        """A VM that was starting can run tasks."""
+        vm.update_credits(self.now_s, self.environment.burst_period_s)
+        vm.enter(VmState.IDLE, self.now_s)
+        self.start_tasks(vm)
+
+    def stand_by(self, vm: RentedVm) -> None:
+        """An idle VM is given back at the end of its allocation cycle."""
+        vm.idle_until_s = vm.cycle_end_s(self.now_s, self.environment.allocation_cycle_s)
+        self.calendar.push(vm.idle_until_s, Event.CYCLE_ENDED, vm)
+
+    def terminate(self, vm: RentedVm) -> None:
+        """Give a VM back, if it has not been."""
+        if vm.state != VmState.TERMINATED:
+            vm.enter(VmState.TERMINATED, self.now_s)
+        vm.idle_until_s = math.inf

@@ -1,0 +1,96 @@
+"""When spot VMs hibernate and resume: the emulation of Teylo 2021, section 7.1.1.
+
+An event hits all VMs of a type ("it has an impact not only on this VM but also on all VMs of that type").
+Each type is in turn running and hibernated; it leaves the one at rate lambda_h and the other at lambda_r.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.simulation.bags.errors import BagError
+from envs.simulation.streams import Streams
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Rates of hibernation and resumption.
+
+    Attributes:
+        name: such as "sc_1".
+        hibernations: k_h, events expected per type in `over_s`.
+        resumes: k_r, likewise; 0 where a hibernated VM never comes back.
+        over_s: the deadline D of the section that defines it.
+        trial_s: the emulation asks once in so many seconds whether an event happens, with the probability of
+            one second; 1 takes the rates as they are printed.
+    """
+
+    name: str
+    hibernations: float
+    resumes: float
+    over_s: float
+    trial_s: float = 1.0
+
+    @property
+    def hibernations_per_s(self) -> float:
+        """Rate at which a running type hibernates: lambda_h."""
+        return self.hibernations / self.over_s / self.trial_s
+
+    @property
+    def resumes_per_s(self) -> float:
+        """Rate at which a hibernated type resumes: lambda_r."""
+        return self.resumes / self.over_s / self.trial_s
+
+
+def _numbered(prefix: str, over_s: float, *rates: tuple[float, float]) -> tuple[Scenario, ...]:
+    return tuple(
+        Scenario(f"{prefix}_{number}", k_h, k_r, over_s) for number, (k_h, k_r) in enumerate(rates, 1)
+    )
+
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("none", 0, 0, 1),
+        # Table 7.3, Table 9.2 and Table 9.8.
+        *_numbered("sc", 2100, (1, 0), (5, 0), (1, 5), (5, 5), (3, 2.5), (2, 1), (2, 2)),
+        *_numbered("s", 2700, (1, 0), (5, 0), (1, 5), (5, 5), (3, 2.5)),
+        *_numbered("c", 3600, (5, 0), (5, 2.5), (5, 5)),
+    )
+}
+
+
+def scenario_named(name: str) -> Scenario:
+    """The published scenario of this name. Raises BagError naming those there are."""
+    if name not in SCENARIOS:
+        raise BagError(f"there is no scenario {name!r}: expected one of {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+Changes = Callable[[str], Iterator[float]]
+"""When the VMs of a type of this name hibernate, resume, hibernate, ...: ascending seconds, maybe endless."""
+
+
+def drawn(scenario: Scenario, seed: int) -> Changes:
+    """The calendars of a scenario, one for each type of VM.
+
+    They know neither the scheduler nor the other types, so that all schedulers meet the same world; VMs that
+    are rented later meet the calendar of their type as it is by then.
+    """
+    key = Streams(seed).key("revocations")
+
+    def changes_s(vm_type: str) -> Iterator[float]:
+        generator = np.random.Generator(np.random.PCG64([key, zlib.crc32(vm_type.encode())]))
+        now_s = 0.0
+        while True:
+            for rate in (scenario.hibernations_per_s, scenario.resumes_per_s):
+                if rate == 0:
+                    return
+                now_s += generator.standard_exponential() / rate
+                yield now_s
+
+    return changes_s

@@ -1,0 +1,91 @@
+"""Small bags, VMs and worlds whose executions can be worked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from envs.simulation.bags.decisions import Answer, Question, Wait
+from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.fleet import Fleet
+from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm, VmType
+from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm
+from envs.simulation.bags.scenarios import Changes
+
+# 0.36 USD per hour is 0.0001 USD per second.
+ONE_CORE = VmType("one", 1, 10 / 1024, 0.36, 0.036)
+TWO_CORES = VmType("two", 2, 10 / 1024, 0.72, 0.072)
+# Baseline 20 %; 24 credits per hour are 1/150 per second.
+BURST = VmType("burst", 2, 10 / 1024, 0.36, None, burstable=True, cpu_credit_rate_hour=24.0, baseline=0.2)
+TYPES = (ONE_CORE, TWO_CORES, BURST)
+
+
+def environment(**parameters: float) -> Environment:
+    """alpha 100 s, allocation cycles of 1,000 s and checkpoints of 5 s, unless told otherwise."""
+    usual = {"migration_overhead_s": 100.0, "allocation_cycle_s": 1000.0, "dump_s": 5.0, "dump_s_per_mb": 0.0}
+    return Environment(TYPES, **{**usual, **parameters})  # type: ignore[arg-type]
+
+
+def tasks_of(*runtimes_s: float, memory_mb: float = 1.0) -> tuple[Task, ...]:
+    """Tasks "0", "1", ... that take as long on every type."""
+    return tuple(
+        Task(str(number), "run", memory_mb, {vm_type.name: runtime_s for vm_type in TYPES})
+        for number, runtime_s in enumerate(runtimes_s)
+    )
+
+
+def plan_of(
+    tasks: Sequence[Task],
+    vms: Mapping[Vm, Sequence[int]],
+    deadline_s: float = 10_000.0,
+    interval_s: float | None = None,
+) -> Plan:
+    """Each VM runs its tasks in this order; those on spot VMs with a checkpoint after each interval."""
+    planned = []
+    for vm, numbers in vms.items():
+        mode = Mode.BASELINE if vm.vm_type.burstable else Mode.FULL
+        placed = tuple(
+            PlannedTask(tasks[number], 0, float(place), float(place + 1), interval_s)
+            for place, number in enumerate(numbers)
+        )
+        planned.append(PlannedVm(vm, placed, mode))
+    return Plan(Bag(1, "case", "", tuple(tasks)), tuple(planned), deadline_s, deadline_s, 1000.0)
+
+
+def spot(vm_type: VmType, number: int = 1) -> Vm:
+    """A spot VM."""
+    return Vm(vm_type, Market.SPOT, number)
+
+
+def on_demand(vm_type: VmType, number: int = 1) -> Vm:
+    """An on-demand VM."""
+    return Vm(vm_type, Market.ON_DEMAND, number)
+
+
+def at(**times_s: Sequence[float]) -> Changes:
+    """The VMs of a type hibernate at its first time, resume at the second, and so on."""
+
+    def changes_s(vm_type: str) -> Iterator[float]:
+        return iter(times_s.get(vm_type, ()))
+
+    return changes_s
+
+
+class Told:
+    """A scheduler that answers what a function says, and keeps the questions."""
+
+    name = "told"
+
+    def __init__(self, answer: Callable[[Question, Fleet], Answer] = lambda question, fleet: Wait()) -> None:
+        self._answer = answer
+        self.asked: list[tuple[float, Question]] = []
+
+    def decide(self, question: Question, fleet: Fleet) -> Answer:
+        """As told."""
+        self.asked.append((fleet.now_s, question))
+        return self._answer(question, fleet)
+
+
+def ends_s(execution: Execution) -> dict[int, float]:
+    """When each task stopped running for the last time, by its index."""
+    outcome = execution.run()
+    return {span.task: span.end_s for span in sorted(outcome.tasks, key=lambda span: span.end_s)}
