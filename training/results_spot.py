@@ -92,15 +92,15 @@ def _plot(cells: Sequence[Cell], path: Path) -> None:
     names = [
         name for name in ("spot_fallback", "uniform_progress", "spot_values") if name in cells[0].cost_usd
     ]
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(8, 9), layout="constrained")
     axes = figure.add_subplot()
     places = np.arange(len(cells))
     for k, name in enumerate(names):
-        heights = [cell.above_percent(name) for cell in cells]
-        axes.bar(places + (k - 1) * 0.27, heights, 0.27, label=NAMES[name].strip("*"))
-    labels = [f"{cell.title}, {cell.deadline_h} h" for cell in cells]
-    axes.set_xticks(places, labels, rotation=60, ha="right", fontsize=7)
-    axes.set_ylabel("cost above the clairvoyant, %")
+        percent = [cell.above_percent(name) for cell in cells]
+        axes.barh(places + (k - 1) * 0.27, percent, 0.27, label=NAMES[name].strip("*"))
+    axes.set_yticks(places, [f"{cell.title}, {cell.deadline_h} h" for cell in cells])
+    axes.invert_yaxis()
+    axes.set_xlabel("cost above the clairvoyant, % (shorter is better)")
     axes.legend()
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
