@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.bags import Bag, BagTask
 from deploy.model.jobs import JobSpec, JobState, Places, Resources, TaskKey
@@ -23,6 +25,7 @@ def each_once(world: World, job: str, n_tasks: int) -> bool:
     return world.cloud.completions == {TaskKey(job, f"t{k}"): 1 for k in range(n_tasks)}
 
 
+@pytest.mark.slow
 def test_ten_tasks_under_interruptions_end_before_the_deadline_each_once(tmp_path: Path) -> None:
     # Four machines of each kind; every 300 s spot capacity is away for 60 s and all that runs there is lost.
     # Ten times 10 min of work; four machines on demand alone need three rounds of about 640 s: 1920 s.
@@ -41,27 +44,29 @@ def test_ten_tasks_under_interruptions_end_before_the_deadline_each_once(tmp_pat
 
 
 def test_the_net_takes_tasks_off_spot_capacity_in_time(tmp_path: Path) -> None:
-    # One of two zones always has spot capacity, which ends before the first checkpoint (60 s): the policy takes
-    # it again and again, and only the net goes on demand, where a task takes 30 s, set-up and 300 s of work.
+    # One of two zones always has spot capacity, for 100 s: a try saves one checkpoint (60 s) of the 300 s of
+    # work. On demand all of it takes 30 s of launch, 20 s of set-up and 300 s, so at first nothing stands in
+    # the way of spot; after a try 290 s are left to do, and 360 s to do it in.
     zones = [
         SimulatedOffer(offer(name, provider="simulated", launch_s=10.0), available=available)
         for name, available in (
-            ("a", lambda now_s: (now_s - 1_000_000) % 100 < 50),
-            ("b", lambda now_s: (now_s - 1_000_000) % 100 >= 50),
+            ("a", lambda now_s: (now_s - 1_000_000) % 200 < 100),
+            ("b", lambda now_s: (now_s - 1_000_000) % 200 >= 100),
         )
     ]
     world = World(tmp_path, [*zones, cheap_and_sure()[1]])
-    job = world.submit(bag(4, 5.0, 1500.0))
+    job = world.submit(bag(4, 5.0, 460.0))
     world.until_all_end()
     record = world.store.jobs.get(job)
     assert record.state is JobState.SUCCEEDED
     assert record.ended_s is not None
-    assert record.ended_s - record.submitted_s <= 1500.0
+    assert record.ended_s - record.submitted_s <= 460.0
     assert each_once(world, job, 4)
-    assert world.metric("overruled_total", by="net") == 4
+    assert world.metric("overruled_total", by="net") >= 4
     world.check_nothing_is_left()
 
 
+@pytest.mark.slow
 def test_a_killed_scheduler_goes_on_and_what_is_done_is_ended_once(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     # Four at once: four are done after about 350 s, four more run.

@@ -1,4 +1,4 @@
-"""A command of a bag: `steps.py NAME STEPS LEDGER GATE` writes a line for each step, two before GATE is there.
+"""A command of a bag: `steps.py NAME STEPS LEDGER GATE` writes a line for each step, two without GATE.
 
 What it has done is in the file `steps` of its folder, which the bag's checkpoint command copies.
 """
