@@ -33,7 +33,12 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
     """
     sent = []
     for file in files:
-        job = client.submit(file)
+        try:
+            job = client.submit(file)
+        except UnreachableError:
+            raise
+        except ServiceError as error:
+            raise ServiceError(f"{file}: {error}") from error
         sent.append(job["job_id"])
         if not wait and as_json:
             print_json(job)
