@@ -186,14 +186,14 @@ def batches(spec: JobSpec) -> int:
     return spec.work.batches or 10 if isinstance(spec.work, SparkStreaming) else 0
 
 
-def work_s(spec: JobSpec) -> float:
+def work_s(spec: JobSpec, task: str) -> float:
     """Seconds of work of a task at speed 1."""
     work = spec.work
     if isinstance(work, SparkStreaming):
         return work.period_s * batches(spec)
     if isinstance(work, Flower):
         return work.rounds * (work.epoch_s or DEFAULT_WORK_S)
-    return work.standard_s or DEFAULT_WORK_S
+    return work.standard_s_of(task) or DEFAULT_WORK_S
 
 
 class SimulatedProvider:
@@ -292,7 +292,7 @@ class SimulatedNodes:
 class SimulatedRunner:
     """Runs tasks of any kind on machines of a simulated cloud; a task's tasks do not wait for each other."""
 
-    kinds = ("spark-batch", "spark-streaming", "flower")
+    kinds = ("spark-batch", "spark-streaming", "flower", "bag")
 
     def __init__(self, cloud: SimulatedCloud) -> None:
         self.cloud = cloud
@@ -320,7 +320,7 @@ class SimulatedRunner:
             machines,
             self.cloud.clock.now(),
             self.cloud.saved.get(assignment.key, 0.0),
-            speed / work_s(assignment.spec),
+            speed / work_s(assignment.spec, assignment.key.task),
         )
         self.cloud.works[assignment.attempt_id] = work
         if assignment.key in self.cloud.completions:

@@ -57,7 +57,7 @@ def open_providers(config: DeploymentConfig, sandbox: Sandbox | None = None) -> 
 
 
 def open_checkpoints(config: DeploymentConfig) -> Objects | None:
-    """Where federated jobs keep their checkpoints besides this machine; None: nowhere.
+    """Where federated jobs and bags keep their checkpoints besides this machine; None: nowhere.
 
     Raises:
         ConfigError: one line, if it cannot be used.

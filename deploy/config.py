@@ -115,8 +115,8 @@ class CheckpointsConfig(Part):
     Attributes:
         spark: folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`s3://` is understood as
             `s3a://`); None: in the job's folder on this machine, which does only where nodes see that too.
-        flower: `s3://BUCKET/PREFIX` or an absolute folder, which gets a copy of each round's weights; None:
-            they are in the job's folder on this machine only.
+        flower: `s3://BUCKET/PREFIX` or an absolute folder, which gets a copy of each round's weights, and the
+            checkpoints of bags; None: they are on this machine only.
     """
 
     spark: str | None = None

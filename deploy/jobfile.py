@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from deploy.model.jobs import Flower, JobSpec
+from deploy.model.jobs import JobSpec
 from deploy.yamlfile import ConfigError, first_mistake, read_mapping
 
 MAX_BYTES = 20 << 20
@@ -40,19 +41,30 @@ def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
         ConfigError: if the script or app is missing, something lies outside, or all is too large.
     """
     root = folder.resolve()
-    work = spec.work
-    program, *others = [work.app] if isinstance(work, Flower) else [work.script, *work.args]
+    program = spec.work.program
+    if program is not None and not _is_there(root / program, root):
+        raise ConfigError(f"{program}: no such file or folder next to the job file in {folder}")
     found: dict[str, bytes] = {}
-    for name in (program, *others):
-        place = root / name
-        if not (place.resolve().is_relative_to(root) and place.resolve() != root and _exists(place)):
-            if name == program:
-                raise ConfigError(f"{name}: no such file or folder next to the job file in {folder}")
-            continue
-        for path in [place] if place.is_file() else sorted(place.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                _read(path, root, found)
+    for path in named_files([*([] if program is None else [program]), *spec.work.words], root):
+        _read(path, root, found)
     return found
+
+
+def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
+    """The files in a folder (absolute, without links) that words name, or that are in folders they name."""
+    for place in dict.fromkeys(root / word for word in words):
+        if _is_there(place, root):
+            for path in [place] if place.is_file() else sorted(place.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    yield path
+
+
+def _is_there(place: Path, root: Path) -> bool:
+    try:
+        actual = place.resolve()
+    except (OSError, ValueError):
+        return False
+    return actual.is_relative_to(root) and actual != root and _exists(place)
 
 
 def _exists(place: Path) -> bool:

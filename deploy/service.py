@@ -31,6 +31,8 @@ from deploy.node.client import NodeClient, NodeError
 from deploy.objects.base import Objects
 from deploy.providers.base import ProviderError
 from deploy.pruning import Pruning
+from deploy.runners.bag.runner import BagRunner
+from deploy.runners.bag.settings import BagSettings
 from deploy.runners.base import Runner, RunnerError
 from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
@@ -268,7 +270,7 @@ def make_runners(
     Args:
         config: of the runners.
         state: folder of the deployment.
-        checkpoints: of federated jobs; None: they are on this machine only.
+        checkpoints: of federated jobs and bags; None: they are on this machine only.
         sandbox: around jobs' code; None: none.
     """
     limits = Limits(
@@ -299,6 +301,14 @@ def make_runners(
                 checkpoints=checkpoints,
                 sandbox=sandbox,
                 limits=limits,
+            )
+        ),
+        BagRunner(
+            BagSettings(
+                state=state / "bag",
+                checkpoints=checkpoints,
+                node_python=config.node_python or sys.executable,
+                sandbox=sandbox,
             )
         ),
     ]

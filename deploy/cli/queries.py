@@ -33,7 +33,12 @@ def submit(client: Client, files: Sequence[Path], *, wait: bool, as_json: bool) 
     """
     sent = []
     for file in files:
-        job = client.submit(file)
+        try:
+            job = client.submit(file)
+        except UnreachableError:
+            raise
+        except ServiceError as error:
+            raise ServiceError(f"{file}: {error}") from error
         sent.append(job["job_id"])
         if not wait and as_json:
             print_json(job)
@@ -141,6 +146,7 @@ def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) ->
             job["job_id"],
             job["kind"],
             job["state"],
+            f"{job['tasks_done']}/{job['tasks_all']}",
             clock(job["submitted_s"]),
             span((job["ended_s"] or time.time()) - job["submitted_s"]),
             job["submitter"],
@@ -149,7 +155,7 @@ def jobs(client: Client, states: Sequence[str], limit: int, *, as_json: bool) ->
         for job in found
     ]
     empty = f"no job is {' or '.join(states)}" if states else "no jobs yet: spotweave submit FILE"
-    show(("JOB", "KIND", "STATE", "SUBMITTED", "TIME>", "BY*", "REASON*"), rows, empty)
+    show(("JOB", "KIND", "STATE", "DONE>", "SUBMITTED", "TIME>", "BY*", "REASON*"), rows, empty)
 
 
 def clusters(client: Client, *, as_json: bool) -> None:

@@ -116,6 +116,7 @@ def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller
         reason=reason_for(job, caller)[:MAX_TEXT],
         cost=CostView.of(cost),
         tasks=sums.tasks,
+        tasks_done=sums.tasks_done,
         lanes=lanes,
     )
 

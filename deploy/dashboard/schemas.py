@@ -51,6 +51,7 @@ EXAMPLE: dict[str, Any] = {
             "reason": "",
             "cost": _COST,
             "tasks": 1,
+            "tasks_done": 0,
             "lanes": [
                 {
                     "task": "main",
@@ -153,6 +154,8 @@ class JobBar(View):
     cost: CostView
     tasks: int
     """How many there are; `lanes` may be fewer."""
+    tasks_done: int
+    """How many of them have succeeded."""
     lanes: list[LaneView]
 
 

@@ -4,75 +4,30 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
-# A job file is untrusted. Every number is bounded so that no product of two of them leaves what databases,
-# 32-bit observations and 64-bit counters hold, and every text so that it fits into a process's environment.
-MOST_SECONDS = 10 * 366 * 86_400.0
-"""Ten years."""
-LEAST_SECONDS = 0.01
-MOST_GB = 1e7
-MOST_USD = 1e9
-MOST_COUNT = 100_000_000
-"""Batches of a stream, rounds of a training."""
-MAX_ARGUMENTS = 200
-MAX_ARGUMENT_LENGTH = 4096
-MAX_CLIENTS = 1000
-MAX_ENTRIES = 200
-"""Of a mapping: variables, settings of Spark, configuration of a client."""
-MAX_PLACES = 200
-MAX_TEXT_BYTES = 65_536
-"""Of one mapping, or of all arguments, together: half of what Linux takes in a single one of them."""
-
-MAX_CLIENTS_TEXT_BYTES = 1 << 20
-"""Of the configurations of all clients of a training."""
-
-
-def _without_zero(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("it holds a zero byte, which no process can be given: leave it out")
-    return text
-
-
-def _small(texts: dict[str, str]) -> dict[str, str]:
-    _check_size((*texts, *texts.values()))
-    return texts
-
-
-def _few(texts: tuple[str, ...]) -> tuple[str, ...]:
-    _check_size(texts)
-    return texts
-
-
-def _check_size(texts: Iterable[str], most: int = MAX_TEXT_BYTES) -> None:
-    size = sum(len(text.encode()) for text in texts)
-    if size > most:
-        raise ValueError(f"{size} bytes of text: expected at most {most} together; put it into a file")
-
-
-Seconds = Annotated[FiniteFloat, Field(ge=LEAST_SECONDS, le=MOST_SECONDS)]
-Gigabytes = Annotated[FiniteFloat, Field(ge=0, le=MOST_GB)]
-Usd = Annotated[FiniteFloat, Field(ge=1e-6, le=MOST_USD)]
-Count = Annotated[int, Field(gt=0, le=MOST_COUNT)]
-Text = Annotated[str, Field(max_length=200), AfterValidator(_without_zero)]
-"""A name of something outside of the job: a region, an instance type."""
-Path = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_without_zero)]
-Value = Annotated[str, AfterValidator(_without_zero)]
-Texts = Annotated[
-    dict[Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_without_zero)], Value],
-    Field(max_length=MAX_ENTRIES),
-    AfterValidator(_small),
-]
-Names = Annotated[tuple[Text, ...], Field(max_length=MAX_PLACES)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
-"""Lower-case letters, digits and hyphens, at most 40: it becomes part of paths, tags and host names."""
-
-Argument = Annotated[str, Field(max_length=MAX_ARGUMENT_LENGTH), AfterValidator(_without_zero)]
-Arguments = Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS), AfterValidator(_few)]
+from deploy.model.bags import Bag
+from deploy.model.fields import (
+    MAX_CLIENTS,
+    MOST_SECONDS,
+    MOST_TEXT_BYTES,
+    Arguments,
+    Count,
+    Gigabytes,
+    Name,
+    Names,
+    Part,
+    Path,
+    Seconds,
+    Text,
+    Texts,
+    Usd,
+    Work,
+    check_size,
+)
 
 
 class JobState(StrEnum):
@@ -94,18 +49,13 @@ class JobState(StrEnum):
 
 
 class TaskKey(NamedTuple):
-    """One unit of decision: "main" of a Spark job, "client-NAME" of a Flower job."""
+    """One unit of decision: "main" of a Spark job, "client-NAME" of a Flower job, "NAME" of a bag."""
 
     job_id: str
     task: str
 
 
-class _Part(BaseModel):
-    # A mistyped key would silently leave a default in force.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Resources(_Part):
+class Resources(Part):
     """What one instance of a task must have, and how many of them the task needs at once."""
 
     instances: Annotated[int, Field(gt=0, le=1000)] = 1
@@ -114,7 +64,7 @@ class Resources(_Part):
     gpu: Text | None = None
 
 
-class Places(_Part):
+class Places(Part):
     """Where a job may run; None: anywhere."""
 
     markets: Annotated[tuple[Literal["owned", "on_demand", "spot"], ...], Field(max_length=3)] | None = None
@@ -123,27 +73,41 @@ class Places(_Part):
     instance_types: Names | None = None
 
 
-class SparkBatch(_Part):
-    """A Spark application that ends by itself."""
-
-    kind: Literal["spark-batch"] = "spark-batch"
+class _Spark(Work):
     script: Path
     """Python file or jar, relative to the file that describes the job."""
     args: Arguments = ()
     conf: Texts = Field(default_factory=dict)
+
+    @property
+    def program(self) -> str:
+        """See Work."""
+        return self.script
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """See Work."""
+        return self.args
+
+
+class SparkBatch(_Spark):
+    """A Spark application that ends by itself."""
+
+    kind: Literal["spark-batch"] = "spark-batch"
     deadline_s: Seconds | None = None
     """From submission to the end."""
     standard_s: Seconds | None = None
     """Expected seconds on the reference instance type; learned from earlier runs where left out."""
 
+    def standard_s_of(self, task: str) -> float | None:
+        """Expected seconds of a task at the reference speed; None where not known."""
+        return self.standard_s
 
-class SparkStreaming(_Part):
+
+class SparkStreaming(_Spark):
     """A Structured Streaming application: micro-batches, each of which should end in time."""
 
     kind: Literal["spark-streaming"] = "spark-streaming"
-    script: Path
-    args: Arguments = ()
-    conf: Texts = Field(default_factory=dict)
     period_s: Seconds
     """A batch is triggered so often."""
     batch_deadline_s: Seconds
@@ -160,7 +124,7 @@ def _interval(seconds: float) -> float:
     return seconds
 
 
-class Profile(_Part):
+class Profile(Part):
     """What is known of each task of a job beyond its standard time.
 
     What is left out counts as nothing: no data to move, no checkpoints, a time that goes with the speed.
@@ -184,7 +148,7 @@ class Profile(_Part):
     """Seconds of work between two checkpoints, at least 1; 0: it takes none by itself."""
 
 
-class FlowerClient(_Part):
+class FlowerClient(Part):
     """One participant and what is passed to its node."""
 
     name: Name
@@ -199,7 +163,7 @@ class FlowerClient(_Part):
     """What its first epoch on an instance takes longer; measured where left out."""
 
 
-class Flower(_Part):
+class Flower(Work):
     """A federated training."""
 
     kind: Literal["flower"] = "flower"
@@ -221,11 +185,21 @@ class Flower(_Part):
         if twice:
             raise ValueError(f"two clients are called {min(twice)!r}: names must differ")
         configured = (text for client in self.clients for entry in client.config.items() for text in entry)
-        _check_size(configured, MAX_CLIENTS_TEXT_BYTES)
+        check_size(configured, MOST_TEXT_BYTES)
         return self
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """See Work."""
+        return tuple(f"client-{client.name}" for client in self.clients)
 
-class JobSpec(_Part):
+    @property
+    def program(self) -> str:
+        """See Work."""
+        return self.app
+
+
+class JobSpec(Part):
     """A job file: what `spotweave submit` sends.
 
     Attributes:
@@ -240,7 +214,7 @@ class JobSpec(_Part):
     """
 
     name: Name
-    work: Annotated[SparkBatch | SparkStreaming | Flower, Field(discriminator="kind")]
+    work: Annotated[SparkBatch | SparkStreaming | Flower | Bag, Field(discriminator="kind")]
     resources: Resources = Resources()
     places: Places = Places()
     profile: Profile = Profile()
@@ -270,6 +244,9 @@ class JobSpec(_Part):
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of its units of decision."""
-        if isinstance(self.work, Flower):
-            return tuple(f"client-{client.name}" for client in self.work.clients)
-        return ("main",)
+        return self.work.task_names
+
+    def resources_of(self, task: str) -> Resources:
+        """Of each instance of a task."""
+        asked = self.work.asks(task)
+        return self.resources.model_copy(update=asked) if asked else self.resources

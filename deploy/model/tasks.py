@@ -41,6 +41,7 @@ class Node:
         token: for its node agent. Never logged.
         vcpus: that the task may use.
         memory_gib: that the task may use.
+        speed: of the instance, that of the reference type is 1.
         notice_s: epoch seconds at which it will end; None without notice.
         certificate: of its node agent, PEM: whoever shows another one is not this node.
     """
@@ -53,6 +54,7 @@ class Node:
     memory_gib: float
     notice_s: float | None = None
     certificate: str = field(default="", repr=False)
+    speed: float = 1.0
 
 
 @dataclass(frozen=True)

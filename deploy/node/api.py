@@ -10,6 +10,7 @@ The agent shows one certificate, its own; the scheduler talks to that one and to
                                              -> ProcessStatus at once: ask again until it has ended
     GET    /v1/processes/{process_id}/log    ?offset=N -> bytes of its output from there on (1 MiB at most);
                                              N < 0: its last -N bytes
+    GET    /v1/files/{path}                  ?offset=N -> bytes of a plain file there, as of a log
     PUT    /v1/files/{path}                  body into the node's working folder, atomically
     POST   /v1/drain                         DrainRequest: no new processes; stop signals to all that run
                                              -> NodeStatus

@@ -126,6 +126,16 @@ class NodeClient:
         else:
             self._put(path, content, len(content))
 
+    def get_file(self, path: str, size: int) -> bytes:
+        """The first bytes of a file in the node's working folder: so many, or fewer where it is shorter."""
+        content = bytearray()
+        while len(content) < size:
+            piece = self._request("GET", f"/v1/files/{quote(path)}?offset={len(content)}")
+            content += piece
+            if len(piece) < _MOST_BYTES:
+                break
+        return bytes(content[:size])
+
     def drain(self, within_s: float) -> NodeStatus:
         """Tell the node that it will end in this many seconds."""
         return self._ask("POST", "/v1/drain", NodeStatus, DrainRequest(within_s=within_s))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -17,6 +18,7 @@ from deploy.node.api import DrainRequest, NodeStatus, ProcessSpec, SignalRequest
 from deploy.node.files import PathError, inside, receive
 from deploy.node.listener import Listener, QuietHandler
 from deploy.node.processes import DrainingError, Processes, StartError, TooManyError
+from deploy.security.untrusted import open_beneath
 
 MAX_JSON_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 30
@@ -110,6 +112,17 @@ class _Handler(QuietHandler):
         node = self.server.node
         if path == "/v1/node":
             self._answer(node.status())
+        elif path.startswith("/v1/files/"):
+            place = inside(node.workdir, unquote(path.removeprefix("/v1/files/")))
+            try:
+                # A job may have put a pipe there, which would be waited for.
+                file = open_beneath(
+                    node.workdir, place.relative_to(node.workdir.resolve()).as_posix(), os.O_RDONLY
+                )
+            except FileNotFoundError:
+                raise _RefusalError(404, "no such file on this node") from None
+            with os.fdopen(file, "rb") as opened:
+                self._send_from(opened, self._offset())
         else:
             process_id, rest = self._process(path)
             if rest == "":
@@ -195,10 +208,13 @@ class _Handler(QuietHandler):
 
     def _send_log(self, place: Path, offset: int) -> None:
         with place.open("rb") as file:
-            size = file.seek(0, 2)
-            begin = min(offset, size) if offset >= 0 else max(0, size + offset)
-            file.seek(begin)
-            self.send(200, file.read(min(size - begin, MAX_LOG_BYTES)), "application/octet-stream")
+            self._send_from(file, offset)
+
+    def _send_from(self, file: BinaryIO, offset: int) -> None:
+        size = file.seek(0, 2)
+        begin = min(offset, size) if offset >= 0 else max(0, size + offset)
+        file.seek(begin)
+        self.send(200, file.read(min(size - begin, MAX_LOG_BYTES)), "application/octet-stream")
 
     def _answer(self, message: BaseModel) -> None:
         self.send(200, message.model_dump_json().encode(), "application/json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deploy.model.bags import Bag
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
 from deploy.scheduler.snapshot.needs import Need
@@ -22,14 +23,21 @@ def admit(spec: JobSpec, offers: Sequence[Offer]) -> None:
     Raises:
         AdmissionError: what is missing.
     """
-    need = Need(TaskKey("", ""), "general", spec.resources, spec.places, standard_s=0.0)
+    # A thousand clients of a training are one case.
+    for task in {(spec.resources_of(task), _promise(spec, task)): task for task in spec.tasks}.values():
+        _admit_task(spec, task, offers)
+
+
+def _admit_task(spec: JobSpec, task: str, offers: Sequence[Offer]) -> None:
+    need = Need(TaskKey("", task), "general", spec.resources_of(task), spec.places, standard_s=0.0)
     refusals = {offer.offer_id: need.refusal(offer) for offer in offers}
     fitting = [offer for offer in offers if refusals[offer.offer_id] is None]
+    which = f"task {task!r} of this job" if spec.work.asks(task) else "this job"
     if offers and not fitting:
         shown = "; ".join(f"{offer_id} {refusal}" for offer_id, refusal in sorted(refusals.items())[:3])
         more = f" (and {len(offers) - 3} more)" if len(offers) > 3 else ""
-        raise AdmissionError(f"no offer can run this job: {shown}{more}; ask for less, or allow more places")
-    limit_s, starts, work_s, what = _promise(spec)
+        raise AdmissionError(f"no offer can run {which}: {shown}{more}; ask for less, or allow more places")
+    limit_s, starts, work_s, what = _promise(spec, task)
     if limit_s is None or work_s is None or not fitting:
         return
     fastest_s, offer_id = min(
@@ -42,11 +50,11 @@ def admit(spec: JobSpec, offers: Sequence[Offer]) -> None:
         )
 
 
-def _promise(spec: JobSpec) -> tuple[float | None, bool, float | None, str]:
+def _promise(spec: JobSpec, task: str) -> tuple[float | None, bool, float | None, str]:
     """The time that is allowed, whether starting is part of it, the expected work, and its name."""
     work = spec.work
-    if isinstance(work, SparkBatch):
-        return work.deadline_s, True, work.standard_s, "the deadline"
+    if isinstance(work, SparkBatch | Bag):
+        return work.deadline_s, True, work.standard_s_of(task), "the deadline"
     if isinstance(work, SparkStreaming):
         return work.batch_deadline_s, False, work.standard_s, "the batch deadline"
     rounds_s = None if work.epoch_s is None else work.rounds * work.epoch_s

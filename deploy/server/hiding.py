@@ -6,9 +6,10 @@ failed with them. Names stay: of environment variables and settings, of the scri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deploy.model.bags import Bag
 from deploy.model.jobs import Flower, JobSpec
 
 HIDDEN = "(hidden)"
@@ -27,8 +28,12 @@ def hidden_spec(spec: JobSpec) -> JobSpec:
     if isinstance(work, Flower):
         clients = tuple(one.model_copy(update={"config": _values(one.config)}) for one in work.clients)
         shown = work.model_copy(update={"run_config": _values(work.run_config), "clients": clients})
+    elif isinstance(work, Bag):
+        tasks = tuple(one.model_copy(update={"command": _words(one.command)}) for one in work.tasks)
+        checkpoint = None if work.checkpoint is None else _words(work.checkpoint)
+        shown = work.model_copy(update={"tasks": tasks, "checkpoint": checkpoint})
     else:
-        shown = work.model_copy(update={"args": (HIDDEN,) * len(work.args), "conf": _values(work.conf)})
+        shown = work.model_copy(update={"args": _words(work.args), "conf": _values(work.conf)})
     return spec.model_copy(update={"work": shown, "env": _values(spec.env)})
 
 
@@ -42,6 +47,10 @@ def hidden_data(kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
 def hidden_text(text: object) -> str:
     """That there is a message, and not which."""
     return HIDDEN if text else ""
+
+
+def _words(given: Sequence[str]) -> tuple[str, ...]:
+    return (HIDDEN,) * len(given)
 
 
 def _values(given: Mapping[str, str]) -> dict[str, str]:

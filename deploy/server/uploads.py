@@ -71,8 +71,10 @@ def require_program(spec: JobSpec, files: Mapping[str, str]) -> None:
         app = PurePosixPath(spec.work.app)
         wanted = (app / "pyproject.toml").as_posix()
         what = f"the Flower app {spec.work.app!r} needs {wanted!r}"
+    elif spec.work.program is None:
+        return
     else:
-        wanted = spec.work.script
+        wanted = spec.work.program
         what = f"the script {wanted!r} is missing"
     if wanted not in files:
         raise UploadError(f"{what}, and the job came with {_shown(files)}: send it as one of the files")

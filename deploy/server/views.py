@@ -17,6 +17,7 @@ from deploy.server.hiding import hidden_data, hidden_text
 from deploy.server.schemas import ErrorBody
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.events import Event
+from deploy.store.gantt import Sums
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.tasks import Task
@@ -131,11 +132,21 @@ class JobSummary(View):
     submitted_s: float
     ended_s: float | None
     reason: str
+    tasks_done: int
+    """How many of its `tasks_all` have succeeded."""
+    tasks_all: int
 
     @classmethod
-    def of(cls, job: Job, caller: Caller) -> JobSummary:
+    def of(cls, job: Job, sums: Sums, caller: Caller) -> JobSummary:
         """From the store's, as far as the caller may see it."""
-        return cls.of_fields(job, name=job.spec.name, kind=job.spec.work.kind, reason=reason_for(job, caller))
+        return cls.of_fields(
+            job,
+            name=job.spec.name,
+            kind=job.spec.work.kind,
+            reason=reason_for(job, caller),
+            tasks_done=sums.tasks_done,
+            tasks_all=sums.tasks,
+        )
 
 
 def reason_for(job: Job, caller: Caller) -> str:

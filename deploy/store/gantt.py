@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 
 from deploy.model.instances import Market
 from deploy.model.jobs import JobState, TaskKey
+from deploy.model.tasks import Phase
 from deploy.store.database import Database
 from deploy.store.jobs import Job, job_of
 from deploy.store.schema import instances, jobs, tasks
@@ -57,11 +58,13 @@ class Sums:
 
     Attributes:
         tasks: how many.
+        tasks_done: how many of them have succeeded.
         progress: their mean share that is done.
         misses: batch deadlines missed.
     """
 
     tasks: int
+    tasks_done: int
     progress: float
     misses: int
 
@@ -83,14 +86,20 @@ class Gantt:
     def sums(self, job_ids: Collection[str]) -> Mapping[str, Sums]:
         """By job."""
         query = (
-            select(tasks.c.job_id, func.count(), func.avg(tasks.c.progress), func.sum(tasks.c.misses))
+            select(
+                tasks.c.job_id,
+                func.count(),
+                func.count().filter(tasks.c.phase == Phase.SUCCEEDED.value),
+                func.avg(tasks.c.progress),
+                func.sum(tasks.c.misses),
+            )
             .where(tasks.c.job_id.in_(job_ids))
             .group_by(tasks.c.job_id)
         )
         with self._database.read() as connection:
             return {
-                job_id: Sums(count, float(progress), int(misses))
-                for job_id, count, progress, misses in connection.execute(query)
+                job_id: Sums(count, done, float(progress), int(misses))
+                for job_id, count, done, progress, misses in connection.execute(query)
             }
 
     def lanes(self, job_ids: Collection[str], each: int) -> Mapping[str, Sequence[Task]]:

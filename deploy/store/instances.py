@@ -86,6 +86,7 @@ class Instance:
             memory_gib=self.offer.memory_gib,
             notice_s=self.notice_s,
             certificate=self.certificate,
+            speed=self.offer.speed,
         )
 
 

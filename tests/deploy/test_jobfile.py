@@ -21,7 +21,7 @@ def spec(*args: str, script: str = "run.py") -> JobSpec:
     )
 
 
-@pytest.mark.parametrize("name", ["wordcount", "streaming", "federated_mnist"])
+@pytest.mark.parametrize("name", ["wordcount", "streaming", "federated_mnist", "bag"])
 def test_the_examples_can_be_read(name: str) -> None:
     path = ROOT / "examples" / f"{name}.yaml"
     files = read_files(read_job(path), path.parent)
@@ -29,6 +29,8 @@ def test_the_examples_can_be_read(name: str) -> None:
     assert not [file for file in files if file.startswith("/") or "__pycache__" in file]
     if name == "federated_mnist":
         assert "federated_mnist/pyproject.toml" in files
+    if name == "bag":
+        assert set(files) == {"primes.py"}
     if name == "wordcount":
         assert set(files) == {"wordcount.py", "gettysburg.txt"}
 

@@ -53,6 +53,7 @@ function row(job, scale, onJob, redraw) {
       el("button", { type: "button", class: "name", title: job.job_id, "data-key": `job ${job.job_id}`, onclick: () => onJob(job.job_id) }, job.name),
       badge(job.state, job.state === "pending" ? "waiting" : job.state)),
     el("div", { class: "second" }, bar(job.progress, `${percent(job.progress)} done`), el("span", {}, percent(job.progress)),
+      job.kind === "bag" && el("span", {}, `${job.tasks_done} of ${plural(job.tasks, "task")} done`),
       job.state === "pending" && el("span", {}, doing(job.lanes[0], scale.now)),
       due(job, scale.now), el("span", { title: `on demand ${usd(job.cost.on_demand_usd)}` }, usd(job.cost.usd)),
       job.interruptions > 0 && el("span", { class: "hit" }, plural(job.interruptions, "interruption")),

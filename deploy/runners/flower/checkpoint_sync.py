@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from deploy.fl import checkpoints
 from deploy.objects.base import Objects, ObjectsError
-from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.status import CHECKPOINTS
+from deploy.runners.jobfolder import JobFolder, PoisonError
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"run-(\d{6,})/round-(\d{6,})\.npz")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from deploy.runners.base import RunnerError
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
-from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.record import JobRecord
 from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import log_of, process_of
+from deploy.runners.jobfolder import JobFolder, PoisonError
 
 _log = logging.getLogger(__name__)
 _LOG_MOST_BYTES = 64 << 20

@@ -9,7 +9,7 @@ from deploy.model.tasks import Assignment
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeClient, NodeError, NodeRefused, NodeUnreachable
 from deploy.runners.flower.failures import last_exception
-from deploy.runners.flower.workers import Work, WorkerPool
+from deploy.runners.workers import Work, WorkerPool
 
 _FAST, _SLOW = 16, 4
 

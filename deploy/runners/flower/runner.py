@@ -33,7 +33,7 @@ from deploy.runners.flower.probes import Probe, Probes
 from deploy.runners.flower.reporting import report, wants_words
 from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.superlink import box_name, process_of
-from deploy.runners.flower.workers import Patience, Work, WorkerPool, wait_for
+from deploy.runners.workers import Patience, Work, WorkerPool, wait_for
 
 __all__ = ["FlowerRunner", "FlowerSettings"]
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from deploy.fl.exchange import Status
-from deploy.runners.flower.jobfolder import JobFolder, PoisonError
+from deploy.runners.jobfolder import JobFolder, PoisonError
 
 RESULTS = "flower"
 """What a ServerApp writes is in this part of its job's folder."""

@@ -11,10 +11,10 @@ from deploy.model.jobs import Flower
 from deploy.runners.flower import app
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
-from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.record import JobRecord
 from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import SuperLink, shown_folder
+from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)

@@ -73,7 +73,7 @@ class Ending:
             if self._quarantine.holds(job.job_id, now_s):
                 continue
             gone = bool(self._gone(states, now_s))
-            over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+            over = task.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST) and bool(task.instances)
             if gone and not over and job.spec.work.kind in silent:
                 continue
             if gone or drains - self._drained or over:
@@ -90,6 +90,8 @@ class Ending:
     def _settle_task(self, job: Job, task: Task, states: Mapping[str, Instance], now_s: float) -> None:
         if task.phase is Phase.SUCCEEDED:
             take_off(self._store, task, now_s)
+            # Others of its job may go on for long: what is intended for its end is intended once.
+            self._store.tasks.set_instances(task.key, ())
             return
         if task.phase is Phase.FAILED:
             self._failed(job, task, now_s)

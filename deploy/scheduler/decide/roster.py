@@ -319,6 +319,8 @@ class Roster:
             return None
         if work["kind"] == "flower":
             took_s = work["rounds"] * (work["epoch_s"] or DEFAULT_EPOCH_S)
+        elif work["kind"] == "bag":
+            took_s = 60.0 * max(task["minutes"] for task in work["tasks"])
         else:
             learned_s = self._learned.standard_s(spec["name"], work["kind"], "main")
             took_s = work["standard_s"] or learned_s or DEFAULT_STANDARD_S

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from deploy.model.jobs import MOST_COUNT, MOST_SECONDS
+from deploy.model.fields import MOST_COUNT, MOST_SECONDS
 from deploy.model.tasks import Assignment, Phase, TaskReport
 
 _MOST_DETAILS = 50

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from deploy.model.bags import Bag
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
@@ -46,7 +47,7 @@ def need_of(
     here: Offer | None = held[0].offer if held else None
     common = {
         "key": task.key,
-        "resources": job.spec.resources,
+        "resources": job.spec.resources_of(task.key.task),
         "places": job.spec.places,
         "age_s": max(0.0, now_s - job.submitted_s),
         "waited_s": 0.0 if task.waiting_since_s is None else max(0.0, now_s - task.waiting_since_s),
@@ -88,7 +89,7 @@ def need_of(
     need = Need(
         **common,  # type: ignore[arg-type]
         kind="general" if work.deadline_s is None else "deadline",
-        standard_s=work.standard_s or DEFAULT_STANDARD_S,
+        standard_s=work.standard_s_of(task.key.task) or DEFAULT_STANDARD_S,
         slack_s=_until_end_s(job, work, now_s),
         progress=task.progress if running else task.saved,
     )
@@ -141,7 +142,7 @@ def _streaming(job: Job, work: SparkStreaming, task: Task, now_s: float) -> dict
     }
 
 
-def _until_end_s(job: Job, work: SparkBatch | Flower, now_s: float) -> float | None:
+def _until_end_s(job: Job, work: SparkBatch | Flower | Bag, now_s: float) -> float | None:
     return None if work.deadline_s is None else job.submitted_s + work.deadline_s - now_s
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from deploy.model.instances import SHORTEST_MONTH_S, Offer
 from deploy.model.jobs import Places, Resources, TaskKey
+from deploy.model.speeds import slowness
 from deploy.model.transfers import Move
-from envs.simulation.snapshot import REFERENCE_HETERO, Category
+from envs.simulation.snapshot import Category
 
 Kind = Literal["general", "deadline", "streaming", "federated"]
 
@@ -20,14 +21,6 @@ _CATEGORIES = {
     "streaming": Category.STREAMING,
     "federated": Category.FEDERATED,
 }
-
-ZETA = 10.0
-"""A sensitivity of 1 lets speeds count within so much of a task's reference (Liu 2022, section 5.3)."""
-
-
-def hetero_of(speed: float) -> float:
-    """A speed on the scale of the snapshot, without the noise of the division that made it."""
-    return round(REFERENCE_HETERO * speed, 6)
 
 
 def ban(wanted: Resources, places: Places, offer: Offer) -> str | None:
@@ -164,11 +157,7 @@ class Need:
 
     def _slowness(self, speed: float) -> float:
         """How many times as long as at the reference speed it takes."""
-        reference, effective = hetero_of(self.reference_speed), hetero_of(speed)
-        if self.sensitivity is not None:
-            width = ZETA * self.sensitivity
-            effective = min(max(effective, reference - width, 1.0), reference + width)
-        return reference / effective
+        return slowness(speed, self.reference_speed, self.sensitivity)
 
     def left_s(self, speed: float) -> float:
         """Expected seconds of work left (streaming: of its next batch) at a speed, once it has started."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deploy.model.instances import Offer
-from deploy.scheduler.snapshot.needs import Need, hetero_of
+from deploy.model.speeds import hetero_of
+from deploy.scheduler.snapshot.needs import Need
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from envs.simulation import columns as col
 from envs.simulation.snapshot import (

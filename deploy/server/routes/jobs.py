@@ -218,8 +218,9 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
         with store.snapshot():
             tasks = store.tasks.of_job(job.job_id)
             cost = store.costs.of_job(job.job_id, context.clock.now())
+            sums = store.gantt.sums([job.job_id])[job.job_id]
         return JobView(
-            **JobSummary.of(job, caller).model_dump(),
+            **JobSummary.of(job, sums, caller).model_dump(),
             spec=job.spec if whole else hidden_spec(job.spec),
             user_failures=job.user_failures,
             tasks=[TaskView.of(task, whole) for task in tasks],
@@ -232,7 +233,10 @@ def router(context: Context, store: Store, jobs: Folder) -> APIRouter:
         state: Annotated[list[JobState] | None, Query(description="Only in these states")] = None,
         caller: Caller = viewer,
     ) -> list[JobSummary]:
-        return [JobSummary.of(job, caller) for job in store.jobs.latest(limit, state)]
+        with store.snapshot():
+            found = store.jobs.latest(limit, state)
+            sums = store.gantt.sums([job.job_id for job in found])
+        return [JobSummary.of(job, sums[job.job_id], caller) for job in found]
 
     @routes.post(
         "/v1/jobs",

@@ -12,11 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from deploy.model.fields import LEAST_SECONDS, MAX_TEXT_BYTES, MOST_COUNT, MOST_SECONDS
 from deploy.model.jobs import (
-    LEAST_SECONDS,
-    MAX_TEXT_BYTES,
-    MOST_COUNT,
-    MOST_SECONDS,
     JobSpec,
     Profile,
     Resources,

@@ -261,6 +261,31 @@ def test_files_come_and_go_whole(agent: AgentProcess, tmp_path: Path) -> None:
     assert (agent.workdir / "data" / "in put.bin").stat().st_mode & 0o077 == 0
 
 
+def test_files_are_read_by_whole_and_no_link_or_pipe_is_followed(agent: AgentProcess, tmp_path: Path) -> None:
+    big = os.urandom((2 << 20) + 5)
+    agent.client.put_file("data/big file", big)
+    assert agent.client.get_file("data/big file", len(big)) == big
+    assert agent.client.get_file("data/big file", 10**9) == big
+    assert agent.client.get_file("data/big file", 7) == big[:7]
+    (tmp_path / "secret").write_text("of another")
+    (agent.workdir / "link").symlink_to(tmp_path / "secret")
+    (agent.workdir / "near").symlink_to(agent.workdir / "data" / "big file")
+    os.mkfifo(agent.workdir / "pipe")
+    refused = {}
+    for path in ("missing", "link", "near", "pipe", "data", ".agent/processes.json"):
+        with pytest.raises(NodeRefused) as refusal:
+            agent.client.get_file(path, 10)
+        refused[path] = refusal.value.code
+    assert refused == {
+        "missing": 404,
+        "link": 400,
+        "near": 500,
+        "pipe": 500,
+        "data": 500,
+        ".agent/processes.json": 400,
+    }
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.simulated import SimulatedOffer, SimulatedRunner
 from deploy.billing import micro_usd_hour
-from deploy.model.jobs import MOST_GB, MOST_SECONDS, JobSpec, JobState, Profile
+from deploy.model.fields import MOST_GB, MOST_SECONDS
+from deploy.model.jobs import JobSpec, JobState, Profile
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.base import RunnerError
 from deploy.scheduler.decide import roster

@@ -37,6 +37,11 @@ WORKS: dict[str, dict[str, Any]] = {
         "run_config": {"key": SECRET},
         "clients": [{"name": "one", "config": {"key": SECRET}}],
     },
+    "bag": {
+        "kind": "bag",
+        "tasks": [{"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}],
+        "checkpoint": ["save", SECRET],
+    },
 }
 
 

@@ -168,6 +168,35 @@ def test_a_job_that_no_offer_can_run_is_refused(
     assert message in one_line_error(response)
 
 
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"vcpus": 64}, "no offer can run task 'large' of this job: spot has 4 vCPUs, the job needs 64"),
+        ({"memory_gib": 9.0}, "no offer can run task 'large' of this job: spot has 8 GiB, the job needs 9"),
+        (
+            {"minutes": 30},
+            "the deadline of 1200 s cannot be met: the fastest offer, spot, needs about 1860 s",
+        ),
+    ],
+)
+def test_a_bag_with_a_task_that_no_offer_can_run_is_refused(
+    service: Service, task: dict[str, Any], message: str
+) -> None:
+    tasks: list[dict[str, Any]] = [
+        {"name": name, "command": ["date"], "minutes": 10} for name in ("small", "large")
+    ]
+    request = job_request(files={})
+    request["spec"]["work"] = {"kind": "bag", "tasks": tasks, "deadline_s": 1200.0}
+    taken = service.submitter.post("/v1/jobs", json=request)
+    assert taken.status_code == 201
+    assert (taken.json()["tasks_done"], taken.json()["tasks_all"]) == (0, 2)
+    assert service.submitter.get("/v1/jobs").json()[0]["tasks_all"] == 2
+    tasks[1].update(task)
+    response = service.submitter.post("/v1/jobs", json=request)
+    assert response.status_code == 422
+    assert message in one_line_error(response)
+
+
 def test_a_deadline_that_one_offer_can_meet_is_taken(service: Service) -> None:
     # 60 s of launch and 600 of work at speed 1.
     request = job_request()

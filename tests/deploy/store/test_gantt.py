@@ -118,7 +118,7 @@ def test_sums_are_of_all_tasks(store: Store) -> None:
     with store.transaction():
         attempt = store.tasks.begin(key, [], NOW)
         store.tasks.report(TaskReport(key, attempt, Phase.RUNNING, progress=0.5, misses=3), NOW)
-    assert store.gantt.sums(["fl"]) == {"fl": Sums(tasks=2, progress=0.25, misses=3)}
+    assert store.gantt.sums(["fl"]) == {"fl": Sums(tasks=2, tasks_done=0, progress=0.25, misses=3)}
 
 
 def test_waiting_jobs_come_from_the_oldest_on_and_others_from_the_newest_on(store: Store) -> None:

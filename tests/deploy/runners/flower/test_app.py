@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
-from deploy.model.jobs import MAX_TEXT_BYTES, Flower, JobSpec, Resources
+from deploy.model.fields import MAX_TEXT_BYTES
+from deploy.model.jobs import Flower, JobSpec, Resources
 from deploy.runners.flower import app
 from tests.deploy.node.agents import ROOT
 from tests.deploy.runners.flower.world import MEAN, job_spec

@@ -19,8 +19,8 @@ from deploy.objects.folder import FolderObjects
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds
-from deploy.runners.flower.jobfolder import JobFolder
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
+from deploy.runners.jobfolder import JobFolder
 from tests.deploy.runners.flower.test_job import Played, Stage, played
 from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.runners.patience import insist

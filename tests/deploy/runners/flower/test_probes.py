@@ -13,7 +13,7 @@ from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners.flower import probes
 from deploy.runners.flower.probes import Probes
-from deploy.runners.flower.workers import wait_for
+from deploy.runners.workers import wait_for
 from tests.deploy.runners.flower.world import job_spec
 
 WORDS = b"Traceback (most recent call last):\n  x\nImportError: no module\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deploy.fl.exchange import Participation, Status
-from deploy.runners.flower.jobfolder import JobFolder, PoisonError
 from deploy.runners.flower.status import read_status
+from deploy.runners.jobfolder import JobFolder, PoisonError
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.runners.flower.jobfolder import JobFolder, PoisonError
+from deploy.runners.jobfolder import JobFolder, PoisonError
 
 Trick = Callable[[Path, Path], object]
 """From the file and a secret outside of the job's folder."""

@@ -1,0 +1,205 @@
+"""The runner of bags: each task is one process of ours on one node, which runs the user's command.
+
+Nothing of a job runs on the scheduler's machine. What talks to nodes does so in threads, so that a node that
+does not answer holds up its own task only. Records in the state folder, and the node agents, tell a new
+runner what an earlier one had started.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.node.client import NodeClient, NodeError
+from deploy.objects.base import Objects, ObjectsError
+from deploy.objects.folder import FolderObjects
+from deploy.runners.bag.check import check
+from deploy.runners.bag.checkpoints import forget
+from deploy.runners.bag.settings import BagSettings
+from deploy.runners.bag.task import Task, process_id
+from deploy.runners.base import RunnerError
+from deploy.runners.workers import Patience, Work, WorkerPool, wait_for
+from deploy.security.untrusted import remove_tree
+
+_log = logging.getLogger(__name__)
+_THREADS = 32
+_PATIENCE_S, _REFILL = 3.0, 0.2
+
+
+class BagRunner:
+    """Implements `deploy.runners.base.Runner`; may be used from several threads."""
+
+    def __init__(self, settings: BagSettings) -> None:
+        self._settings = settings
+        self._jobs = settings.state.resolve() / "jobs"
+        self._objects: Objects = settings.checkpoints or FolderObjects(settings.state / "checkpoints")
+        self._lock = threading.Lock()
+        self._locks: dict[TaskKey, threading.Lock] = {}
+        self._latest: dict[str, TaskReport] = {}
+        self._looks, self._acts = WorkerPool("bag-looks", _THREADS), WorkerPool("bag-acts", _THREADS)
+        self._patience = Patience(_PATIENCE_S, _REFILL)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Bags."""
+        return ("bag",)
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """See Runner."""
+        check(spec)
+
+    def start(self) -> None:
+        """See Runner. Nothing is shared by jobs but the state folder."""
+        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def ensure(self, assignment: Assignment) -> None:
+        """See Runner. What is not done in a moment goes on, and `reports` tells how it ends."""
+        if len(assignment.nodes) != 1:
+            raise RunnerError(
+                f"{assignment.attempt_id}: {len(assignment.nodes)} nodes, a task of a bag has one"
+            )
+        name = f"{assignment.attempt_id}:begin"
+        work = self._begin(self._acts, name, assignment.key, lambda task: task.begin(assignment))
+        if self._patience.wait(work):
+            self._acts.collect(name)
+            _raise(work)
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """See Runner."""
+        looks = [self._look(assignment) for assignment in assignments]
+        wait_for(looks, self._settings.reports_within_s)
+        return [self._report(one, look) for one, look in zip(assignments, looks, strict=True)]
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """See Runner. The process around the command takes a checkpoint; the next looks fetch it."""
+        node = assignment.nodes[0]
+        if node.instance_id not in instance_ids:
+            return
+
+        def tell() -> None:
+            with NodeClient(node.address, node.port, node.token, node.certificate) as agent:
+                try:
+                    agent.signal(process_id(assignment.key, assignment.attempt), "PWR")
+                except NodeError as error:
+                    _log.warning("%s cannot be drained: %s", assignment.attempt_id, error)
+
+        name = f"{assignment.attempt_id}:drain"
+        self._patience.wait(self._acts.begin(name, tell))
+        self._acts.collect(name)
+
+    def stop(self, assignment: Assignment) -> None:
+        """See Runner. Raises RunnerError while it still ends."""
+        name = f"{assignment.attempt_id}:stop"
+        work = self._begin(self._acts, name, assignment.key, lambda task: task.stop(assignment))
+        if not self._patience.wait(work):
+            raise RunnerError(f"{assignment.attempt_id} still ends")
+        self._acts.collect(name)
+        _raise(work)
+        self._acts.collect(f"{assignment.attempt_id}:begin")
+        self._looks.collect(assignment.attempt_id)
+        self._latest.pop(assignment.attempt_id, None)
+
+    def leave(self, assignment: Assignment) -> None:
+        """See Runner. Tasks of a bag have no budgets of their own: none leaves."""
+
+    def forget(self, job_id: str) -> None:
+        """See Runner. Raises RunnerError while something of it still ends."""
+        names = [file.stem for file in sorted((self._jobs / job_id).glob("*.json"))]
+        ends = {
+            f"{job_id}.{name}:end": self._begin(
+                self._acts,
+                f"{job_id}.{name}:end",
+                TaskKey(job_id, name),
+                lambda task: task.end("the job is over"),
+            )
+            for name in names
+        }
+        wait_for(list(ends.values()), _PATIENCE_S)
+        for name, work in ends.items():
+            if not work.future.done():
+                raise RunnerError(f"{name} goes on")
+            self._acts.collect(name)
+            _raise(work)
+        name = f"{job_id}:forget"
+        work = self._acts.begin(name, lambda: self._forget(job_id))
+        if not self._patience.wait(work):
+            raise RunnerError(f"job {job_id} is being forgotten")
+        self._acts.collect(name)
+        _raise(work)
+        with self._lock:
+            self._locks = {key: lock for key, lock in self._locks.items() if key.job_id != job_id}
+        self._latest = {name: report for name, report in self._latest.items() if report.key.job_id != job_id}
+
+    def shutdown(self) -> None:
+        """See Runner. Nodes' processes end with their instances."""
+
+    def _forget(self, job_id: str) -> None:
+        try:
+            forget(self._objects, job_id)
+        except ObjectsError as error:
+            # They may cost a little; the job's end must not wait for a store that is away for good.
+            _log.warning("checkpoints of job %s stay: %s", job_id, error)
+        try:
+            remove_tree(self._jobs / job_id)
+            if self._settings.sandbox is not None:
+                self._settings.sandbox.forget(job_id)
+        except OSError as error:
+            raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
+
+    def _begin(self, pool: WorkerPool, name: str, key: TaskKey, act: Callable[[Task], object]) -> Work:
+        """Do something with a task in a thread, one thing at a time for each task."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+
+        def do() -> object:
+            with lock:
+                file = self._jobs / key.job_id / f"{key.task}.json"
+                return act(Task(file, key, self._settings, self._objects))
+
+        return pool.begin(name, do)
+
+    def _look(self, assignment: Assignment) -> Work:
+        name = f"{assignment.attempt_id}:begin"
+        beginning = self._acts.pending(name)
+        if beginning is not None and not beginning.future.done():
+            return beginning
+        if beginning is not None:
+            self._acts.collect(name)
+            if beginning.future.exception() is not None:
+                return beginning
+        return self._begin(
+            self._looks, assignment.attempt_id, assignment.key, lambda task: task.look(assignment)
+        )
+
+    def _report(self, assignment: Assignment, look: Work) -> TaskReport:
+        name = assignment.attempt_id
+        before = self._latest.get(name) or TaskReport(assignment.key, assignment.attempt, Phase.STARTING)
+        if not look.future.done():
+            return replace(before, message=f"its node has kept the runner waiting for {look.took_s:.0f} s")
+        self._looks.collect(name)
+        error = look.future.exception()
+        if error is not None:
+            if not isinstance(error, RunnerError):
+                _log.warning("%s cannot be looked at", name, exc_info=error)
+            return replace(before, phase=Phase.LOST, message=_text(error))
+        found = look.future.result()
+        # A start that has ended well since tells nothing of the attempt: the next look does.
+        report = found if isinstance(found, TaskReport) else before
+        self._latest[name] = report
+        return report
+
+
+def _raise(work: Work) -> None:
+    error = work.future.exception()
+    if error is not None:
+        raise error if isinstance(error, RunnerError) else RunnerError(_text(error)) from error
+
+
+def _text(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, RunnerError) and text else f"{type(error).__name__}: {text}"
