@@ -15,6 +15,7 @@ import pytest
 from deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
 from deploy.model.jobs import JobState, TaskKey
 from deploy.objects.folder import FolderObjects
+from deploy.runners.bag.settings import BagSettings
 from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
 from deploy.scheduler.act.placing import place
@@ -151,7 +152,7 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
         checkpoints=CheckpointsConfig(spark="s3://bucket/checkpoints"),
     )
     objects = FolderObjects(tmp_path / "kept")
-    spark, flower = make_runners(told, tmp_path, objects)
+    spark, flower, bags = make_runners(told, tmp_path, objects)
     assert vars(spark)["_settings"] == SparkSettings(
         state=tmp_path / "spark",
         address="10.0.0.10",
@@ -163,6 +164,8 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
     assert vars(flower)["_settings"] == FlowerSettings(
         tmp_path / "flower", "10.0.0.10", "/opt/python", objects
     )
+    assert vars(bags)["_settings"] == BagSettings(tmp_path / "bag", objects, "/opt/python")
     defaults = make_runners(RunnersConfig(), tmp_path)
     assert vars(defaults[0])["_settings"] == SparkSettings(state=tmp_path / "spark")
     assert vars(defaults[1])["_settings"] == FlowerSettings(state=tmp_path / "flower")
+    assert vars(defaults[2])["_settings"] == BagSettings(state=tmp_path / "bag")
