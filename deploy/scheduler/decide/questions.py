@@ -30,8 +30,6 @@ class Questions:
 
     def waits_due(self, key: TaskKey, not_before_s: float, now_s: float) -> bool:
         """Whether a task without a place, or that waits for others, is asked about now."""
-        if key in self._running_s:  # what it was told while it ran does not count any more
-            self._next_s.pop(key, None)
         self._stopped(key)
         self._warned.pop(key, None)
         return not_before_s <= now_s and self._next_s.get(key, -math.inf) <= now_s
@@ -58,7 +56,9 @@ class Questions:
         return not streams or task.executions_done > batches
 
     def _stopped(self, key: TaskKey) -> None:
-        self._running_s.pop(key, None)
+        """It does not run now: what it was told while it ran does not count any more."""
+        if self._running_s.pop(key, None) is not None:
+            self._next_s.pop(key, None)
         self._batches.pop(key, None)
 
     def again(self, key: TaskKey, now_s: float, wait_s: float) -> None:
