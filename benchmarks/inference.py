@@ -11,6 +11,7 @@ from benchmarks.training import untrained, world_of
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import EpisodeKey
 from training.evaluation.episodes import measure_latency
+from training.trainers.spot import SpotTrainer
 
 DECISIONS = 1000
 
@@ -21,6 +22,8 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     key = EpisodeKey(seed=0, split="validation", index=0)
     for env, entry in ENVIRONMENTS.items():
         trainer = untrained(env, entry.default_agent)
+        if isinstance(trainer, SpotTrainer):
+            trainer.round()  # before that there is no table of choices to look up
         world = world_of(env)
         for policy in (trainer.policy, named_rule(rules_of(env)[-1])):
             with one_core():
