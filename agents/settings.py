@@ -114,8 +114,8 @@ class SpotSettings(AgentSettings):
         hazard_buckets: buckets of the chance that the zone chosen loses its spot.
         return_buckets: buckets of the chance that any zone gets some.
         quality_buckets: buckets of the share of the coming hours in which any zone has spot.
-        crowd: zones with spot are counted up to so many.
-        risk: an interruption costs as much as so many ticks on demand, where zones are compared.
+        crowd: the largest number of zones with spot that is told apart.
+        risk: cost of an interruption in ticks on demand, where zones are compared.
     """
 
     hazard_buckets: Size = 8

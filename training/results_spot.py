@@ -23,8 +23,9 @@ from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig, build_spot
 from envs.traces.bundle import load_bundle
 from training.checkpoint import load_policy
 from training.config import resolved, run_command, typed
+from training.evaluation.statistics import bootstrap_interval
 from training.files import replacing, write_text
-from training.spot_study import CLAIRVOYANT, ZONE_SETS, Cell, interval_of, joined, measure, score
+from training.spot_study import CLAIRVOYANT, ZONE_SETS, Cell, joined, measure, score
 
 WORK_H = 48.0
 NAMES = {
@@ -77,7 +78,7 @@ def _table(cells: Sequence[Cell], first: str) -> str:
     for cell in cells:
         for name in (name for name in NAMES if name in cell.cost_usd):
             costs = cell.cost_usd[name]
-            interval = interval_of(costs)
+            interval = bootstrap_interval(costs)  # resampled starts
             rows.append(
                 f"| {cell.title} | {cell.deadline_h} h | {NAMES[name]} | "
                 f"{costs.mean():.2f} [{interval.low:.2f}, {interval.high:.2f}] | "

@@ -17,7 +17,6 @@ from envs.simulation.spot.world import SpotWorld
 from envs.simulation.world import EpisodeKey
 from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RecordedJobs, RulesName
 from training.evaluation.episodes import run_suite
-from training.evaluation.statistics import Interval, bootstrap_interval
 from training.evaluation.suite import Suite
 
 CLAIRVOYANT = "clairvoyant"
@@ -94,11 +93,6 @@ def score(cost_usd: float, work_h: float) -> float:
     """The leaderboard's score: (on demand - cost) / (on demand - spot), per cent."""
     on_demand_usd, spot_usd = ON_DEMAND_USD_HOUR * work_h, SPOT_ANCHOR_USD_HOUR * work_h
     return 100 * (on_demand_usd - cost_usd) / (on_demand_usd - spot_usd)
-
-
-def interval_of(cost_usd: NDArray[np.float64]) -> Interval:
-    """95 % interval of the mean cost, from resampled starts."""
-    return bootstrap_interval(cost_usd)
 
 
 def measure(

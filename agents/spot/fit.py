@@ -100,9 +100,9 @@ def fit(
     Args:
         stretches: recorded ticks.
         tick_s: length of a tick, seconds.
-        risk: an interruption costs as much as so many ticks on demand.
+        risk: cost of an interruption, in ticks on demand.
         shape: numbers of buckets of hazard, return and quality.
-        crowd: zones with spot are counted up to so many.
+        crowd: the largest number of zones with spot that is told apart.
     """
     n_going, n_coming, n_quality = shape
     seen = [_features(part.has_spot, part.price, float(tick_s)) for part in stretches]

@@ -23,8 +23,8 @@ class Beliefs:
         going_edges: edges between buckets of hazard.
         coming_edges: edges between buckets of return.
         quality_edges: edges between buckets of quality.
-        risk: an interruption costs as much as so many ticks on demand.
-        crowd: zones with spot are counted up to so many.
+        risk: cost of an interruption, in ticks on demand.
+        crowd: the largest number of zones with spot that is told apart.
         tick_s: length of a tick, seconds.
     """
 

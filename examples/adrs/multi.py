@@ -271,7 +271,7 @@ def state_of(
         going_edges: between buckets of hazard.
         coming_edges: between buckets of the chance that any zone has spot in the next tick.
         quality_edges: between buckets of quality.
-        crowd: zones with spot are counted up to so many.
+        crowd: the largest number of zones with spot that is told apart.
         tick_s: length of a tick.
         scratch: (FEATURES,) room for features.
     """

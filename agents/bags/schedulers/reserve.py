@@ -1,8 +1,8 @@
 """On-demand VMs that may be rented, and those kept free for spot VMs (Teylo 2021, section 6.2.5).
 
 "There always exists on-demand VMs with the same characteristics of vm_j that can be allocated" is what makes
-HADS meet deadlines. With at most so many VMs per type it holds only if they are kept free: one on-demand VM
-of its type for each spot VM with tasks.
+HADS meet deadlines. The number of VMs per type is limited, so it holds only if they are reserved: one
+on-demand VM of its type for each spot VM with tasks.
 """
 
 from __future__ import annotations
