@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,24 +14,23 @@ from deploy.model.jobs import Flower, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.act.placing import moves
 from deploy.scheduler.decide.questions import Questions, doomed
+from deploy.scheduler.decide.urgency import Urgency
 from deploy.scheduler.guards.budgets import Budgets
 from deploy.scheduler.guards.guards import Standing, standing_of
 from deploy.scheduler.retries.cooldowns import Cooldowns
 from deploy.scheduler.retries.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.estimates import DEFAULT_STANDARD_S, missed, need_of
+from deploy.scheduler.snapshot.estimates import missed, need_of
 from deploy.scheduler.snapshot.lateness import Lateness
 from deploy.scheduler.snapshot.learned import Learned
 from deploy.scheduler.snapshot.memberships import Memberships, Pass
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.rounds import DEFAULT_EPOCH_S
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from deploy.store.tasks import Task, Waiting
 from envs.simulation.guards.moves import reconsidered
-from envs.simulation.guards.safety import spare_s
 from envs.simulation.round_estimates import ASK_AGAIN_MOST_S
 
 _SPARE = 8
@@ -110,11 +107,7 @@ class Roster:
         self._quarantine = quarantine
         self._settings = settings
         self._learned = Learned(store)
-        self._ends: dict[str, tuple[float, float] | None] = {}
-        """By job: when its deadline is, and its standard time; None without a deadline."""
-        self._safe_for = (0.0, 0.0)
-        self._safe_s: dict[str, float] = {}
-        """By job: until when it cannot be urgent while on-demand capacity starts so soon and is so fast."""
+        self._urgency = Urgency(store, settings, self._learned, quarantine)
         self.questions = Questions(settings.reconsider_s)
         self.memberships = Memberships(store, settings.set_up_s)
         self._entries: dict[TaskKey, _Entry] = {}
@@ -252,16 +245,16 @@ class Roster:
         self, waiting: Sequence[Waiting], moving: Collection[TaskKey], offers: Sequence[Offer], now_s: float
     ) -> list[_Entry]:
         """Those without a place that are asked about now, no more than can be decided."""
-        due = [
+        mine = [
             row
             for row in waiting
-            if row.key not in moving
-            and not self._quarantine.holds(row.key.job_id, now_s)
-            and self.questions.waits_due(row.key, row.not_before_s, now_s)
+            if row.key not in moving and not self._quarantine.holds(row.key.job_id, now_s)
         ]
+        due = [row for row in mine if self.questions.waits_due(row.key, row.not_before_s, now_s)]
+        due += self._urgency.cannot_wait([row for row in mine if row.not_before_s > now_s], offers, now_s)
         most = self._settings.decisions_per_pass + _SPARE
         if len(due) > most:
-            urgent = self._urgent(due, offers, now_s)
+            urgent = self._urgency.urgent(due, offers, now_s)
             # Who came first, and, so that nobody is forgotten, who was asked longest ago.
             first = {row.key for row in urgent}
             others = [row for row in due if row.key not in first] if first else due
@@ -271,70 +264,13 @@ class Roster:
         tasks = self._store.tasks.named([row.key for row in due])
         return [_Entry(tasks[row.key], []) for row in due]
 
-    def _urgent(self, due: Sequence[Waiting], offers: Sequence[Offer], now_s: float) -> list[Waiting]:
-        """Those whose deadline the safety net may have to see to now, the nearest first."""
-        self._look_up_ends({row.key.job_id for row in due} - self._ends.keys())
-        sure = [offer for offer in offers if offer.market != "spot"]
-        start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
-        slowest = min((offer.speed for offer in sure), default=1.0)
-        found = []
-        for row in self._may_be_urgent(due, start_s, slowest, now_s):
-            end = self._ends[row.key.job_id]
-            if end is not None and self._spare_s(end, row.saved, start_s, slowest, now_s) <= 0:
-                found.append((end[0], row))
-        return [row for _, row in sorted(found)]
-
-    def _may_be_urgent(
-        self, due: Sequence[Waiting], start_s: float, slowest: float, now_s: float
-    ) -> list[Waiting]:
-        """Those that would be if none of their work were done: that moment is computed once for each job."""
-        if self._safe_for != (start_s, slowest):
-            self._safe_for, self._safe_s = (start_s, slowest), {}
-        for job_id in self._ends.keys() - self._safe_s.keys():
-            end = self._ends[job_id]
-            safe_s = math.inf if end is None else self._spare_s(end, 0.0, start_s, slowest, 0.0)
-            self._safe_s[job_id] = safe_s - 1.0  # sooner by more than all rounding
-        return [row for row in due if self._safe_s[row.key.job_id] <= now_s]
-
-    def _spare_s(
-        self, end: tuple[float, float], saved: float, start_s: float, slowest: float, now_s: float
-    ) -> float:
-        """Seconds for which a task whose job ends so can be left to later passes."""
-        needs_s = start_s + end[1] * (1 - saved) / slowest
-        spare = spare_s(end[0] - now_s, needs_s, self._settings.guards.rules())
-        return spare - 2 * self._settings.period_s
-
-    def _look_up_ends(self, job_ids: Collection[str]) -> None:
-        """Of jobs that were not looked at before, of which there may be ten thousand."""
-        for job_id, submitted_s, spec in self._store.jobs.specs(job_ids):
-            self._ends[job_id] = None
-            with self._quarantine.guard(job_id, "looking up its deadline"):
-                self._ends[job_id] = self._end_of(submitted_s, spec)
-
-    def _end_of(self, submitted_s: float, text: str) -> tuple[float, float] | None:
-        # Not as a `JobSpec`: that takes ten times as long.
-        spec = json.loads(text)
-        work = spec["work"]
-        if work.get("deadline_s") is None:
-            return None
-        if work["kind"] == "flower":
-            took_s = work["rounds"] * (work["epoch_s"] or DEFAULT_EPOCH_S)
-        elif work["kind"] == "bag":
-            took_s = 60.0 * max(task["minutes"] for task in work["tasks"])
-        else:
-            learned_s = self._learned.standard_s(spec["name"], work["kind"], "main")
-            took_s = work["standard_s"] or learned_s or DEFAULT_STANDARD_S
-        return submitted_s + work["deadline_s"], took_s
-
     def _forget(self, keys: set[TaskKey], now_s: float) -> None:
         self.questions.keep_only(keys)
         self._cooldowns.keep_only(keys, now_s)
         self.lateness.keep_only(keys)
         ids = {key.job_id for key in keys}
         self.memberships.keep_only(ids)
-        for job_id in self._ends.keys() - ids:
-            del self._ends[job_id]
-            self._safe_s.pop(job_id, None)
+        self._urgency.keep_only(ids)
 
 
 def _at_risk(job: Job, task: Task, held: Sequence[Instance]) -> bool:

@@ -24,7 +24,8 @@ def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
         asking._running_s,
         asking._warned,
         roster.lateness._known,
-        roster._ends,
+        roster._urgency._ends,
+        roster._urgency._patient,
     ):
         assert not kept
     assert not any(scheduler.observer._orphans.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -355,3 +356,36 @@ def test_an_instance_that_was_given_up_before_its_provider_showed_it_is_ended_an
     found = "instance.ended" if taken else "instance.found"
     assert kinds(world, job).count(found) == 1
     assert "instance.orphan_ended" not in [event.kind for event in world.store.events.latest(100)]
+
+
+@pytest.mark.parametrize("heals_s", [450.0, math.inf])
+def test_a_retry_is_not_put_off_past_the_last_moment_at_which_the_deadline_can_be_kept(
+    tmp_path: Path, heals_s: float
+) -> None:
+    """Starts fail at first; on demand takes 30 s of launch, 20 of set-up and 300 of work.
+
+    With the margins of the net and two passes that is 465 s: the last safe moment is 535 s. The first attempt
+    is given up at about 350 s and would be followed by a back-off of 300 s.
+    """
+    settings = replace(SETTINGS, back_off_s=300.0, back_off_most_s=600.0)
+    world = World(tmp_path, cheap_and_sure(), settings=settings)
+    job = world.submit(batch(deadline_s=1000.0))
+    began_s, real = world.clock.now(), world.runner.ensure
+
+    def ensure(assignment: Assignment) -> None:
+        if world.clock.now() < began_s + heals_s:
+            raise RunnerError("the file share does not answer")
+        real(assignment)
+
+    world.runner.ensure = ensure  # type: ignore[method-assign]
+    world.go(1400.0)
+    starts = [event.time_s - began_s for event in world.events("instance.launched")]
+    assert starts[0] == 0.0
+    assert 535 <= starts[1] <= 545
+    if heals_s < math.inf:
+        ended_s = world.store.jobs.get(job).ended_s
+        assert ended_s is not None
+        assert ended_s - began_s <= 1000.0
+    else:
+        assert len(starts) == 2, "then it backs off again"
+        assert world.state(job) is not JobState.FAILED
