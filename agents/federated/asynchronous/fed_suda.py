@@ -9,7 +9,7 @@ from agents.federated.asynchronous.shadow_selection import ShadowSelection
 from agents.federated.asynchronous.updates import Update, UpdateId, Vector, weighted_mean
 
 
-class FedSuda(Aggregator):
+class FedSuda(Aggregator[Update]):
     """Every participant counts alike in every episode, however seldom it answers.
 
     M_{r+1} = M_r + eta sum(p_k D_k) / sum(p_k) over the updates of a ShadowSelection. This is the whole in
@@ -22,7 +22,7 @@ class FedSuda(Aggregator):
     """
 
     def __init__(self, model: Vector, selection: ShadowSelection, rate: float = 1.0) -> None:
-        super().__init__(model, "difference")
+        super().__init__(model, "difference", once_per_version=True)
         above_zero("rate", rate)
         self._selection = selection
         self._rate = rate
