@@ -49,8 +49,8 @@ def load_images(folder: Path | None) -> Images:
 
     Args:
         folder: with MNIST in IDX files (`t10k-images-idx3-ubyte`, or its .gz, with the labels, and
-            `train-...` if they shall be used), or with CIFAR-10 in its binary version (`data_batch_1.bin` to `_5`,
-            `test_batch.bin`); None: the digits of the package.
+            `train-...` if they shall be used), or with CIFAR-10 in its binary version (`data_batch_1.bin` to
+            `_5`, `test_batch.bin`); None: the digits of the package.
 
     Raises:
         ValueError: one line, if the folder has neither, or a file is damaged.

@@ -56,7 +56,7 @@ class LocalWork:
         seeds: Sequence[np.random.SeedSequence],
     ) -> None:
         self._network = network
-        self._images = torch.from_numpy(images)
+        self._inputs = network.prepared(torch.from_numpy(images))
         self._labels = torch.from_numpy(labels)
         self._holdings = holdings
         self._batch_size = batch_size
@@ -79,7 +79,7 @@ class LocalWork:
         weights = bases
         for k in range(batches.shape[1]):
             chosen = batches[:, k]
-            gradients = scales * self._network.gradients(weights, self._images[chosen], self._labels[chosen])
+            gradients = scales * self._network.gradients(weights, self._inputs[chosen], self._labels[chosen])
             if uploads == "gradient":
                 return gradients.numpy()
             weights = weights - self._rate * gradients

@@ -37,25 +37,29 @@ class Network(ABC):
             parts.append(generator.uniform(-bound, bound, math.prod(shape)))
         return np.concatenate(parts).astype(np.float32)
 
-    def gradients(self, weights: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def prepared(self, images: Tensor) -> Tensor:
+        """What the network makes of images (n, channels, height, width) before the first weight, (n, ...)."""
+        return images
+
+    def gradients(self, weights: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
         """Of each of u models the gradient of its mean cross-entropy on its own b images, (u, d).
 
         Args:
             weights: (u, d).
-            images: (u, b, channels, height, width).
+            inputs: (u, b, ...), prepared.
             labels: (u, b).
         """
         leaves = [part.requires_grad_() for part in self._parts(weights)]
-        scores = self._scores(leaves, images)
+        scores = self._scores(leaves, inputs)
         # A sum over models: the gradient of each depends on its own loss only.
         loss = functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")
         found = torch.autograd.grad(loss / labels.shape[1], leaves)
         return torch.cat([part.flatten(1) for part in found], dim=1)
 
     @torch.no_grad()
-    def classes(self, weights: Tensor, images: Tensor) -> Tensor:
-        """What one model (d,) takes m images (m, channels, height, width) for, (m,)."""
-        return self._scores(self._parts(weights[None]), images[None])[0].argmax(dim=1)
+    def classes(self, weights: Tensor, inputs: Tensor) -> Tensor:
+        """What one model (d,) takes m prepared images for, (m,)."""
+        return self._scores(self._parts(weights[None]), inputs[None])[0].argmax(dim=1)
 
     def _parts(self, weights: Tensor) -> list[Tensor]:
         sizes = [math.prod(shape) for shape in self.shapes]
@@ -63,7 +67,7 @@ class Network(ABC):
         return [piece.reshape(len(weights), *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     @abstractmethod
-    def _scores(self, parts: Sequence[Tensor], images: Tensor) -> Tensor:
+    def _scores(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """(u, b, classes)."""
 
 
@@ -80,9 +84,11 @@ class Mlp(Network):
         inputs = math.prod(image) // 4
         super().__init__([(inputs, self.HIDDEN), (self.HIDDEN,), (self.HIDDEN, CLASSES), (CLASSES,)])
 
-    def _scores(self, parts: Sequence[Tensor], images: Tensor) -> Tensor:
-        pooled = functional.avg_pool2d(images.flatten(0, 1), 2)
-        inputs = pooled.reshape(*images.shape[:2], -1)
+    def prepared(self, images: Tensor) -> Tensor:
+        """Averaged pixels (n, inputs)."""
+        return functional.avg_pool2d(images, 2).flatten(1)
+
+    def _scores(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
         hidden = _dense(inputs, parts[0], parts[1]).relu()
         return _dense(hidden, parts[2], parts[3])
 
@@ -117,8 +123,8 @@ class Cnn(Network):
             ]
         )
 
-    def _scores(self, parts: Sequence[Tensor], images: Tensor) -> Tensor:
-        hidden = images
+    def _scores(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        hidden = inputs
         for k in (0, 2):
             hidden = self._convolved(hidden, parts[k], parts[k + 1]).relu()
         dense = _dense(hidden.flatten(2), parts[4], parts[5]).relu()

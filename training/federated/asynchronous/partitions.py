@@ -31,7 +31,7 @@ def holdings_of(
     - "in_sequence" (Scenario B, Experiment I): groups of one digit in order, two in order.
     - "shuffled_tens" (Experiment II): the first group of each digit, then the second of each, ..., shuffled
       within blocks of 20; two in order.
-    - "random_subgroups" (Experiments IV and V): the images ordered by digit are cut into groups, two at random.
+    - "random_subgroups" (Experiments IV and V): images in order of digits are cut into groups; two at random.
 
     Raises:
         UsageError: if participants, or the images, do not suffice for that.

@@ -74,7 +74,8 @@ class VirtualTime:
         height, width = images.training.shape[2:]
         self._network: Network = make_network(scenario.network, (images.training.shape[1], height, width))
         self._model = self._network.initial(self._streams.generator("network_weights"))
-        self._test = torch.from_numpy(images.test), torch.from_numpy(images.test_labels)
+        self._test_inputs = self._network.prepared(torch.from_numpy(images.test))
+        self._test_labels = torch.from_numpy(images.test_labels)
 
     def train(self, method: Method, *, until: float | None = None) -> Training:
         """Train by one method until the scenario's number of updates.
@@ -94,9 +95,10 @@ class VirtualTime:
 
     def accuracy(self, model: Vector) -> float:
         """On the test images."""
-        images, labels = self._test
-        found = self._network.classes(torch.from_numpy(np.asarray(model, dtype=np.float32)), images)
-        return float((found == labels).float().mean())
+        found = self._network.classes(
+            torch.from_numpy(np.asarray(model, dtype=np.float32)), self._test_inputs
+        )
+        return float((found == self._test_labels).float().mean())
 
     def local_work(self) -> LocalWork:
         """The participants, at the begin of their batches."""
