@@ -39,7 +39,7 @@ class Images(NamedTuple):
 
 
 def load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The 2,000 handwritten digits (MNIST) of the package: images (2000, 28, 28) of 0 to 1, labels (2000,)."""
+    """The 2,000 handwritten digits (MNIST) of the package: images (2000, 28, 28), 0 to 1; labels (2000,)."""
     with files("envs.traces").joinpath("data/digits.npz").open("rb") as file, np.load(file) as stored:
         return (stored["images"] / 255.0).astype(np.float32), stored["labels"].astype(np.int64)
 

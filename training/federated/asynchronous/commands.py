@@ -1,4 +1,4 @@
-"""The command of `spotweave` for asynchronous learning: its options. What it does is imported when it runs."""
+"""The command of `spotweave` for asynchronous learning: its options. The rest is imported when it runs."""
 
 from __future__ import annotations
 

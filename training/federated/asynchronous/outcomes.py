@@ -38,9 +38,10 @@ def summarise_trainings(trainings: Trainings, reference: str, milestones: Sequen
         milestones: accuracies.
 
     Returns:
-        By method: accuracy, training_slices, staleness and ei, each a list by seed; milestones, a list by seed
-        for each (None where it was not reached); speed_up, the ratio of training times; and at_milestone, the
-        highest milestone that the method and the reference reach with every seed, with its speed_up.
+        By method: accuracy, training_slices, staleness and ei, each a list by seed; milestones, a list by
+        seed for each (None where it was not reached); speed_up, the ratio of training times; and
+        at_milestone, the highest one that the method and the reference reach with every seed, with its
+        speed_up.
     """
     summary: dict[str, Any] = {}
     for name, runs in trainings.items():
@@ -67,7 +68,7 @@ def _against(measured: dict[str, Any], reference: Mapping[str, Any]) -> None:
 
 
 def _ratio(reference: Sequence[float], own: Sequence[float]) -> dict[str, Any]:
-    """How many times shorter, the geometric mean over seeds, with its 95 % interval if there are two or more."""
+    """How many times shorter: the geometric mean over seeds, with a 95 % interval of two or more."""
     if len(own) < 2:
         return {"mean": reference[0] / own[0], "interval": None}
     compared = compare_paired(reference, own, higher_is_better=False)
