@@ -20,7 +20,7 @@ class Job(NamedTuple):
         participant: who computes it.
         base: (d,) the model it begins with.
         batches: (K, b) numbers of the images of each step.
-        scale: factor of its gradients.
+        scale: factor of the gradient that it sends, if it sends one.
     """
 
     participant: int
@@ -73,14 +73,13 @@ class LocalWork:
 
     def compute(self, jobs: Sequence[Job], uploads: Uploads) -> NDArray[np.float32]:
         """The updates (u, d) of u jobs: differences, gradients or models."""
-        bases = torch.from_numpy(np.stack([job.base for job in jobs]))
-        scales = torch.tensor([[job.scale] for job in jobs])
+        weights = torch.from_numpy(np.stack([job.base for job in jobs]))
         batches = torch.from_numpy(np.stack([job.batches for job in jobs]))
-        weights = bases
+        bases = weights.clone()
         for k in range(batches.shape[1]):
             chosen = batches[:, k]
-            gradients = scales * self._network.gradients(weights, self._inputs[chosen], self._labels[chosen])
+            gradients = self._network.gradients(weights, self._inputs[chosen], self._labels[chosen])
             if uploads == "gradient":
-                return gradients.numpy()
-            weights = weights - self._rate * gradients
-        return (weights if uploads == "model" else weights - bases).numpy()
+                return (gradients * torch.tensor([[job.scale] for job in jobs])).numpy()
+            weights.sub_(gradients, alpha=self._rate)
+        return (weights if uploads == "model" else weights.sub_(bases)).numpy()

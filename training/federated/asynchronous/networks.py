@@ -72,13 +72,13 @@ class Network(ABC):
 
 
 class Mlp(Network):
-    """Pixels averaged two by two, one hidden layer of 64.
+    """Pixels averaged two by two, one hidden layer of 32.
 
     Args:
         image: (channels, height, width), height and width even.
     """
 
-    HIDDEN = 64
+    HIDDEN = 32
 
     def __init__(self, image: tuple[int, int, int]) -> None:
         inputs = math.prod(image) // 4

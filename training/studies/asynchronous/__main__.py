@@ -13,7 +13,7 @@ import typer
 from envs.traces.images import load_images
 from training.config import UsageError, provenance
 from training.files import prepare_directory, write_json, write_text
-from training.studies.asynchronous import experiment_3
+from training.studies.asynchronous import experiment_3, privacy
 from training.studies.asynchronous.comparisons import Comparison, Printed
 from training.studies.asynchronous.runs import Runs
 from training.studies.page import filled, marked_experiments
@@ -67,6 +67,7 @@ FIGURE_7_3 = Comparison(
 FIGURE_7_5 = Comparison("experiment_4", {"syn": Printed("0.98"), "hp_asgd": Printed("0.98", "", "4.8")})
 
 SECTIONS = {
+    "figure_6_5": Section(privacy.make, privacy.body),
     "table_6_1": Section(TABLE_6_1.make, TABLE_6_1.body),
     "table_6_2": Section(TABLE_6_2.make, TABLE_6_2.body),
     "figure_6_12": Section(FIGURE_6_12.make, FIGURE_6_12.body),
