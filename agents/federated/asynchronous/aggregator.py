@@ -1,0 +1,170 @@
+"""What every aggregator does: invite participants, take their updates, make the next model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from agents.federated.asynchronous.updates import Update, UpdateError, UpdateId, Vector, check_update
+
+Uploads = Literal["difference", "gradient", "model"]
+"""What participants send: M_K - M_0 after K local steps, one gradient, or the whole local model M_K."""
+
+
+Stored = TypeVar("Stored", Update, UpdateId)
+"""What is chosen for a round: updates, or only their ids where nobody may see an update."""
+
+
+class Invitation(NamedTuple):
+    """The current model goes to a participant.
+
+    Attributes:
+        participant: who computes an update of it.
+        version: number of the model.
+        scale: factor that the participant multiplies its gradient with (p_n / fre_n in HP-ASGD, else 1).
+    """
+
+    participant: int
+    version: int
+    scale: float = 1.0
+
+
+class Round(NamedTuple):
+    """A new model was made.
+
+    Attributes:
+        version: its number.
+        used: updates that it was made of.
+        staleness: of each, the versions between the model it was computed from and the one it changed.
+        fresh: how many of them were used for the first time.
+    """
+
+    version: int
+    used: tuple[UpdateId, ...]
+    staleness: tuple[int, ...]
+    fresh: int
+
+
+class Aggregator(ABC, Generic[Stored]):
+    """The server's model and what turns updates into the next one.
+
+    The caller asks `invite` whom to give the model, hands in what comes back by `receive`, and calls
+    `advance` until it returns None. Nothing here knows of time or of messages.
+
+    Args:
+        model: (d,) initial weights; version 0.
+        uploads: what participants send.
+        once_per_version: whether a participant gets each model only once, as shards need, which are known by
+            their participant and version.
+    """
+
+    def __init__(self, model: Vector, uploads: Uploads, *, once_per_version: bool = False) -> None:
+        self.model = model.copy()
+        self.version = 0
+        self.uploads = uploads
+        self._once_per_version = once_per_version
+        self._given: dict[int, int] = {}
+
+    def invite(self, idle: Sequence[int]) -> list[Invitation]:
+        """Which of the idle participants shall compute an update of the current model now: all that may."""
+        invited = [
+            participant
+            for participant in idle
+            if not (self._once_per_version and self._given.get(participant) == self.version)
+        ]
+        self._given.update(dict.fromkeys(invited, self.version))
+        return [Invitation(participant, self.version) for participant in invited]
+
+    def receive(self, update: Update) -> None:
+        """Store an update.
+
+        Raises:
+            UpdateError: if it would spoil the model.
+        """
+        check_update(update, self.model, self.version)
+        self._store(update)
+
+    def ready(self) -> bool:
+        """Whether what is stored makes a new model."""
+        return self._choose() is not None
+
+    def advance(self) -> Round | None:
+        """Make a new model, if what is stored suffices; None if not."""
+        chosen = self._choose()
+        if chosen is None:
+            return None
+        staleness = tuple(self.version - update.base_version for update in chosen)
+        self.model = self._next_model(chosen, staleness)
+        self.version += 1
+        fresh = self._forget(chosen)
+        used = tuple(UpdateId(update.participant, update.base_version) for update in chosen)
+        return Round(self.version, used, staleness, fresh)
+
+    @abstractmethod
+    def _store(self, update: Update) -> None:
+        """Keep a checked update."""
+
+    @abstractmethod
+    def _choose(self) -> list[Stored] | None:
+        """The updates that the next model is made of; None: not enough yet. Changes nothing."""
+
+    @abstractmethod
+    def _next_model(self, chosen: Sequence[Stored], staleness: Sequence[int]) -> Vector:
+        """The next model, (d,)."""
+
+    @abstractmethod
+    def _forget(self, chosen: Sequence[Stored]) -> int:
+        """Remove what will not be used again; returns how many were used for the first time."""
+
+    def _stepped(self, mean: Vector, rate: float) -> Vector:
+        """The model after a step along a mean difference, or against a mean gradient."""
+        step: Vector = (-rate if self.uploads == "gradient" else rate) * mean
+        return self.model + step.astype(self.model.dtype)
+
+
+class BufferedAggregator(Aggregator[Update]):
+    """One that uses each update once, when `needed` of them are stored, in the order of arrival.
+
+    Args:
+        model: (d,) initial weights.
+        uploads: what participants send.
+        needed: updates of one round.
+    """
+
+    def __init__(self, model: Vector, uploads: Uploads, needed: int) -> None:
+        super().__init__(model, uploads)
+        at_least("updates per round", needed, 1)
+        self._needed = needed
+        self._buffer: list[Update] = []
+
+    def _store(self, update: Update) -> None:
+        self._buffer.append(update)
+
+    def _choose(self) -> list[Update] | None:
+        return self._buffer[: self._needed] if len(self._buffer) >= self._needed else None
+
+    def _forget(self, chosen: Sequence[Update]) -> int:
+        used = {id(update) for update in chosen}
+        self._buffer = [update for update in self._buffer if id(update) not in used]
+        return len(chosen)
+
+
+def at_least(what: str, given: float, least: float) -> None:
+    """Refuse a setting that is too small. Raises UpdateError."""
+    if not given >= least:
+        raise UpdateError(f"{what} is {given:g}: expected at least {least:g}")
+
+
+def above_zero(what: str, given: float) -> None:
+    """Refuse a rate that is not positive. Raises UpdateError."""
+    if not given > 0:
+        raise UpdateError(f"{what} is {given:g}: expected a number above 0")
+
+
+def check_members(what: str, members: Iterable[int]) -> frozenset[int]:
+    """A set of participants, without repetition or negative numbers. Raises UpdateError."""
+    listed = list(members)
+    if len(set(listed)) != len(listed) or min(listed, default=0) < 0:
+        raise UpdateError(f"{what} are {listed}: expected different numbers of 0 or more")
+    return frozenset(listed)

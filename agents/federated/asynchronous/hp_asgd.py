@@ -1,0 +1,96 @@
+"""HP-ASGD: asynchronous SGD with every gradient scaled by p_n / fre_n (Liu 2022, Algorithm 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from agents.federated.asynchronous.aggregator import BufferedAggregator, Invitation, above_zero, at_least
+from agents.federated.asynchronous.updates import Update, UpdateError, Vector
+
+
+class HpAsgd(BufferedAggregator):
+    """x_{k+1} = x_k - gamma / M_k sum_m G_m with G_m = (p_m / fre_m) of the participant's gradient.
+
+    fre_n = N_n / M_A is how often gradients of participant n were used so far, 0 before the first. Here one
+    gradient of everybody is counted in advance: fre_n = (N_n + 1) / (M_A + N).
+
+    A round takes all gradients that are stored and not too stale once there are M_L of them: M_k >= M_L.
+
+    Args:
+        model: (d,) initial weights.
+        samples: of each participant; p_n is in proportion.
+        round_updates: M_L.
+        rate: gamma.
+        generator: of whom to invite where `at_once` leaves a choice.
+        staleness_bound: T; None: none, as in the thesis' experiments.
+        at_once: P = C M_L, the most gradients that are stored or being computed; None: no limit.
+    """
+
+    def __init__(
+        self,
+        model: Vector,
+        samples: Sequence[int],
+        round_updates: int,
+        rate: float,
+        generator: np.random.Generator,
+        staleness_bound: int | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        super().__init__(model, "gradient", round_updates)
+        above_zero("rate", rate)
+        if not samples or min(samples) < 1:
+            raise UpdateError(
+                "samples per participant: expected at least one participant with at least 1 each"
+            )
+        if staleness_bound is not None:
+            at_least("staleness bound T", staleness_bound, 0)
+        if at_once is not None:
+            at_least("gradients at once P", at_once, round_updates)
+        self._share = np.asarray(samples, dtype=float) / sum(samples)
+        self._rate = rate
+        self._generator = generator
+        self._bound = staleness_bound
+        self._at_once = at_once
+        self._used = np.zeros(len(samples), dtype=np.int64)
+        self._computing: set[int] = set()
+
+    def scale(self, participant: int) -> float:
+        """p_n / fre_n."""
+        seen = (self._used[participant] + 1) / (self._used.sum() + len(self._used))
+        return float(self._share[participant] / seen)
+
+    def invite(self, idle: Sequence[int]) -> list[Invitation]:
+        """All idle participants, or as many at random as P allows, each with its scale."""
+        invited = list(idle)
+        if self._at_once is not None:
+            free = max(0, self._at_once - len(self._buffer) - len(self._computing))
+            if free < len(invited):
+                drawn = self._generator.choice(len(invited), free, replace=False)
+                invited = [invited[place] for place in sorted(drawn)]
+        self._computing.update(invited)
+        return [Invitation(participant, self.version, self.scale(participant)) for participant in invited]
+
+    def _store(self, update: Update) -> None:
+        self._computing.discard(update.participant)
+        super()._store(update)
+
+    def _choose(self) -> list[Update] | None:
+        usable = [
+            update
+            for update in self._buffer
+            if self._bound is None or self.version - update.base_version <= self._bound
+        ]
+        return usable if len(usable) >= self._needed else None
+
+    def _next_model(self, chosen: Sequence[Update], staleness: Sequence[int]) -> Vector:
+        # p_n is in the scale already: samples do not weigh again.
+        mean: Vector = np.mean([update.values for update in chosen], axis=0)
+        return self._stepped(mean, self._rate)
+
+    def _forget(self, chosen: Sequence[Update]) -> int:
+        np.add.at(self._used, [update.participant for update in chosen], 1)
+        # What is left is too stale, now and ever.
+        self._buffer.clear()
+        return len(chosen)
