@@ -30,6 +30,18 @@ class Invitation(NamedTuple):
     scale: float = 1.0
 
 
+class Need(NamedTuple):
+    """What the next model waits for.
+
+    Attributes:
+        participants: whose updates; None: anybody's.
+        updates: how many more of them.
+    """
+
+    participants: tuple[int, ...] | None
+    updates: int
+
+
 class Round(NamedTuple):
     """A new model was made.
 
@@ -102,6 +114,10 @@ class Aggregator(ABC, Generic[Stored]):
         return Round(self.version, used, staleness, fresh)
 
     @abstractmethod
+    def needs(self, *, fresh: bool) -> list[Need]:
+        """What the next model waits for; if `fresh`, what it does in a usual round."""
+
+    @abstractmethod
     def _store(self, update: Update) -> None:
         """Keep a checked update."""
 
@@ -137,6 +153,10 @@ class BufferedAggregator(Aggregator[Update]):
         at_least("updates per round", needed, 1)
         self._needed = needed
         self._buffer: list[Update] = []
+
+    def needs(self, *, fresh: bool) -> list[Need]:
+        """Updates of anybody."""
+        return [Need(None, self._needed if fresh else max(0, self._needed - len(self._buffer)))]
 
     def _store(self, update: Update) -> None:
         self._buffer.append(update)

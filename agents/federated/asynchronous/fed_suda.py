@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agents.federated.asynchronous.aggregator import Aggregator, above_zero
+from agents.federated.asynchronous.aggregator import Aggregator, Need, above_zero
 from agents.federated.asynchronous.shadow_selection import ShadowSelection
 from agents.federated.asynchronous.updates import Update, UpdateId, Vector, weighted_mean
 
@@ -30,6 +30,10 @@ class FedSuda(Aggregator[Update]):
         self._held: dict[int, Update] = {}
         self._ids: dict[int, UpdateId] = {}
         self._used_shadows: set[UpdateId] = set()
+
+    def needs(self, *, fresh: bool) -> list[Need]:
+        """Regular participants, and slow ones of whom no shadow can be used."""
+        return self._selection.needs(list(self._ids.values()), self.version, fresh=fresh)
 
     def _store(self, update: Update) -> None:
         if self._held.pop(update.participant, None) is not None:

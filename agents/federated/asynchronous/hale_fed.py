@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.federated.asynchronous.aggregator import Aggregator, above_zero, at_least
+from agents.federated.asynchronous.aggregator import Aggregator, Need, above_zero, at_least
 from agents.federated.asynchronous.brokers import Broker, confirm
 from agents.federated.asynchronous.shards import Shard, recover, split
 from agents.federated.asynchronous.updates import Update, UpdateId, Vector
@@ -43,6 +43,10 @@ class HaleFed(Aggregator[UpdateId]):
         self._needed = round_updates
         self._rate = rate
         self._brokers = [Broker(number, model.size, staleness_bound) for number in range(brokers)]
+
+    def needs(self, *, fresh: bool) -> list[Need]:
+        """Updates of anybody."""
+        return [Need(None, self._needed if fresh else max(0, self._needed - len(self._brokers[0].held)))]
 
     def _store(self, update: Update) -> None:
         for broker, values in zip(self._brokers, split(update.values, len(self._brokers)), strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agents.federated.asynchronous.aggregator import at_least, check_members
+from agents.federated.asynchronous.aggregator import Need, at_least, check_members
 from agents.federated.asynchronous.updates import UpdateError, UpdateId
 
 
@@ -73,6 +73,40 @@ class ShadowSelection:
             held: updates that are stored, in the order of arrival.
             version: number of the current model.
         """
+        regular, slow = self._usable(held, version)
+        regular_needed, slow_needed = self._needed()
+        if len(regular) < regular_needed or len(slow) < slow_needed:
+            return None
+        slow.sort(key=lambda update: update.base_version)
+        return regular[:regular_needed] + slow[:slow_needed]
+
+    def needs(self, held: Sequence[UpdateId], version: int, *, fresh: bool) -> list[Need]:
+        """As `Aggregator.needs`; in a usual round a shadow stands for every slow participant.
+
+        Args:
+            held: as in `choose`.
+            version: number of the current model.
+            fresh: see there.
+        """
+        regular = tuple(n for n in range(self._participants) if n not in self.slow)
+        if fresh:
+            return [Need(regular, self._regular_needed)]
+        kinds = zip((regular, sorted(self.slow)), self._usable(held, version), self._needed(), strict=True)
+        found = []
+        for kind, usable, needed in kinds:
+            there = self._attended | {update.participant for update in usable}
+            open_places = tuple(n for n in kind if n not in there)
+            found.append(Need(open_places, max(0, needed - len(usable))))
+        return found
+
+    def _needed(self) -> tuple[int, int]:
+        """How many regular and slow participants the next round takes."""
+        slow_left = len(self.slow - self._attended)
+        regular_left = self._participants - len(self._attended) - slow_left
+        return min(self._regular_needed, regular_left), min(self._slow_needed, slow_left)
+
+    def _usable(self, held: Sequence[UpdateId], version: int) -> tuple[list[UpdateId], list[UpdateId]]:
+        """What the next round may take, of regular and of slow participants, in the order held."""
         newest: dict[int, UpdateId] = {}
         for update in held:
             if (
@@ -88,15 +122,7 @@ class ShadowSelection:
             and version - update.base_version <= self._bound
         ]
         regular = [update for update in usable if update.participant not in self.slow]
-        slow = [update for update in usable if update.participant in self.slow]
-        slow_left = len(self.slow - self._attended)
-        regular_left = self._participants - len(self._attended) - slow_left
-        regular_needed = min(self._regular_needed, regular_left)
-        slow_needed = min(self._slow_needed, slow_left)
-        if len(regular) < regular_needed or len(slow) < slow_needed:
-            return None
-        slow.sort(key=lambda update: update.base_version)
-        return regular[:regular_needed] + slow[:slow_needed]
+        return regular, [update for update in usable if update.participant in self.slow]
 
     def used(self, chosen: Iterable[UpdateId]) -> list[UpdateId]:
         """Count a round's participants as attended; returns the updates to delete, those of regular ones."""

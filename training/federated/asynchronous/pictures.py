@@ -48,6 +48,16 @@ def draw_staleness(axis: Axes, trainings: Mapping[str, Sequence[Training]]) -> N
     axis.set_ylabel("mean staleness of a round (versions)")
 
 
+def draw_costs(played: Mapping[str, Mapping[str, Sequence[float]]], title: str, path: Path) -> None:
+    """Every episode of every contestant by its hours and USD. Raises WriteError."""
+    figure, ((axis,),) = panels(1, 1)
+    for (name, episodes), colour in zip(played.items(), COLOURS * 2, strict=False):
+        axis.scatter(episodes["hours"], episodes["cost_usd"], s=14, color=colour, label=name, alpha=0.7)
+    axis.set(title=title, xlabel="hours", ylabel="USD", xscale="log", yscale="log")
+    legend_below(figure)
+    save(figure, path)
+
+
 def _curve(
     axis: Axes,
     runs: Sequence[Training],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.federated.asynchronous.aggregator import Aggregator
+from agents.federated.asynchronous.aggregator import Aggregator, Invitation
 from agents.federated.asynchronous.updates import Update, Vector
 from envs.simulation.streams import Streams
 from envs.traces.images import Images
@@ -87,11 +88,18 @@ class VirtualTime:
         Raises:
             UpdateError: if parameters do not fit, or training diverges.
         """
-        samples = [len(own) for own in self._holdings]
-        own_draws = self._streams.generator("policy")
-        aggregator = make_aggregator(self._scenario, method, self._model, samples, own_draws)
         torch.set_num_threads(1)
-        return _Run(self, aggregator, method.coordination_slices).go(samples, until)
+        return _Run(self, Learning(self, method, until), method.coordination_slices).go()
+
+    def aggregator(self, method: Method) -> Aggregator[Any]:
+        """The aggregator of a method, with the first model. Raises UpdateError if parameters do not fit."""
+        draws = self._streams.generator("policy")
+        return make_aggregator(self._scenario, method, self._model, self.samples, draws)
+
+    @property
+    def samples(self) -> list[int]:
+        """How many images each participant holds."""
+        return [len(own) for own in self._holdings]
 
     def accuracy(self, model: Vector) -> float:
         """On the test images."""
@@ -145,28 +153,93 @@ class Responses:
         return self._mean * (FIXED_SHARE + (1 - FIXED_SHARE) * float(self._generator.exponential()))
 
 
+class Learning:
+    """The server of one training, and what its participants compute: everything but the time that it takes.
+
+    Args:
+        world: data, batches and the first model.
+        method: how updates become models.
+        until: the training ends when this accuracy was kept for five models in a row; None: with the
+            scenario's updates.
+
+    Attributes:
+        aggregator: of the method.
+        training: what it has come to.
+    """
+
+    def __init__(self, world: VirtualTime, method: Method, until: float | None) -> None:
+        self._world, self._until = world, until
+        self._samples = world.samples
+        self.aggregator = world.aggregator(method)
+        self.training = Training()
+        self._work = world.local_work()
+        self._pending: dict[int, Job] = {}
+        self._computed: dict[int, Vector] = {}
+        self._used = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the accuracy was kept, or all updates are used."""
+        return self.reached or self._used >= self._world.updates
+
+    @property
+    def reached(self) -> bool:
+        """Whether the latest five models have the accuracy."""
+        last = self.training.points[-MILESTONE_ROUNDS:]
+        if self._until is None or len(last) < MILESTONE_ROUNDS:
+            return False
+        return all(point.accuracy >= self._until for point in last)
+
+    def invite(self, idle: Sequence[int]) -> list[Invitation]:
+        """Give the model to those of the idle participants that shall compute now."""
+        invitations = self.aggregator.invite(idle)
+        for participant, _, scale in invitations:
+            model, uploads = self.aggregator.model, self.aggregator.uploads
+            self._pending[participant] = self._work.job(participant, model, uploads, scale)
+        return invitations
+
+    def deliver(self, participant: int, version: int) -> None:
+        """The update that a participant was invited to at this version arrives."""
+        values, samples = self._values(participant), self._samples[participant]
+        self.aggregator.receive(Update(participant, version, values, samples))
+
+    def advance(self, now: float) -> bool:
+        """Make the next model; False if there is not enough for it."""
+        made = self.aggregator.advance()
+        if made is None:
+            return False
+        self._used += made.fresh
+        accuracy = self._world.accuracy(self.aggregator.model)
+        self.training.points.append(Point(now, self._used, accuracy, float(np.mean(made.staleness))))
+        self.training.model = self.aggregator.model
+        return True
+
+    def _values(self, participant: int) -> Vector:
+        """The participant's update; all that are due are computed at once, which is many times faster."""
+        if participant in self._pending:
+            jobs = list(self._pending.values())
+            found = self._work.compute(jobs, self.aggregator.uploads)
+            self._computed.update((job.participant, row) for job, row in zip(jobs, found, strict=True))
+            self._pending.clear()
+        return self._computed.pop(participant)
+
+
 class _Run:
     """The events of one training."""
 
-    def __init__(self, world: VirtualTime, aggregator: Aggregator[Any], coordination_slices: float) -> None:
-        self._world = world
-        self._aggregator = aggregator
+    def __init__(self, world: VirtualTime, learning: Learning, coordination_slices: float) -> None:
+        self._learning = learning
         self._coordination = coordination_slices
         self._coordinating = False
-        self._work = world.local_work()
         self._responses = world.responses()
         # (time, order of creation, participant, version): the order settles what happens at the same time.
         self._events: list[tuple[float, int, int, int]] = []
         self._created = 0
-        self._pending: dict[int, Job] = {}
-        self._computed: dict[int, Vector] = {}
         self._idle = set(range(len(self._responses)))
-        self._used = 0
-        self._training = Training()
 
-    def go(self, samples: list[int], until: float | None) -> Training:
+    def go(self) -> Training:
         self._invite(0.0)
-        while self._used < self._world.updates and not self._reached(until):
+        while not self._learning.ended:
             if not self._events:
                 raise UsageError(
                     "nobody computes and no model can be made: more updates per round than possible"
@@ -174,55 +247,26 @@ class _Run:
             now, _, participant, version = heapq.heappop(self._events)
             if participant == COORDINATED:
                 self._coordinating = False
-                self._advance(now)
+                self._learning.advance(now)
             else:
-                self._aggregator.receive(
-                    Update(participant, version, self._values(participant), samples[participant])
-                )
+                self._learning.deliver(participant, version)
                 self._idle.add(participant)
             self._advance_when_ready(now)
             self._invite(now)
-        self._training.model = self._aggregator.model
-        return self._training
-
-    def _reached(self, until: float | None) -> bool:
-        last = self._training.points[-MILESTONE_ROUNDS:]
-        return until is not None and len(last) == MILESTONE_ROUNDS and all(p.accuracy >= until for p in last)
+        return self._learning.training
 
     def _invite(self, now: float) -> None:
-        for invitation in self._aggregator.invite(sorted(self._idle)):
-            participant = invitation.participant
+        for participant, version, _ in self._learning.invite(sorted(self._idle)):
             self._idle.discard(participant)
-            self._pending[participant] = self._work.job(
-                participant, self._aggregator.model, self._aggregator.uploads, invitation.scale
-            )
-            self._event(now + self._responses[participant].next_slices(), participant, invitation.version)
-
-    def _values(self, participant: int) -> Vector:
-        """The participant's update; all that are due are computed at once, which is many times faster."""
-        if participant in self._pending:
-            jobs = list(self._pending.values())
-            found = self._work.compute(jobs, self._aggregator.uploads)
-            self._computed.update((job.participant, row) for job, row in zip(jobs, found, strict=True))
-            self._pending.clear()
-        return self._computed.pop(participant)
+            self._event(now + self._responses[participant].next_slices(), participant, version)
 
     def _advance_when_ready(self, now: float) -> None:
         if self._coordination == 0:
-            while self._advance(now):
+            while self._learning.advance(now):
                 pass
-        elif not self._coordinating and self._aggregator.ready():
+        elif not self._coordinating and self._learning.aggregator.ready():
             self._coordinating = True
-            self._event(now + self._coordination, COORDINATED, self._aggregator.version)
-
-    def _advance(self, now: float) -> bool:
-        made = self._aggregator.advance()
-        if made is None:
-            return False
-        self._used += made.fresh
-        accuracy = self._world.accuracy(self._aggregator.model)
-        self._training.points.append(Point(now, self._used, accuracy, float(np.mean(made.staleness))))
-        return True
+            self._event(now + self._coordination, COORDINATED, self._learning.aggregator.version)
 
     def _event(self, time_slices: float, participant: int, version: int) -> None:
         heapq.heappush(self._events, (time_slices, self._created, participant, version))

@@ -16,6 +16,7 @@ from training.files import prepare_directory, write_json, write_text
 from training.studies.asynchronous import experiment_3, privacy
 from training.studies.asynchronous.comparisons import Comparison, Printed
 from training.studies.asynchronous.runs import Runs
+from training.studies.asynchronous.zones import Zones
 from training.studies.page import filled, marked_experiments
 
 PAGE = Path("docs") / "results" / "liu2022-async.md"
@@ -66,6 +67,8 @@ FIGURE_7_3 = Comparison(
 )
 FIGURE_7_5 = Comparison("experiment_4", {"syn": Printed("0.98"), "hp_asgd": Printed("0.98", "", "4.8")})
 
+ZONES_SPREAD, ZONES_STRAGGLERS = Zones("zones_spread"), Zones("zones_stragglers")
+
 SECTIONS = {
     "figure_6_5": Section(privacy.make, privacy.body),
     "table_6_1": Section(TABLE_6_1.make, TABLE_6_1.body),
@@ -75,6 +78,8 @@ SECTIONS = {
     "figure_7_3": Section(FIGURE_7_3.make, FIGURE_7_3.body),
     "table_7_2": Section(experiment_3.make, experiment_3.body),
     "figure_7_5": Section(FIGURE_7_5.make, FIGURE_7_5.body),
+    "zones_spread": Section(ZONES_SPREAD.make, ZONES_SPREAD.body),
+    "zones_stragglers": Section(ZONES_STRAGGLERS.make, ZONES_STRAGGLERS.body),
 }
 
 

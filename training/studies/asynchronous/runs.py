@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +53,17 @@ class Runs:
             "method": plain(method),
             "seed": seed,
             "until": until,
-            "images": self._pixels,
         }
 
         def make() -> dict[str, Any]:
             found = VirtualTime(scenario, self.images, seed).train(method, until=until)
             return {"points": [list(point) for point in found.points]}
 
-        return Training([Point(*point) for point in self._keeper.keep(identity, make)["points"]])
+        return Training([Point(*point) for point in self.keep(identity, make)["points"]])
+
+    def keep(self, identity: Mapping[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """As `Keeper.keep`, for anything that depends on the images and on the code of trainings."""
+        return self._keeper.keep({**identity, "images": self._pixels}, make)
 
     def all_of(
         self, scenario: Scenario, methods: Mapping[str, Method], seeds: Iterable[int]

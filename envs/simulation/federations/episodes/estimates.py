@@ -7,8 +7,11 @@ pre-scheduling has been done (`measured`), the mean times themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from envs.simulation.federations.rounds.decisions import State
 from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.pace import Awaited
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.round_estimates import COLD_S, SPIN_UP_S, WARM_S, RoundEstimates, epoch_left_s
@@ -153,22 +156,27 @@ class ViewEstimates(RoundEstimates):
         return now_s + spin_up_s
 
     def round_left_s(self, but: int) -> float:
-        """Expected seconds until all others that owe a result have delivered (0 if none does)."""
-        now_s = self._view.now_s
-        left = [
-            self.finish_s(k) - now_s
-            for k, client in enumerate(self._view.clients)
-            if k != but and client.has_task
-        ]
-        return max(left, default=0.0)
+        """Expected seconds until the others have delivered what the round waits for (0: nothing)."""
+        view = self._view
+        return _until(
+            view.awaited(),
+            lambda k: self.finish_s(k) - view.now_s if k != but and view.clients[k].has_task else None,
+        )
 
     def round_s(self) -> float:
         """Expected seconds of a whole round on warm instances, aggregation included; 0 while unknown."""
         view = self._view
-        epochs = [0.0]
-        for k, client in enumerate(view.clients):
-            if client.state is not State.GONE:
-                epochs.append(self.epoch_on_s(k, self._place(k), False) or 0.0)
+        epochs_s = _until(view.round_needs(), lambda k: self.epoch_on_s(k, self._place(k), False) or 0.0)
         server = view.server
         at = None if server is None else server.offer
-        return max(epochs) + (view.aggregation_s if at is None else self.aggregation_s(at))
+        return epochs_s + (view.aggregation_s if at is None else self.aggregation_s(at))
+
+
+def _until(needs: Sequence[Awaited], seconds: Callable[[int], float | None]) -> float:
+    """Seconds until all needs are met, given each client's; None: it will not deliver."""
+    longest_s = 0.0
+    for clients, results in needs:
+        known_s = sorted(s for s in map(seconds, clients) if s is not None)
+        if known_s and results:
+            longest_s = max(longest_s, known_s[min(results, len(known_s)) - 1])
+    return longest_s

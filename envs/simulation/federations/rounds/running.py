@@ -9,6 +9,7 @@ from envs.simulation.federations.rounds.decisions import Question
 from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.durations import Durations
 from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.pace import Awaited, Pace
 from envs.simulation.federations.rounds.rented import Rented
 from envs.simulation.federations.rounds.server import SERVER
 
@@ -30,9 +31,12 @@ class RunningApplication:
         application: what runs.
         draws: its random times.
         rented: keeps the quotas.
+        pace: of an asynchronous application.
     """
 
-    def __init__(self, application: Application, draws: Draws, rented: Rented) -> None:
+    def __init__(
+        self, application: Application, draws: Draws, rented: Rented, pace: Pace | None = None
+    ) -> None:
         self.application = application
         self.rounds = application.rounds
         self.aggregation_s = application.aggregation_s
@@ -48,7 +52,22 @@ class RunningApplication:
         self.round_begun_s: int | None = None
         self._durations = Durations(application, draws, self.server)
         self._rented = rented
+        self._pace = pace
         self._asked: Question | None = None
+
+    def awaited(self) -> Sequence[Awaited]:
+        """Whose results the current round waits for."""
+        if self._pace is not None:
+            return self._pace.awaited()
+        owing = [member.index for member in self.clients if member.has_task]
+        return [Awaited(owing, len(owing))]
+
+    def round_needs(self) -> Sequence[Awaited]:
+        """Whose results a whole round waits for."""
+        if self._pace is not None:
+            return self._pace.round_needs()
+        here = [member.index for member in self.clients if member.here]
+        return [Awaited(here, len(here))]
 
     def member(self, client: int) -> Member:
         """A client, or the server for SERVER."""

@@ -31,6 +31,7 @@ from envs.simulation.federations.rounds.events import Event, Events
 from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
 from envs.simulation.federations.rounds.instances import Instances
 from envs.simulation.federations.rounds.member import Member
+from envs.simulation.federations.rounds.pace import Pace
 from envs.simulation.federations.rounds.rented import Rented
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
@@ -49,13 +50,28 @@ class RoundsWorld(RunningApplication):
         application: what is simulated.
         root: seed, or seed sequence of an episode.
         rented: keeps the quotas; None: the application's own quotas, shared with nobody.
+        pace: makes it asynchronous; None: everybody trains in every round.
+
+    Raises:
+        ValueError: for an asynchronous application with a server that is rented, or with budgets.
     """
 
     def __init__(
-        self, application: Application, root: int | np.random.SeedSequence, rented: Rented | None = None
+        self,
+        application: Application,
+        root: int | np.random.SeedSequence,
+        rented: Rented | None = None,
+        pace: Pace | None = None,
     ) -> None:
         draws = Draws(application, root)
-        super().__init__(application, draws, Rented(application.quotas) if rented is None else rented)
+        shared = Rented(application.quotas) if rented is None else rented
+        super().__init__(application, draws, shared, pace)
+        if pace is not None and (
+            application.server is not None or any(c.budget_usd is not None for c in application.clients)
+        ):
+            raise ValueError(
+                f"{application.name!r} is asynchronous: expected no rented server and no budgets"
+            )
         self._weights = Weights(application.checkpoints, self.clients)
         self._events = Events()
         self._instances = Instances(self, draws, self._durations, self._rented, self._events)
@@ -64,6 +80,8 @@ class RoundsWorld(RunningApplication):
         """Results of the current round that are still to come."""
         self._delivered = 0
         """Results of the current round that have come."""
+        self._aggregating = False
+        """Whether a round is over and its results are being aggregated."""
         self._opening = True
         """Whether a round is being prepared."""
         self._postponed = 0
@@ -262,19 +280,29 @@ class RoundsWorld(RunningApplication):
         self._opening = False
         self.round_begun_s = self.now_s
         self._postponed = self._delivered = 0
-        for member in self.clients:
+        for member in self._invited():
             if member.here:
                 member.has_task = True
                 member.saved = 0.0
                 self._owed += 1
         for member in self.clients:
-            if member.state is State.IDLE:
+            if member.state is State.IDLE and member.has_task:
                 self._instances.train(member)
+
+    def _invited(self) -> list[Member]:
+        """Who gets a task as a round begins."""
+        if self._pace is None:
+            return self.clients
+        return [
+            self.clients[k]
+            for k in self._pace.begin([member.index for member in self.clients if not member.has_task])
+        ]
 
     def _prepare_round(self) -> None:
         """The last round is aggregated: end, or ask everybody about the next one."""
+        self._aggregating = False
         self._weights.keep(self.round_index + 1, self.now_s)
-        if self.round_index + 1 == self.rounds:
+        if self.round_index + 1 == self.rounds or (self._pace is not None and self._pace.ended):
             self._close()
             return
         self.round_index += 1
@@ -282,13 +310,19 @@ class RoundsWorld(RunningApplication):
         self._opening = True
         if self.server is not None:
             self._questions.append(Question(Cause.ROUND, SERVER))
-        self._questions.extend(Question(Cause.ROUND, member.index) for member in self.clients if member.here)
+        self._questions.extend(
+            Question(Cause.ROUND, member.index)
+            for member in self.clients
+            if member.here and not member.has_task
+        )
 
-    def _result_or_loss(self) -> None:
-        """One result less is owed; the last one ends the round."""
+    def _result_or_loss(self, made: bool = False) -> None:
+        """One result less is owed. The last one ends the round; asynchronously, one that `made` a model does."""
         self._owed -= 1
-        if self._owed == 0 and self._delivered:
+        over = made if self._pace is not None else self._owed == 0 and self._delivered > 0
+        if over and not self._aggregating:
             assert self.round_begun_s is not None
+            self._aggregating = True
             self._record.rounds.append((self.round_begun_s, self.now_s))
             seconds = self._durations.aggregation_s(self.round_index, self.now_s)
             self._push_phase(seconds, Event.NEXT_ROUND)
@@ -326,6 +360,7 @@ class RoundsWorld(RunningApplication):
             if member.state is State.TRAINING:
                 member.enter(State.IDLE, self.now_s, self.round_index)
         self._owed = self._delivered = 0
+        self._aggregating = False
         self.round_begun_s = None
         self._opening = True
         self._questions.extend(Question(Cause.ROUND, member.index) for member in self.clients if member.here)
@@ -358,7 +393,13 @@ class RoundsWorld(RunningApplication):
         usd = self.message_usd(member.index, member.offer)
         self._record.epochs.append(Epoch(member.index, self.round_index, self.now_s, usd))
         self._delivered += 1
-        self._result_or_loss()
+        made = self._pace is not None and self._pace.end(member.index, self.now_s)
+        self._result_or_loss(made)
+        if self._pace is not None and not self._aggregating and self._pace.begin([member.index]):
+            member.has_task = True
+            self._owed += 1
+            self._instances.train(member)
+            return
         self._questions.append(Question(Cause.FINISHED, member.index))
 
     def _interrupt(self, member: Member) -> None:
@@ -397,7 +438,12 @@ class RoundsWorld(RunningApplication):
             self._end()
 
 
-def play(application: Application, policy: RoundScheduler, root: int | np.random.SeedSequence) -> Outcome:
+def play(
+    application: Application,
+    policy: RoundScheduler,
+    root: int | np.random.SeedSequence,
+    pace: Pace | None = None,
+) -> Outcome:
     """Simulate one application to its end.
 
     Args:
@@ -405,11 +451,12 @@ def play(application: Application, policy: RoundScheduler, root: int | np.random
         policy: takes every decision.
         root: seed, or seed sequence of an episode; every policy meets the same epoch times, spin-up times and
             interruptions with the same root.
+        pace: makes the application asynchronous.
 
     Raises:
         InvalidAnswerError: if the policy answers what cannot be done.
     """
-    world = RoundsWorld(application, root)
+    world = RoundsWorld(application, root, pace=pace)
     policy.start(world)
     while (question := world.advance()) is not None:
         world.answer(policy.decide(question, world))

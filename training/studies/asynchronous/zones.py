@@ -1,0 +1,194 @@
+"""What asynchronous training costs on recorded spot zones, against synchronous rounds, to the same accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agents.federated.rules.fed_cost_aware import FedCostAware
+from agents.federated.schedulers.observing import Observing
+from agents.named import named_rule
+from envs.federated_episodes import DrawnApplications, FederatedConfig
+from envs.market_data import recorded_market
+from envs.simulation.federations.episodes.source import OneApplication
+from envs.simulation.federations.rounds.application import Application, Client
+from envs.simulation.federations.rounds.decisions import RoundScheduler
+from envs.simulation.federations.rounds.world import play
+from envs.simulation.market.config import MarketConfig
+from envs.simulation.streams import Streams, episode_sequence
+from envs.simulation.world import EpisodeKey
+from training.config import UsageError, plain
+from training.evaluation.suite import find_suite
+from training.federated.asynchronous.pictures import draw_costs
+from training.federated.asynchronous.rented import RentedTraining
+from training.federated.asynchronous.scenario import Scenario, read_scenario
+from training.federated.asynchronous.virtual_time import VirtualTime
+from training.studies.asynchronous.comparisons import EXAMPLES
+from training.studies.asynchronous.runs import Runs
+from training.studies.cells import table
+from training.studies.federated.comparing import estimate, paired
+from training.studies.federated.contestants import Learned, find_learned
+from training.studies.keeping import code_hash
+
+SPIN_UP_S, COLD_S = 120.0, 60.0
+"""From the request of an instance until it can train; what its first epoch takes longer."""
+EPOCH_CV, SPIN_UP_CV = 0.05, 0.1
+EPISODES_PER_SEED = 4
+MOST_QUESTIONS = 1_000_000
+
+
+class Contestant(NamedTuple):
+    """A method and who places its clients."""
+
+    method: str
+    scheduler: str
+
+    @property
+    def name(self) -> str:
+        """In documents and tables."""
+        return f"{self.method}, {self.scheduler}"
+
+
+CONTESTANTS = (
+    Contestant("syn", "fed_cost_aware"),
+    Contestant("syn", "round_cost"),
+    Contestant("syn", "round_scorer"),
+    Contestant("fed_suda", "round_cost"),
+    Contestant("fed_suda", "round_scorer"),
+    Contestant("fed_buff", "round_scorer"),
+)
+OURS = Contestant("syn", "round_scorer")
+"""What differences are against: our policy with synchronous rounds."""
+
+
+class Zones(NamedTuple):
+    """The contestants in one scenario.
+
+    Attributes:
+        scenario: its file in examples/asynchronous; a slice is a second.
+    """
+
+    scenario: str
+
+    def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
+        """Play every contestant on `EPISODES_PER_SEED` test episodes per seed; a document for JSON."""
+        scenario = read_scenario(EXAMPLES / f"{self.scenario}.yaml")
+        learned = find_learned(None)
+        if learned is None:
+            raise UsageError("there is no released policy `federated`: release one first")
+        played: dict[str, dict[str, list[float]]] = {one.name: {} for one in CONTESTANTS}
+        for key in find_suite("test", seeds * EPISODES_PER_SEED).episode_keys():
+            for one in CONTESTANTS:
+                result = _played(scenario, one, key, runs, learned)
+                for metric, value in result.items():
+                    played[one.name].setdefault(metric, []).append(value)
+            print(f"played: {scenario.title}, episode {key.index}", flush=True)
+        draw_costs(played, scenario.title, picture)
+        ours = played[OURS.name]
+        return {
+            "seeds": seeds,
+            "picture": picture.name,
+            "title": scenario.title,
+            "accuracy": scenario.milestones[0],
+            "episodes": len(ours["cost_usd"]),
+            "contestants": {
+                name: {
+                    **{metric: estimate(values) for metric, values in episodes.items()},
+                    "against_ours": paired(episodes, ours, {"cost_usd": "percent", "hours": "percent"}),
+                }
+                for name, episodes in played.items()
+            },
+        }
+
+    def body(self, document: Mapping[str, Any]) -> str:
+        """The table and the picture."""
+        rows = []
+        for name, measured in document["contestants"].items():
+            against = measured["against_ours"]
+            rows.append(
+                [
+                    name,
+                    f"{measured['cost_usd']['mean']:.1f}",
+                    "" if name == OURS.name else _percent(against["cost_usd"]),
+                    f"{measured['hours']['mean']:.1f}",
+                    "" if name == OURS.name else _percent(against["hours"]),
+                    f"{measured['epochs']['mean']:.0f}",
+                    f"{measured['interruptions']['mean']:.1f}",
+                    f"{round(100 * measured['reached']['mean'])} %",
+                ]
+            )
+        header = [
+            f"{document['title']}, to an accuracy of {document['accuracy']:g}",
+            "USD",
+            f"against {OURS.name}",
+            "hours",
+            f"against {OURS.name}",
+            "epochs",
+            "interruptions",
+            "reached",
+        ]
+        picture = f"![{document['title']}](liu2022-async/{document['picture']})"
+        return "\n\n".join([table(header, rows), f"{document['episodes']} test episodes.", picture])
+
+
+def _percent(measured: Mapping[str, Any]) -> str:
+    low, high = measured["interval"]
+    return f"{measured['mean']:+.0f} % [{low:+.0f}, {high:+.0f}]"
+
+
+def application_of(scenario: Scenario, key: EpisodeKey) -> Application:
+    """The scenario's clients on the recorded zones of an episode; rounds without end."""
+    source = DrawnApplications(FederatedConfig(market="zones"), recorded_market(MarketConfig()))
+    drawn = source.application(key)
+    streams = Streams(episode_sequence(key.seed, key.split, key.index))
+    epochs_s = scenario.expected_slices(streams.generator("response_times"))
+    clients = tuple(
+        Client(f"client {k + 1}", float(s), float(s) + COLD_S, SPIN_UP_S, tuple(range(len(drawn.offers))))
+        for k, s in enumerate(epochs_s)
+    )
+    return replace(drawn, clients=clients, rounds=scenario.updates, epoch_cv=EPOCH_CV, spin_up_cv=SPIN_UP_CV)
+
+
+def _played(
+    scenario: Scenario, one: Contestant, key: EpisodeKey, runs: Runs, learned: Learned
+) -> dict[str, float]:
+    application = application_of(scenario, key)
+    schedulers: dict[str, Callable[[], RoundScheduler]] = {
+        "fed_cost_aware": FedCostAware,
+        "round_cost": lambda: Observing(named_rule("round_cost"), most_questions=MOST_QUESTIONS),
+        "round_scorer": lambda: Observing(
+            learned.load(OneApplication(application)), most_questions=MOST_QUESTIONS
+        ),
+    }
+
+    def make() -> dict[str, float]:
+        world = VirtualTime(scenario, runs.images, key.index)
+        training = RentedTraining(world, scenario.methods[one.method], scenario.milestones[0])
+        root = episode_sequence(key.seed, key.split, key.index)
+        outcome = play(application, schedulers[one.scheduler](), root, training)
+        return {
+            "cost_usd": outcome.cost_usd,
+            "hours": outcome.time_s / 3600,
+            "epochs": float(len(outcome.epochs)),
+            "interruptions": float(len(outcome.interruptions)),
+            "reached": float(training.reached),
+        }
+
+    identity = {
+        "scenario": plain(scenario),
+        "contestant": one.name,
+        "episode": [key.seed, key.split, key.index],
+        "policy": learned.sha256,
+        "constants": [SPIN_UP_S, COLD_S, EPOCH_CV, SPIN_UP_CV],
+        "code": _world_code(),
+    }
+    return runs.keep(identity, make)
+
+
+@cache
+def _world_code() -> str:
+    """What an application's course depends on besides the training."""
+    return code_hash()
