@@ -53,7 +53,7 @@ def draw_costs(played: Mapping[str, Mapping[str, Sequence[float]]], title: str, 
     figure, ((axis,),) = panels(1, 1)
     for (name, episodes), colour in zip(played.items(), COLOURS * 2, strict=False):
         axis.scatter(episodes["hours"], episodes["cost_usd"], s=14, color=colour, label=name, alpha=0.7)
-    axis.set(title=title, xlabel="hours", ylabel="USD", xscale="log", yscale="log")
+    axis.set(title=title, xlabel="hours", ylabel="USD", xlim=(0, None), ylim=(0, None))
     legend_below(figure)
     save(figure, path)
 

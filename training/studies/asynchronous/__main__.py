@@ -78,8 +78,8 @@ SECTIONS = {
     "figure_7_3": Section(FIGURE_7_3.make, FIGURE_7_3.body),
     "table_7_2": Section(experiment_3.make, experiment_3.body),
     "figure_7_5": Section(FIGURE_7_5.make, FIGURE_7_5.body),
-    "zones_spread": Section(ZONES_SPREAD.make, ZONES_SPREAD.body),
-    "zones_stragglers": Section(ZONES_STRAGGLERS.make, ZONES_STRAGGLERS.body),
+    "table_zones_spread": Section(ZONES_SPREAD.make, ZONES_SPREAD.body),
+    "table_zones_stragglers": Section(ZONES_STRAGGLERS.make, ZONES_STRAGGLERS.body),
 }
 
 
