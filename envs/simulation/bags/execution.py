@@ -40,7 +40,7 @@ class Execution:
             first, before anything starts.
         environment: limits and parameters.
         changes: when spot VMs hibernate and resume.
-        scheduler: whom `run` asks; its name stands in the outcome.
+        scheduler: whom `run` asks; None where the caller answers `questions`.
         launch_s: until the plan's VMs are ready; they are billed from the start.
 
     Attributes:
@@ -53,11 +53,12 @@ class Execution:
         plan: Plan,
         environment: Environment,
         changes: Changes,
-        scheduler: BagScheduler,
+        scheduler: BagScheduler | None,
         launch_s: float = 0.0,
     ) -> None:
         self.fleet, self.launch_s = Fleet(plan, environment), launch_s
         self._scheduler, self._changes = scheduler, changes
+        self._name = "the caller" if scheduler is None else scheduler.name
         self._changes_s: dict[str, Iterator[float]] = {}
         self._hibernated_types: set[str] = set()
         self._planned = bool(plan.vms)
@@ -69,6 +70,7 @@ class Execution:
         Raises:
             InvalidAnswerError: if the scheduler answers what cannot be done.
         """
+        assert self._scheduler is not None
         asking = self.questions()
         question = next(asking, None)
         while question is not None:
@@ -98,9 +100,7 @@ class Execution:
         """What it came to, once there are no more questions."""
         fleet = self.fleet
         makespan_s = math.inf if fleet.unfinished else fleet.now_s
-        return fleet.ledger.outcome(
-            self._scheduler.name, fleet.deadline_s, makespan_s, fleet.counts, fleet.vms
-        )
+        return fleet.ledger.outcome(self._name, fleet.deadline_s, makespan_s, fleet.counts, fleet.vms)
 
     def hibernated(self, vm_type: str) -> bool:
         """Whether the spot VMs of a type are hibernated now, so that none can be rented."""
@@ -126,7 +126,7 @@ class Execution:
         for task in sorted(range(len(tasks)), key=lambda task: -max(tasks[task].runtime_s.values())):
             answer = yield Question(Cause.START, task, None)
             if isinstance(answer, Wait | Release):
-                raise InvalidAnswerError(f"{self._scheduler.name} places a task nowhere: answer Move or Rent")
+                raise InvalidAnswerError(f"{self._name} places a task nowhere: answer Move or Rent")
             target, mode = self._target(task, answer, self.launch_s)
             self.fleet.enqueue(task, target, mode)
             self.fleet.start_tasks(target)
@@ -205,7 +205,7 @@ class Execution:
             answer = yield Question(cause, task, vm)
             if isinstance(answer, Wait):
                 if cause == Cause.LIMIT and answer.until_s <= now_s:
-                    raise InvalidAnswerError(f"{self._scheduler.name} waits for a limit that has passed")
+                    raise InvalidAnswerError(f"{self._name} waits for a limit that has passed")
                 vm.limit_s = min(vm.limit_s, max(answer.until_s, now_s))
             else:
                 self.fleet.counts.migrations += 1
@@ -226,7 +226,7 @@ class Execution:
         if not vm.has_tasks:
             answer = yield Question(Cause.EMPTY, NO_TASK, vm)
             if isinstance(answer, Move | Rent):
-                raise InvalidAnswerError(f"{self._scheduler.name} moves no task: answer Wait or Release")
+                raise InvalidAnswerError(f"{self._name} moves no task: answer Wait or Release")
             if isinstance(answer, Release):
                 self.fleet.terminate(vm)
             else:
@@ -244,10 +244,10 @@ class Execution:
 
     def _move(self, task: int, source: RentedVm, answer: Move | Rent | Release) -> None:
         if isinstance(answer, Release):
-            raise InvalidAnswerError(f"{self._scheduler.name} gives back a VM with tasks: it must be empty")
+            raise InvalidAnswerError(f"{self._name} gives back a VM with tasks: it must be empty")
         target, mode = self._target(task, answer, self.fleet.environment.migration_overhead_s)
         if target is source:
-            raise InvalidAnswerError(f"{self._scheduler.name} moves a task to where it is: answer Wait")
+            raise InvalidAnswerError(f"{self._name} moves a task to where it is: answer Wait")
         self.fleet.take_away(task, source)
         self.fleet.enqueue(task, target, mode)
         self.fleet.start_tasks(target)
@@ -258,7 +258,7 @@ class Execution:
         Raises:
             InvalidAnswerError: where the task cannot go there.
         """
-        name = self._scheduler.name
+        name = self._name
         vm_type = answer.vm.vm.vm_type if isinstance(answer, Move) else answer.vm_type
         if self.fleet.memory_mb[task] > vm_type.memory_mb:
             raise InvalidAnswerError(f"{name} moves a task to {vm_type.name}, which lacks the memory for it")
@@ -275,11 +275,11 @@ class Execution:
         fleet, limits = self.fleet, self.fleet.environment
         on_demand = market == Market.ON_DEMAND
         if market not in vm_type.markets or (not on_demand and self.hibernated(vm_type.name)):
-            raise InvalidAnswerError(f"{self._scheduler.name} rents {vm_type.name} {market}: there is none")
+            raise InvalidAnswerError(f"{self._name} rents {vm_type.name} {market}: there is none")
         if fleet.alive(vm_type, market) >= limits.max_per_type_and_market or (
             on_demand and fleet.alive(None, market) >= limits.max_on_demand
         ):
-            raise InvalidAnswerError(f"{self._scheduler.name} rents {vm_type.name} {market}: no more may run")
+            raise InvalidAnswerError(f"{self._name} rents {vm_type.name} {market}: no more may run")
         fleet.counts.on_demand += on_demand and not vm_type.burstable
         taken = sum(vm.vm.vm_type is vm_type and vm.vm.market == market for vm in fleet.vms)
         return fleet.rent(Vm(vm_type, market, taken + 1), fleet.now_s + ready_in_s)
