@@ -27,6 +27,7 @@ MISSED_POINTS = 100.0
 """What a missed deadline adds to the objective, in its per cent."""
 METRICS = (
     "objective",
+    "cost_percent",
     "cost_usd",
     "makespan_s",
     "missed",
@@ -149,6 +150,7 @@ class BagWorld:
         counts = state.execution.fleet.counts
         return {
             "objective": self._objective(state),
+            "cost_percent": 100 * self._components(state)[0],
             "cost_usd": self._spent_usd(state),
             "makespan_s": state.execution.fleet.now_s,
             "missed": float(self._missed(state)),
