@@ -241,7 +241,9 @@ class BagWorld:
     def _components(self, lane: _Lane) -> tuple[float, float]:
         """Cost and time so far, each as a share of what section 8.1 divides it by."""
         environment = lane.case.environment
-        cost_scale, time_scale = fitness_scales(environment, lane.case.d_spot_s)
+        # Without any D_spot the thesis plans no spot VM and has no measure; the deadline takes its place.
+        measure_s = lane.case.d_spot_s or lane.case.plan.deadline_s
+        cost_scale, time_scale = fitness_scales(environment, measure_s)
         cost = cost_scale / environment.omega * self._spent_usd(lane)
         return cost, time_scale / (1 - environment.omega) * lane.execution.fleet.now_s
 
