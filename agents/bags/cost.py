@@ -16,17 +16,15 @@ _HOUR_S = 3600.0
 
 
 class BagParameters(NamedTuple):
-    """How the expected cost weighs time and risk.
+    """How the expected cost weighs time.
 
     Attributes:
         time_price: USD that a second of makespan costs, for each USD that all spot VMs, as dear as the
             dearest, cost in a second (the scale of Eq. 8.1). 1 is omega = 0.5.
-        hazard: weight of the delay that a hibernation is expected to bring.
         keep_share: share of what it costs to keep an empty VM that counts.
     """
 
-    time_price: float = 0.1
-    hazard: float = 1.0
+    time_price: float = 0.15
     keep_share: float = 1.0
 
 
@@ -54,9 +52,8 @@ class Choices:
 def weigh(observations: Observation, parameters: BagParameters) -> Choices:
     """The expected cost of every choice.
 
-    A task costs its share of a VM while it runs, and of its launch if the VM is new, and what it
-    lengthens the makespan: by how much it ends after all others, sooner or later by the chance that its VM
-    hibernates before and it has to move. "None" leaves the task where it is: on a VM that hibernates it
+    A task costs its share of a VM while it runs, and of its launch if the VM is new, and by how much it
+    lengthens the makespan, ending after all others. "None" leaves the task where it is: on a VM that hibernates it
     ends after the mean time until the type resumes, or after the deadline less its work if that never
     happens. Keeping an empty VM costs its price until the end of its cycle.
     """
@@ -87,9 +84,8 @@ def weigh(observations: Observation, parameters: BagParameters) -> Choices:
     wait_s = np.minimum(down_s, np.maximum(0.0, job[:, [col.SLACK_S]] - work_s))
     end_s = np.where(asleep, wait_s + end_s, end_s)
     risk = -np.expm1(-rate * end_s)
-    again_s = clusters[..., col.LAUNCH_S].max(1)[:, None] + 0.5 * work_s
     late_s = np.maximum(0.0, end_s - job[:, [col.ROUND_LEFT_S]])
-    cost = usd + time_usd_s[:, None] * (late_s + parameters.hazard * risk * again_s)
+    cost = usd + time_usd_s[:, None] * late_s
     idle = job[:, col.IDLE] > 0
     kept = parameters.keep_share * usd_s * cores * work_s
     cost = np.where(idle[:, None] & here, kept, cost)
