@@ -53,9 +53,9 @@ def weigh(observations: Observation, parameters: BagParameters) -> Choices:
     """The expected cost of every choice.
 
     A task costs its share of a VM while it runs, and of its launch if the VM is new, and by how much it
-    lengthens the makespan, ending after all others. "None" leaves the task where it is: on a VM that hibernates it
-    ends after the mean time until the type resumes, or after the deadline less its work if that never
-    happens. Keeping an empty VM costs its price until the end of its cycle.
+    lengthens the makespan, ending after all others. "None" leaves the task where it is: on a VM that
+    hibernates it ends after the mean time until the type resumes, at the deadline if that never happens.
+    Keeping an empty VM costs its price until the end of its cycle.
     """
     clusters = observations["clusters"].astype(np.float64)
     job = observations["jobs"][:, 0].astype(np.float64)

@@ -25,24 +25,26 @@ RELEASED = "bags"
 
 @dataclass(frozen=True)
 class OnePlan:
-    """One plan in the worlds of seeds 0, 1, ..., which are the indices of episodes. A `CaseSource`.
+    """One plan in the worlds of consecutive seeds, one for each index of an episode. A `CaseSource`.
 
     Attributes:
         plan: the primary scheduling map; one without VMs leaves the start to the policy.
         environment: what may be rented.
         scenario: rates.
         launch_s: until VMs that are rented before the start are ready.
+        first_seed: of index 0.
     """
 
     plan: Plan
     environment: Environment
     scenario: Scenario
     launch_s: float
+    first_seed: int = 0
 
     def case(self, key: EpisodeKey) -> Case:
-        """The case of a seed."""
+        """The case of an episode."""
         d_spot_s = compute_d_spot(self.plan.bag.tasks, self.environment, self.plan.deadline_s)
-        changes = drawn(self.scenario, key.index)
+        changes = drawn(self.scenario, self.first_seed + key.index)
         return Case(self.plan, self.environment, self.scenario, changes, d_spot_s, self.launch_s)
 
 
@@ -52,12 +54,14 @@ def unplanned(plan: Plan) -> Plan:
 
 
 def play(policy: Policy, source: OnePlan, seeds: int) -> list[Outcome]:
-    """Executions with seeds 0, 1, ..., as `simulating.execute` gives them for a scheduler."""
+    """Executions with so many seeds, as `simulating.execute` gives them for a scheduler."""
     world = BagWorld(source, seeds)
     world.reset([EpisodeKey(0, "test", seed) for seed in range(seeds)])
     for lane in range(seeds):
         policy.begin(lane, lane)
-    actions, active = np.zeros(seeds, np.int64), np.ones(seeds, np.bool_)
+    actions = np.zeros(seeds, np.int64)
+    # Where nothing hibernates, a plan may end without a question.
+    active = np.asarray(world.observation["action_mask"].any(1), np.bool_)
     while active.any():
         lanes = np.flatnonzero(active)
         actions[lanes] = policy.act_lanes(world.observation, lanes)

@@ -48,8 +48,9 @@ def execute(
     scheduler: str,
     seeds: int,
     launch_s: float = 0.0,
+    first_seed: int = 0,
 ) -> list[Outcome]:
-    """Executions with seeds 0, 1, ...; "on-demand" carries out the map with on-demand VMs.
+    """Executions with the seeds from `first_seed` on; "on-demand" carries out the map with on-demand VMs.
 
     Args:
         plan: the primary scheduling map.
@@ -58,6 +59,7 @@ def execute(
         scheduler: one of SCHEDULERS, or a policy.
         seeds: how many.
         launch_s: until the plan's VMs are ready.
+        first_seed: of the first execution.
 
     Raises:
         BagError: for an unknown scheduler or no seeds.
@@ -67,13 +69,13 @@ def execute(
     if scheduler in POLICIES:
         from training.bags.playing import OnePlan, play, policy_named  # torch takes seconds to load
 
-        source = OnePlan(plan, environment, scenario, launch_s)
+        source = OnePlan(plan, environment, scenario, launch_s, first_seed)
         return play(policy_named(scheduler, source), source, seeds)
     told = scheduler_named(scheduler)
     carried_out = on_demand_plan(plan) if isinstance(told, OnDemand) else plan
     return [
         Execution(carried_out, environment, drawn(scenario, seed), told, launch_s).run()
-        for seed in range(seeds)
+        for seed in range(first_seed, first_seed + seeds)
     ]
 
 

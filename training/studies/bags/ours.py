@@ -22,7 +22,8 @@ from training.studies.bags import chapter_7, chapter_9
 from training.studies.cells import table
 from training.studies.federated.comparing import paired
 
-SEEDS = 30
+SEEDS, FIRST_SEED = 30, 100
+"""Not those of Tables 7.5 and 9.6, which we had looked at before."""
 THEIRS = {"hads": "HADS", "burst-hads": "Burst-HADS"}
 
 
@@ -67,11 +68,11 @@ def _cell(setting: Setting, scenario: Scenario) -> dict[str, Any]:
     """Means of every player, and how ours lie against the better of the literature's in the objective."""
     launch_s = setting.environment.migration_overhead_s
     start = setting.plans["hads"]
-    source = OnePlan(unplanned(start), setting.environment, scenario, launch_s)
-    columns = {
-        name: _columns(execute(plan, setting.environment, scenario, name, SEEDS, launch_s), setting, start)
-        for name, plan in setting.plans.items()
-    }
+    source = OnePlan(unplanned(start), setting.environment, scenario, launch_s, FIRST_SEED)
+    columns = {}
+    for name, plan in setting.plans.items():
+        outcomes = execute(plan, setting.environment, scenario, name, SEEDS, launch_s, FIRST_SEED)
+        columns[name] = _columns(outcomes, setting, start)
     better = min(columns, key=lambda name: fmean(columns[name]["objective"]))
     for name in POLICIES:
         columns[name] = _columns(play(policy_named(name, source), source, SEEDS), setting, start)
