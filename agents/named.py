@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from agents.bags.rule import BAG_ENVIRONMENTS, BagCost
 from agents.federated.rules import ROUND_ENVIRONMENTS, ROUND_RULES
 from agents.policy import Policy
 from agents.rules import RULES, make_rule
 
-RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES)
+RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES, BagCost.name)
 
 
 def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
@@ -20,6 +21,8 @@ def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
     """
     if environment in ROUND_ENVIRONMENTS:
         return tuple(ROUND_RULES)
+    if environment in BAG_ENVIRONMENTS:
+        return (BagCost.name, "random")
     names = [rule.name for rule in RULES.values() if rule.worlds is None or environment in rule.worlds]
     return tuple(sorted(names, key=lambda name: name != first))
 
@@ -32,6 +35,8 @@ def named_rule(name: str) -> Policy:
     """
     if name in ROUND_RULES:
         return ROUND_RULES[name]()
+    if name == BagCost.name:
+        return BagCost()
     if name in RULES:
         return make_rule(name)
     near = get_close_matches(name, RULE_NAMES, 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from agents.bags.scorer import BagScorerPolicy, bag_scorer
 from agents.federated.scorer import RoundScorerPolicy, round_scorer
 from agents.flat_policy import load_flat_policy
 from agents.networks.base import ValueNetwork
@@ -114,6 +115,10 @@ def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
     return RoundScorerPolicy(round_scorer(settings.hidden_size), settings.name)
 
 
+def _bag_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
+    return BagScorerPolicy(bag_scorer(settings.hidden_size), settings.name)
+
+
 def _load_spot(
     state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
 ) -> Policy:
@@ -162,6 +167,14 @@ OURS: Mapping[str, Agent] = {
         _round_scorer,
         any_clusters=True,
         worlds=("federated",),
+    ),
+    "bag_scorer": Agent(
+        "a small network that corrects the rule bag_cost, found by an evolution strategy",
+        "Spotweave, docs/training.md",
+        ScorerSettings,
+        _bag_scorer,
+        any_clusters=True,
+        worlds=("bags",),
     ),
     "spot_values": Agent(
         "hazards of recorded zones and the value of slack that follows from them, under a safety net",

@@ -146,6 +146,13 @@ ENVIRONMENTS: dict[str, Environment] = {
         reference="on_demand",
         rules=("on_demand", "spot_fallback", "uniform_progress"),
     ),
+    "bags": Environment(
+        "Teylo 2021: bags of tasks with a deadline on spot VMs that hibernate, and on-demand VMs",
+        "envs.bags_episodes:BagsConfig",
+        "envs.bags_episodes:build_bags",
+        default_agent="bag_scorer",
+        gymnasium=("spotweave/Bags-v0", "envs.bags:BagsEnv", "envs.bags:make_vector"),
+    ),
 }
 """Every environment by name."""
 

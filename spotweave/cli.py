@@ -61,6 +61,7 @@ def envs() -> None:
 @app.command()
 def policies() -> None:
     """List every rule and every agent with its source."""
+    from agents.bags.schedulers.named import SCHEDULER_SOURCES
     from agents.federated.rules import ROUND_RULE_SOURCES
     from agents.registry import agents
     from agents.rules import RULES
@@ -71,6 +72,7 @@ def policies() -> None:
         for rule in RULES.values()
     ]
     rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]
+    rows += [(name, "bag scheduler", *about) for name, about in SCHEDULER_SOURCES.items()]
     rows += [(name, "agent", agent.title, agent.source) for name, agent in agents().items()]
     show(("name", "kind", "title", "source"), rows)
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import training.config
+from agents.bags.schedulers.named import SCHEDULER_SOURCES
 from agents.federated.rules import ROUND_RULES
 from agents.rules import RULES
 from envs.registration import register
@@ -36,7 +37,7 @@ def test_every_rule_and_agent_is_listed_with_its_source() -> None:
     assert result.exit_code == 0
     listed = {line.split()[0]: line for line in result.stdout.splitlines()[1:]}
     agents = {path.stem for path in (Path(CONFIG_DIRECTORY) / "agent").glob("*.yaml")}
-    assert {*RULES, *ROUND_RULES} | agents == set(listed)
+    assert {*RULES, *ROUND_RULES, *SCHEDULER_SOURCES} | agents == set(listed)
     assert all(RULES[name].source in listed[name] for name in RULES)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from agents.bags.deadlines import ImpossibleDeadlineError
 from agents.bags.draft import Draft
 from agents.bags.ils import PUBLISHED, Search, SearchSettings
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError
 from envs.simulation.bags.model import Bag, Environment, Market, Mode, Vm
 from envs.simulation.bags.plan import TIME_TOLERANCE_S, Plan, PlannedTask
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agents.bags.checkpoints import checkpoint_interval_s
-from agents.bags.deadlines import ImpossibleDeadlineError
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError
 from envs.simulation.bags.model import Bag, Environment, Market, Mode, Task, Vm
 from envs.simulation.bags.occupancy import Occupancy
 from envs.simulation.bags.plan import Plan, PlannedTask, PlannedVm

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from agents.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
 from agents.bags.draft import Draft
 from agents.bags.heuristics import plan_min_min
-from agents.bags.ils import fitness_scales, plan_by_search
+from agents.bags.ils import plan_by_search
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market
+from envs.simulation.bags.objective import fitness_scales
 from envs.simulation.bags.plan import Plan
 
 MAX_VARIABLES = 500_000

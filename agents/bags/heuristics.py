@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.bags.deadlines import ImpossibleDeadlineError
 from agents.bags.draft import Draft
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError
 from envs.simulation.bags.model import Bag, Environment, Task, Vm
 from envs.simulation.bags.plan import Plan
 

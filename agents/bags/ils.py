@@ -12,6 +12,7 @@ from agents.bags.draft import Draft
 from agents.bags.primary import by_memory, plan_primarily
 from agents.bags.walk import Fleet, end_s, fitness, walk
 from envs.simulation.bags.model import SECONDS_PER_HOUR, Bag, Environment, Market, Vm
+from envs.simulation.bags.objective import fitness_scales
 from envs.simulation.bags.occupancy import MEMORY_TOLERANCE_MB
 from envs.simulation.bags.plan import Plan
 from envs.simulation.streams import Streams
@@ -59,16 +60,6 @@ def plan_by_search(
         ImpossibleDeadlineError: if the primary heuristic, from whose plan the search starts, finds none.
     """
     return Search(bag, environment, deadline_s, seed, settings).run(relaxing=False)
-
-
-def fitness_scales(environment: Environment, d_spot_s: float) -> tuple[float, float]:
-    """Weights of one USD and of one second in Eq. 8.1 and 8.8.
-
-    The cost is divided by that of all VMs, at the price of the dearest, during D_spot; the makespan by it.
-    """
-    vms = environment.spot() or environment.on_demand()
-    most_usd = max(vm.usd_hour for vm in vms) / SECONDS_PER_HOUR * d_spot_s * len(vms)
-    return environment.omega / most_usd, (1 - environment.omega) / d_spot_s
 
 
 class Search:

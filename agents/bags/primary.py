@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agents.bags.deadlines import compute_d_spot
 from agents.bags.draft import Draft
 from agents.bags.round_robin import WeightedRoundRobin
+from envs.simulation.bags.deadlines import compute_d_spot
 from envs.simulation.bags.model import Bag, Environment, Market, Task
 from envs.simulation.bags.plan import Plan
 

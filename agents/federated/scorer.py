@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.correction import correction
 from agents.federated.cost import RoundParameters, weigh
 from agents.federated.features import N_CHOICE, N_TASK, describe
 from agents.vector_policy import Layout, Scorer, VectorPolicy
@@ -49,32 +50,7 @@ class RoundScorerPolicy(VectorPolicy):
             row = int(rows[np.argmin(choices.valid.any(1))])
             raise ValueError(f"policy {self.name}: observation {row} offers no valid action, expected a task")
         task, choice = describe(seen, choices)
-        score = self._correction(vectors, which, task, choice)
+        score = correction(self.network.layout.hidden, vectors[which], task, choice)
         score -= (choices.cost / choices.unit[:, None]).astype(np.float32)
         score[~choices.valid] = -np.inf
         return np.asarray(score.argmax(1), np.int64)
-
-    def _correction(
-        self,
-        vectors: NDArray[np.float32],
-        which: NDArray[np.int64],
-        task: NDArray[np.float32],
-        choice: NDArray[np.float32],
-    ) -> NDArray[np.float32]:
-        """(n, C + 1) outputs, in units of a start."""
-        hidden = self.network.layout.hidden
-        picked = vectors[which]
-        n = len(picked)
-        edge = N_TASK * hidden
-        end = edge + N_CHOICE * hidden
-        task_weights = picked[:, :edge].reshape(n, N_TASK, hidden)
-        choice_weights = picked[:, edge:end].reshape(n, N_CHOICE, hidden)
-        bias, out = picked[:, end : end + hidden], picked[:, end + hidden : end + 2 * hidden]
-        direct = picked[:, end + 2 * hidden : end + 2 * hidden + N_CHOICE]
-        waiting = picked[:, end + 2 * hidden + N_CHOICE :]
-        base = np.matmul(task[:, None], task_weights)[:, 0] + bias
-        units = np.maximum(0.0, base[:, None] + np.matmul(choice, choice_weights))
-        score = np.matmul(units, out[..., None])[..., 0] + np.matmul(choice, direct[..., None])[..., 0]
-        score[:, -1] += (task * waiting).sum(1)
-        result: NDArray[np.float32] = score.astype(np.float32)
-        return result

@@ -9,12 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agents.bags.burst import plan_with_bursts
-from agents.bags.deadlines import ImpossibleDeadlineError
 from agents.bags.ils import SearchSettings
 from agents.bags.primary import plan_primarily
 from agents.bags.schedulers.burst_hads import BurstHads
 from agents.bags.schedulers.hads import Hads
 from agents.bags.schedulers.on_demand import OnDemand, on_demand_plan
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError
 from envs.simulation.bags.decisions import BagScheduler
 from envs.simulation.bags.execution import Execution
 from envs.simulation.bags.jobs import published_job, uniform_job

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.bags.checkpoints import checkpoint_count, checkpoint_interval_s
-from agents.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
 from agents.bags.heuristics import plan_greedily, plan_max_min, plan_min_min
 from agents.bags.planners import PLANNERS, plan_bag
 from agents.bags.primary import plan_primarily
 from agents.bags.round_robin import WeightedRoundRobin
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.jobs import published_job
 from envs.simulation.bags.model import Bag, Environment, Market, Task, Vm, VmType

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.bags.burst import allocate_bursts
-from agents.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
 from agents.bags.draft import Draft
 from agents.bags.exact import objective, plan_exactly
 from agents.bags.ils import plan_by_search
 from agents.bags.primary import plan_primarily
 from agents.bags.walk import Fleet, end_s, fitness, walk
+from envs.simulation.bags.deadlines import ImpossibleDeadlineError, compute_d_spot
 from envs.simulation.bags.errors import BagError
 from envs.simulation.bags.jobs import uniform_job
 from envs.simulation.bags.model import Bag, Environment, Market, Mode, Vm, VmType

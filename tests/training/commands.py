@@ -20,6 +20,7 @@ TINY_AGENT = {
     "outcomes": ("agent.members=1", "agent.hidden_size=4"),
     "cluster_scorer": ("agent.hidden_size=3",),
     "round_scorer": ("agent.hidden_size=3",),
+    "bag_scorer": ("agent.hidden_size=3",),
     "spot_values": ("agent.hazard_buckets=2", "agent.return_buckets=2", "agent.quality_buckets=2"),
 }
 TINY_TRAINER = (
@@ -38,6 +39,7 @@ TINY_WORLD = {
     "multicloud": ("env.workload.jobs=4",),
     "chapter4": ("env.n_jobs=20", "env.window=4"),
     "federated": ("env.market=one_zone", "env.clients_most=3", "env.rounds_least=2", "env.rounds_most=4"),
+    "bags": ("env.job=J60",),
     "anyclusters": ("env.clusters=3", "env.world.n_jobs=20", "env.world.window=4"),
     "spot": ("env.rules=adrs_single", "env.work_h=2", "env.deadline_h=4"),
 }

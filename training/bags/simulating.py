@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from agents.bags.schedulers.named import SCHEDULERS, scheduler_named
+from agents.bags.schedulers.named import POLICIES, SCHEDULERS, scheduler_named
 from agents.bags.schedulers.on_demand import OnDemand, on_demand_plan
 from envs.simulation.bags.documents import read_environment, read_job, read_map
 from envs.simulation.bags.errors import BagError
@@ -48,19 +48,34 @@ def execute(
     scheduler: str,
     seeds: int,
     launch_s: float = 0.0,
+    first_seed: int = 0,
 ) -> list[Outcome]:
-    """Executions with seeds 0, 1, ...; "on-demand" carries out the map with on-demand VMs.
+    """Executions with the seeds from `first_seed` on; "on-demand" carries out the map with on-demand VMs.
+
+    Args:
+        plan: the primary scheduling map.
+        environment: what may be rented.
+        scenario: rates, which policies know and the other schedulers have no use for.
+        scheduler: one of SCHEDULERS, or a policy.
+        seeds: how many.
+        launch_s: until the plan's VMs are ready.
+        first_seed: of the first execution.
 
     Raises:
         BagError: for an unknown scheduler or no seeds.
     """
     if seeds < 1:
         raise BagError(f"seeds is {seeds}, expected at least 1")
+    if scheduler in POLICIES:
+        from training.bags.playing import OnePlan, play, policy_named  # torch takes seconds to load
+
+        source = OnePlan(plan, environment, scenario, launch_s, first_seed)
+        return play(policy_named(scheduler, source), source, seeds)
     told = scheduler_named(scheduler)
     carried_out = on_demand_plan(plan) if isinstance(told, OnDemand) else plan
     return [
         Execution(carried_out, environment, drawn(scenario, seed), told, launch_s).run()
-        for seed in range(seeds)
+        for seed in range(first_seed, first_seed + seeds)
     ]
 
 
@@ -74,9 +89,10 @@ def simulate(
 ) -> Outcomes:
     """Executions by scheduler: of one, or of all. Raises BagError."""
     chosen = scenario_named(scenario)
-    names = list(SCHEDULERS) if scheduler is None else [scheduler]
+    names = [*SCHEDULERS, *POLICIES] if scheduler is None else [scheduler]
     for name in names:
-        scheduler_named(name)
+        if name not in POLICIES:
+            scheduler_named(name)
     plan, rentable = read(map_file, job, environment)
     return {name: execute(plan, rentable, chosen, name, seeds) for name in names}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from agents.bags.schedulers.hads import may_steal
-from agents.bags.schedulers.migration import busy_vms, check_migration, idle_vms, rent
+from agents.bags.schedulers.migration import rent
 from envs.simulation.bags.decisions import Answer, Cause, Move, Question, Wait
 from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import Mode
 from envs.simulation.bags.rented import RentedVm
+from envs.simulation.bags.rescue import busy_vms, check_migration, idle_vms
 
 
 class BurstHads:
@@ -20,6 +21,9 @@ class BurstHads:
     def decide(self, question: Question, fleet: Fleet) -> Answer:
         """Algorithm 11 for a hibernated VM, Algorithm 12 for an idle one."""
         cause, task, vm, idle = question
+        assert vm is not None
+        if cause == Cause.EMPTY:
+            return Wait()
         if cause == Cause.IDLE:
             assert idle is not None
             return _steal(fleet, task, vm, idle)

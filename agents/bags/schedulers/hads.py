@@ -5,12 +5,13 @@ Algorithm 5 handles events; here each event is a question about one task.
 
 from __future__ import annotations
 
-from agents.bags.schedulers.migration import check_migration, migrate
-from agents.bags.schedulers.time_limit import last_call_s, migration_time_limit_s
+from agents.bags.schedulers.migration import migrate
 from envs.simulation.bags.decisions import Answer, Cause, Move, Question, Wait
 from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import Mode
 from envs.simulation.bags.rented import RentedVm, VmState
+from envs.simulation.bags.rescue import check_migration
+from envs.simulation.bags.time_limit import last_call_s, migration_time_limit_s
 
 
 class Hads:
@@ -25,6 +26,9 @@ class Hads:
     def decide(self, question: Question, fleet: Fleet) -> Answer:
         """Algorithm 5."""
         cause, task, vm, idle = question
+        assert vm is not None
+        if cause == Cause.EMPTY:
+            return Wait()
         if cause == Cause.HIBERNATED:
             return Wait(self._limit_s(vm, fleet))
         if cause == Cause.LIMIT:

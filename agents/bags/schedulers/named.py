@@ -16,9 +16,22 @@ SCHEDULERS: dict[str, Callable[[], BagScheduler]] = {
     "on-demand": OnDemand,
 }
 
+POLICIES = ("bag_cost", "bag_scorer")
+"""Policies that carry out bags: a rule, and the released policy that corrects it."""
+
+SCHEDULER_SOURCES = {
+    "hads": ("HADS", "Teylo 2021, Algorithms 4 to 8"),
+    "burst-hads": ("Burst-HADS", "Teylo 2021, Algorithms 11 and 12"),
+    "on-demand": ("On-demand VMs only", "Teylo 2021, section 7.2"),
+    "bag_cost": ("Expected cost of a bag's tasks", "Spotweave, docs/bag-plans.md"),
+}
+"""Title and source of each."""
+
 
 def scheduler_named(name: str) -> BagScheduler:
     """A new scheduler. Raises BagError naming those there are."""
     if name not in SCHEDULERS:
-        raise BagError(f"there is no scheduler {name!r}: expected one of {', '.join(SCHEDULERS)}")
+        raise BagError(
+            f"there is no scheduler {name!r}: expected one of {', '.join((*SCHEDULERS, *POLICIES))}"
+        )
     return SCHEDULERS[name]()

@@ -27,21 +27,28 @@ class Cause(StrEnum):
     """The time is up that an earlier `Wait` named; its VM is hibernated still, or has resumed."""
     IDLE = "idle"
     """It waits for a core of its VM while another VM (`Question.idle`) is idle."""
+    EMPTY = "empty"
+    """A VM has no task and may be given back before its allocation cycle ends (not in the thesis)."""
+    START = "start"
+    """No plan has placed it, and the bag is about to start (not in the thesis, which plans all tasks)."""
+
+
+NO_TASK = -1
 
 
 class Question(NamedTuple):
-    """One task that is not finished.
+    """One task that is not finished, or a VM without any.
 
     Attributes:
         cause: why it is asked about.
-        task: its index in the bag.
-        vm: the VM that it is on.
+        task: its index in the bag; NO_TASK if the cause is EMPTY.
+        vm: the VM that it is on, or that is empty; None if the cause is START.
         idle: the idle VM that could take it; None unless the cause is IDLE.
     """
 
     cause: Cause
     task: int
-    vm: RentedVm
+    vm: RentedVm | None
     idle: RentedVm | None = None
 
 
@@ -68,7 +75,11 @@ class Wait(NamedTuple):
     until_s: float = math.inf
 
 
-Answer = Move | Rent | Wait
+class Release(NamedTuple):
+    """The empty VM is given back now. `Wait` keeps it until its allocation cycle ends."""
+
+
+Answer = Move | Rent | Wait | Release
 
 
 class BagScheduler(Protocol):

@@ -50,7 +50,12 @@ class Fleet:
         intervals_s = {
             placed.task.name: placed.checkpoint_interval_s for vm in plan.vms for placed in vm.tasks
         }
-        self._interval_s = [intervals_s[task.name] or math.inf for task in tasks]
+        # A task that no plan has placed saves as often as Eq. 6.2 says: dump / ovh on every type of VM.
+        ovh = environment.checkpoint_overhead
+        usual_s = [dump_s / ovh if ovh > 0 else math.inf for dump_s in self._dump_s]
+        self._interval_s = [
+            intervals_s.get(task.name, usual) or math.inf for task, usual in zip(tasks, usual_s, strict=True)
+        ]
         self._runtimes_s: dict[str, list[float]] = {}
         self._left = [1.0] * len(tasks)
 

@@ -68,7 +68,11 @@ def published_job(name: str, types: Sequence[VmType], seed: int = 0) -> Bag:
     """
     if name not in TABLE_7_2:
         raise BagError(f"there is no job {name!r}: use {', '.join(TABLE_7_2)}")
-    profile = TABLE_7_2[name]
+    return profile_job(name, TABLE_7_2[name], types, seed)
+
+
+def profile_job(name: str, profile: Profile, types: Sequence[VmType], seed: int = 0) -> Bag:
+    """A bag with the spread of run times and memory of a profile. Arguments and errors as above."""
     random = Streams(seed).generator("job_sizes")
     runtime_s = _drawn(profile.runtime_s, profile.tasks, random).round()
     memory_mb = _drawn(profile.memory_mb, profile.tasks, random).round(2)

@@ -10,15 +10,19 @@ from envs.simulation.bags.running import RunningTask
 
 
 class Ledger:
-    """Collects the spans of tasks."""
+    """Collects the spans of tasks.
+
+    Attributes:
+        tasks: what ran where so far; not what runs now.
+    """
 
     def __init__(self) -> None:
-        self._tasks: list[TaskSpan] = []
+        self.tasks: list[TaskSpan] = []
 
     def ran(self, rented: RentedVm, running: RunningTask, now_s: float) -> None:
         """A task ran on a core since it started or resumed there."""
         if now_s > running.start_s:
-            self._tasks.append(TaskSpan(rented.index, running.core, running.task, running.start_s, now_s))
+            self.tasks.append(TaskSpan(rented.index, running.core, running.task, running.start_s, now_s))
 
     def outcome(
         self, scheduler: str, deadline_s: float, end_s: float, counts: Counts, vms: Sequence[RentedVm]
@@ -32,5 +36,5 @@ class Ledger:
             counts=counts,
             vms=tuple(rented.vm for rented in vms),
             states=tuple(tuple(rented.spans) for rented in vms),
-            tasks=tuple(self._tasks),
+            tasks=tuple(self.tasks),
         )

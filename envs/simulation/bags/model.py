@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from envs.simulation.bags.errors import BagError
 
@@ -57,7 +58,7 @@ class VmType:
         """Its memory in the unit of tasks."""
         return self.memory_gb * MB_PER_GB
 
-    @property
+    @cached_property
     def markets(self) -> tuple[Market, ...]:
         """The markets that offer it."""
         return tuple(market for market in Market if self._price(market) is not None)

@@ -107,6 +107,12 @@ class RentedVm:
         """Its bill."""
         return self.billed_s * self.vm.usd_hour / SECONDS_PER_HOUR
 
+    def spent_usd(self, now_s: float) -> float:
+        """Its bill so far."""
+        if self.state in (VmState.HIBERNATED, VmState.TERMINATED):
+            return self.cost_usd
+        return self.cost_usd + (now_s - self._since_s) * self.vm.usd_hour / SECONDS_PER_HOUR
+
     def speed(self, mode: Mode) -> float:
         """Share of a core that a task gets."""
         return self.vm.vm_type.baseline if mode == Mode.BASELINE else 1.0

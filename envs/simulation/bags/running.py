@@ -62,6 +62,12 @@ class RunningTask:
         self._since_s, self.start_s, self.speed = now_s, now_s, speed
         self.finish_s = now_s + (self.duration_s - self._elapsed_s) / speed
 
+    def left_s(self, now_s: float) -> float:
+        """Seconds that it goes on running from now, or from when it resumes."""
+        if self.finish_s != math.inf:
+            return self.finish_s - now_s
+        return (self.duration_s - self._elapsed_s) / self.speed
+
     def saved(self, now_s: float) -> tuple[int, float]:
         """Checkpoints completed so far, and the seconds of work that the latest one holds."""
         elapsed_s = self._elapsed_s

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from agents.bags.deadlines import compute_d_spot
 from agents.bags.draft import Draft
+from envs.simulation.bags.deadlines import compute_d_spot
 from envs.simulation.bags.jobs import published_job
 from envs.simulation.bags.model import Environment, Market, Vm
 from envs.simulation.bags.plan import Plan

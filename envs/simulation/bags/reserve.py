@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from envs.simulation.bags.fleet import Fleet
 from envs.simulation.bags.model import Market, VmType
-from envs.simulation.bags.rented import RentedVm
+from envs.simulation.bags.rented import RentedVm, VmState
 
 
 def room(fleet: Fleet, vm_type: VmType, source: RentedVm | None, kept: bool = True) -> int:
@@ -21,16 +21,16 @@ def room(fleet: Fleet, vm_type: VmType, source: RentedVm | None, kept: bool = Tr
         source: the VM whose tasks need it; the one kept free for it may be used.
         kept: False to use those kept free for other spot VMs too.
     """
-    limits = fleet.environment
-    of_type = limits.max_per_type_and_market - fleet.alive(vm_type, Market.ON_DEMAND)
-    of_all = limits.max_on_demand - fleet.alive(None, Market.ON_DEMAND)
-    if kept:
-        for rented in fleet.vms:
-            if rented.spot and rented.has_tasks:
-                same = rented.vm.vm_type is vm_type
-                if rented is not source or not same:
-                    of_type -= same
-                    of_all -= 1
+    of_type, of_all = fleet.environment.max_per_type_and_market, fleet.environment.max_on_demand
+    for rented in fleet.vms:
+        same = rented.vm.vm_type is vm_type
+        if rented.spot:
+            taken = kept and rented.has_tasks and (rented is not source or not same)
+        else:
+            taken = rented.state != VmState.TERMINATED
+        if taken:
+            of_type -= same
+            of_all -= 1
     return min(of_type, of_all)
 
 

@@ -1,0 +1,98 @@
+"""What each answer about a task of a bag is expected to cost, read off an observation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Observation
+
+Floats = NDArray[np.float64]
+_HOUR_S = 3600.0
+
+
+class BagParameters(NamedTuple):
+    """How the expected cost weighs time.
+
+    Attributes:
+        time_price: USD that a second of makespan costs, for each USD that all spot VMs, as dear as the
+            dearest, cost in a second (the scale of Eq. 8.1). 1 is omega = 0.5.
+        keep_share: share of what it costs to keep an empty VM that counts.
+    """
+
+    time_price: float = 0.15
+    keep_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Choices:
+    """n decisions about one task each; C places of VMs, then "none for now". Seconds and USD.
+
+    Attributes:
+        valid: (n, C + 1).
+        cost: (n, C + 1) expected USD.
+        unit: (n,) what running the task costs where it is cheapest, a measure of all costs.
+        end_s: (n, C + 1) from now until the task would end.
+        risk: (n, C + 1) chance that the VM hibernates before.
+        time_usd_s: (n,) USD that a second of makespan costs.
+    """
+
+    valid: NDArray[np.bool_]
+    cost: Floats
+    unit: Floats
+    end_s: Floats
+    risk: Floats
+    time_usd_s: Floats
+
+
+def weigh(observations: Observation, parameters: BagParameters) -> Choices:
+    """The expected cost of every choice.
+
+    A task costs its share of a VM while it runs, and of its launch if the VM is new, and by how much it
+    lengthens the makespan, ending after all others. "None" leaves the task where it is: on a VM that
+    hibernates it ends after the mean time until the type resumes, at the deadline if that never happens.
+    Keeping an empty VM costs its price until the end of its cycle.
+    """
+    clusters = observations["clusters"].astype(np.float64)
+    job = observations["jobs"][:, 0].astype(np.float64)
+    pair = observations["pairs"][:, 0].astype(np.float64)
+    n, count = clusters.shape[:2]
+    rows = np.arange(n)
+    valid = observations["action_mask"].astype(bool)
+    spot = clusters[..., col.IS_SPOT] > 0
+    cores, usd_s = clusters[..., col.CAPACITY_MAX], clusters[..., col.PRICE_USD_HOUR] / _HOUR_S
+    dearest = np.where(spot, cores * usd_s, 0.0).max(1)
+    time_usd_s = parameters.time_price * dearest * spot.sum(1)
+    rate = np.where(
+        spot & (clusters[..., col.MEAN_UP_S] > 0), 1 / np.maximum(clusters[..., col.MEAN_UP_S], 1), 0.0
+    )
+    work_s, launch_s = pair[..., col.EXECUTION_S], clusters[..., col.LAUNCH_S]
+    new = clusters[..., col.CAPACITY_NORMAL] == 0
+    end_s = launch_s + pair[..., col.TRANSFER_S] + work_s
+    usd = usd_s * (work_s + np.where(new, launch_s, 0.0))
+    # Where it is: after the VM has resumed, if it is hibernated.
+    here = pair[..., col.HERE] > 0
+    place = here.argmax(1)
+    placed = here.any(1)
+    up_ratio = clusters[..., col.UP_RATIO]
+    down_s = np.where(up_ratio > 0, (1 - up_ratio) / np.maximum(up_ratio * rate, 1e-9), np.inf)
+    asleep = here & (clusters[..., col.AVAILABLE] == 0)
+    wait_s = np.minimum(down_s, np.maximum(0.0, job[:, [col.SLACK_S]] - work_s))
+    end_s = np.where(asleep, wait_s + end_s, end_s)
+    risk = -np.expm1(-rate * end_s)
+    late_s = np.maximum(0.0, end_s - job[:, [col.ROUND_LEFT_S]])
+    cost = usd + time_usd_s[:, None] * late_s
+    idle = job[:, col.IDLE] > 0
+    kept = parameters.keep_share * usd_s * cores * work_s
+    cost = np.where(idle[:, None] & here, kept, cost)
+    none = np.where(placed & ~idle, cost[rows, place], 0.0)
+    unit = np.where(valid[:, :count], usd_s * np.maximum(work_s, 1.0), np.inf).min(1)
+    unit = np.where(np.isfinite(unit), unit, 1.0)
+    extended = [np.concatenate([one, one[rows, place][:, None]], 1) for one in (end_s, risk)]
+    return Choices(
+        valid, np.concatenate([cost, none[:, None]], 1), unit, extended[0], extended[1], time_usd_s
+    )

@@ -1,0 +1,200 @@
+"""What a question may be answered: the VMs on which a task, or its rescue, still ends by the deadline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envs.simulation.bags.decisions import Answer, Cause, Move, Question, Release, Rent, Wait
+from envs.simulation.bags.execution import Execution
+from envs.simulation.bags.model import Market, Mode, VmType
+from envs.simulation.bags.plan import TIME_TOLERANCE_S
+from envs.simulation.bags.rented import RentedVm, VmState
+from envs.simulation.bags.rescue import appended
+from envs.simulation.bags.reserve import rentable, room
+from envs.simulation.bags.slots import Slots
+from envs.simulation.bags.time_limit import last_call_s, migration_time_limit_s
+
+
+class Option(NamedTuple):
+    """One answer.
+
+    Attributes:
+        answer: what it is.
+        start_s: seconds from now until the task would begin.
+        work_s: seconds that it would take, with checkpoints on spot VMs.
+    """
+
+    answer: Answer
+    start_s: float
+    work_s: float
+
+
+class Options:
+    """The answers to one question that keep the deadline, by place.
+
+    A task goes to a spot VM only where it leaves time, and an on-demand VM, for doing it again (Algorithm 7);
+    to another VM if it ends by the deadline. On-demand VMs that are kept free for spot VMs are rented if
+    nothing else will do; only where nothing at all is in time may a task be late. A burstable VM takes tasks
+    as Burst-HADS' do: with all the credits that they need after a hibernation, one at a time in baseline mode
+    otherwise.
+
+    Args:
+        question: what is asked.
+        execution: that asks.
+        slots: numbers the VMs.
+
+    Attributes:
+        by_slot: by place.
+        here: the place of the VM that the task is on or that is empty; -1 before the start.
+        none: whether "none for now" is an answer.
+    """
+
+    def __init__(self, question: Question, execution: Execution, slots: Slots) -> None:
+        self._question, self._execution, self._slots = question, execution, slots
+        self._fleet = execution.fleet
+        self.taken = slots.taken(execution.fleet)
+        self.here = next((slot for slot, vm in self.taken.items() if vm is question.vm), -1)
+        self.none = question.cause != Cause.START
+        self.by_slot: dict[int, Option] = {}
+        if question.cause == Cause.EMPTY:
+            self.by_slot[self.here] = Option(Wait(), 0.0, 0.0)
+        elif question.cause == Cause.IDLE:
+            self._add_rented()
+        else:
+            self._add_all()
+
+    def answer(self, slot: int) -> Answer:
+        """The answer that a place stands for; any without one is "none for now".
+
+        That waits: for a hibernated VM until the migration time limit (Eq. 6.4), for one that resumed until
+        its tasks could only just be saved. An empty VM is given back.
+        """
+        if slot in self.by_slot:
+            return self.by_slot[slot].answer
+        cause, vm = self._question.cause, self._question.vm
+        if cause == Cause.EMPTY:
+            return Release()
+        if vm is None or cause == Cause.IDLE:
+            return Wait()
+        limit_s = migration_time_limit_s if cause == Cause.HIBERNATED else last_call_s
+        return Wait(limit_s(self._fleet, vm))
+
+    def place(self, answer: Answer) -> int:
+        """The place of an answer; the number of places for "none for now".
+
+        Raises:
+            ValueError: if it is no option.
+        """
+        for slot, option in self.by_slot.items():
+            if option.answer == answer:
+                return slot
+        if not self.none or isinstance(answer, Move | Rent):
+            raise ValueError(f"{answer} is no option for {self._question.cause}: {list(self.by_slot)} are")
+        return len(self._slots.vms)
+
+    def _add_all(self) -> None:
+        fleet, vm = self._fleet, self._question.vm
+        if vm is not None and self._question.cause == Cause.LIMIT:
+            self.none = vm.state != VmState.HIBERNATED and last_call_s(fleet, vm) > fleet.now_s
+        self._add_rented()
+        self._add_new(rentable(fleet, vm))
+        self._add_new_spot()
+        if not self.by_slot:
+            self._add_new(rentable(fleet, vm, kept=False))
+        if not self.by_slot:
+            self._add_late()
+
+    def _ready_in_s(self) -> float:
+        if self._question.cause == Cause.START:
+            return self._execution.launch_s
+        return self._fleet.environment.migration_overhead_s
+
+    def work_s(self, vm_type: VmType, market: Market, mode: Mode = Mode.FULL) -> float:
+        """Seconds that the task takes on a VM from what is saved of it by now."""
+        fleet, (_, task, source, _) = self._fleet, self._question
+        left_s = fleet.runtimes_s(vm_type)[task]
+        if source is not None:
+            left_s = fleet.unsaved_s(task, source, vm_type)
+        if mode == Mode.BASELINE:
+            return left_s / vm_type.baseline
+        return left_s * (1 + fleet.environment.checkpoint_overhead) if market == Market.SPOT else left_s
+
+    def _add_rented(self) -> None:
+        fleet, (cause, task, source, idle) = self._fleet, self._question
+        for slot, vm in self.taken.items():
+            if vm is source or (idle is not None and vm is not idle) or vm.state == VmState.HIBERNATED:
+                continue
+            mode = Mode.FULL
+            if vm.vm.vm_type.burstable:
+                mode = Mode.BASELINE if cause == Cause.IDLE else Mode.FULL
+                if not self._may_burst(vm, mode):
+                    continue
+            queue = fleet.queue(vm).copy()
+            longest_s = max((vm.runtimes_s[one] for one in (*vm.running, *vm.waiting)), default=0.0)
+            if appended(fleet, task, vm, queue, longest_s, mode):
+                work_s = self.work_s(vm.vm.vm_type, vm.vm.market, mode)
+                self.by_slot[slot] = Option(Move(vm, mode), queue.start_s - fleet.now_s, work_s)
+
+    def _may_burst(self, vm: RentedVm, mode: Mode) -> bool:
+        if vm.state != VmState.IDLE or vm.has_tasks:
+            return False
+        if mode == Mode.BASELINE:
+            source = self._question.vm
+            return source is not None and not source.vm.vm_type.burstable
+        fleet, task = self._fleet, self._question.task
+        needed = math.ceil(fleet.remaining_s(task, vm) / fleet.environment.burst_period_s)
+        return fleet.credits(vm) > needed
+
+    def _add_new(self, types: list[VmType]) -> None:
+        fleet, task, ready_in_s = self._fleet, self._question.task, self._ready_in_s()
+        left_s = fleet.deadline_s - fleet.now_s + TIME_TOLERANCE_S
+        for vm_type in types:
+            work_s = self.work_s(vm_type, Market.ON_DEMAND)
+            if ready_in_s + work_s <= left_s and fleet.memory_mb[task] <= vm_type.memory_mb:
+                slot = self._slots.next(fleet, vm_type, Market.ON_DEMAND)
+                self.by_slot[slot] = Option(Rent(vm_type, Market.ON_DEMAND), ready_in_s, work_s)
+
+    def _add_new_spot(self) -> None:
+        fleet, task, ready_in_s = self._fleet, self._question.task, self._ready_in_s()
+        alpha_s = fleet.environment.migration_overhead_s
+        for vm_type in self._spot_types():
+            work_s = self.work_s(vm_type, Market.SPOT)
+            spare_s = fleet.deadline_s - fleet.now_s - ready_in_s - work_s
+            if (
+                fleet.memory_mb[task] <= vm_type.memory_mb
+                and spare_s > fleet.runtimes_s(vm_type)[task] + alpha_s
+                and room(fleet, vm_type, None) > 0
+            ):
+                slot = self._slots.next(fleet, vm_type, Market.SPOT)
+                self.by_slot[slot] = Option(Rent(vm_type, Market.SPOT), ready_in_s, work_s)
+
+    def _spot_types(self) -> Iterator[VmType]:
+        """Types of which a spot VM can be rented now, and an on-demand VM in its place."""
+        fleet = self._fleet
+        for vm_type in fleet.environment.types:
+            if (
+                len(vm_type.markets) == len(Market)
+                and not vm_type.burstable
+                and fleet.alive(vm_type, Market.SPOT) < fleet.environment.max_per_type_and_market
+                and not self._execution.hibernated(vm_type.name)
+            ):
+                yield vm_type
+
+    def _add_late(self) -> None:
+        """Whatever has the memory: nothing is in time."""
+        fleet, (_, task, source, _) = self._fleet, self._question
+        ready_in_s = self._ready_in_s()
+        for vm_type in rentable(fleet, source, kept=False):
+            if fleet.memory_mb[task] <= vm_type.memory_mb:
+                slot = self._slots.next(fleet, vm_type, Market.ON_DEMAND)
+                work_s = self.work_s(vm_type, Market.ON_DEMAND)
+                self.by_slot[slot] = Option(Rent(vm_type, Market.ON_DEMAND), ready_in_s, work_s)
+        for slot, vm in self.taken.items():
+            usable = vm is not source and vm.state != VmState.HIBERNATED
+            if usable and fleet.memory_mb[task] <= vm.vm.vm_type.memory_mb:
+                queue = fleet.queue(vm).copy()
+                start_s = queue.append(fleet.remaining_s(task, vm), fleet.memory_mb[task], fleet.now_s)
+                work_s = self.work_s(vm.vm.vm_type, vm.vm.market)
+                self.by_slot[slot] = Option(Move(vm), start_s - fleet.now_s, work_s)
