@@ -56,8 +56,8 @@ results-spot: $(VENV)/.core  ## train what is missing, measure on the test days 
 	    [ -f results/spot/$$rules/policy.pt ] || $(BIN)/python training/train.py +env=spot env.rules=adrs_$$rules \
 	        seed=1 trainer.test_episodes=0 out=results/spot/$$rules || exit $$?; \
 	done
-	$(BIN)/python training/results_spot.py $(value ARGS)
-	$(BIN)/python training/spot_entries.py
+	$(BIN)/python -m training.studies.spot measure $(value ARGS)
+	$(BIN)/python -m training.studies.spot entries
 
 results-teylo2021: $(VENV)/.core  ## regenerate the tables of Teylo 2021: plans and executions of bags of tasks
 	$(BIN)/python -m training.studies.bags $(value ARGS)

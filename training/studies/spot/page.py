@@ -1,31 +1,21 @@
-"""Measure policies on the test days of the recorded spot zones: docs/results/spot.md.
-
-python training/results_spot.py single=CHECKPOINT multi=CHECKPOINT [out=docs/results]
-
-A checkpoint is a policy.pt, a run's directory or a released name, trained with env.rules=adrs_single and
-adrs_multi. `make results-spot` trains what is missing and runs this.
-"""
+"""docs/results/spot.md: what policies pay on the recorded spot zones, as a table and a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from omegaconf import DictConfig
 
 from agents.policy import Policy
 from agents.stored import policy_file
 from envs.spot_episodes import RecordedJobs, RulesName, SpotConfig, build_spot
 from envs.traces.bundle import load_bundle
 from training.checkpoint import load_policy
-from training.config import resolved, run_command, typed
 from training.evaluation.statistics import bootstrap_interval
-from training.files import replacing, write_text
-from training.spot_study import CLAIRVOYANT, ZONE_SETS, Cell, joined, measure, score
+from training.files import prepare_directory, replacing, write_text
+from training.studies.spot.measuring import CLAIRVOYANT, ZONE_SETS, Cell, joined, measure, score
 
 WORK_H = 48.0
 NAMES = {
@@ -36,21 +26,6 @@ NAMES = {
     "spot_values": "**spot_values (ours)**",
     CLAIRVOYANT: "clairvoyant",
 }
-
-
-@dataclass
-class SpotResultsSettings:
-    """What `training/results_spot.py` does.
-
-    Attributes:
-        single: checkpoint for one zone.
-        multi: checkpoint for several zones.
-        out: directory of the page.
-    """
-
-    single: str
-    multi: str
-    out: str = "docs/results"
 
 
 def _loaded(checkpoint: str, rules: RulesName) -> Policy:
@@ -132,21 +107,19 @@ Each policy is billed the price of the zone where a tick ran.
 """
 
 
-def main(config: DictConfig) -> int:
-    """Measure and write."""
-    values: dict[str, Any] = resolved(config)
-    settings = typed(SpotResultsSettings, {key: values[key] for key in ("single", "multi", "out")}, "")
-    out = Path(settings.out)
-    out.mkdir(parents=True, exist_ok=True)
-    multi, single = _cells("adrs_multi", settings.multi), _cells("adrs_single", settings.single)
-    zones = [joined([c for c in single if c.deadline_h == hours], "mean of the zones") for hours in (52, 70)]
-    sets = [joined(multi, "mean of the six")]
-    _plot([*multi, *single], out / "spot.png")
-    page = PAGE.format(multi=_table([*sets, *multi], "zones"), single=_table([*zones, *single], "zone"))
-    write_text(out / "spot.md", page)
+def write_page(single: str, multi: str, out: Path) -> None:
+    """Measure both checkpoints on the test days; write out/spot.md and out/spot.png.
+
+    Raises:
+        UsageError: for a checkpoint that is none.
+    """
+    prepare_directory(out)
+    sets, zones = _cells("adrs_multi", multi), _cells("adrs_single", single)
+    means = [joined([c for c in zones if c.deadline_h == hours], "mean of the zones") for hours in (52, 70)]
+    _plot([*sets, *zones], out / "spot.png")
+    text = PAGE.format(
+        multi=_table([joined(sets, "mean of the six"), *sets], "zones"),
+        single=_table([*means, *zones], "zone"),
+    )
+    write_text(out / "spot.md", text)
     print(f"written: {out / 'spot.md'}")
-    return 0
-
-
-if __name__ == "__main__":
-    run_command("results_spot", main)
