@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from envs.simulation.streams import Split
 from training.studies.spot.entries import write_entries
 from training.studies.spot.page import write_page
 
@@ -35,13 +36,16 @@ def measure(
     single: Single = SINGLE,
     multi: Multi = MULTI,
     out: Annotated[Path, typer.Option(help="directory of the page")] = Path("docs/results"),
+    split: Annotated[
+        Split, typer.Option(help="whose days are played; choices are made on validation")
+    ] = "test",
 ) -> None:
-    """Play the test days and write spot.md and spot.png.
+    """Play the days of a split and write spot.md and spot.png.
 
     A checkpoint is a policy.pt, a run's directory or a released name.
     """
     with _one_line():
-        write_page(single, multi, out)
+        write_page(single, multi, out, split)
 
 
 @app.command()
