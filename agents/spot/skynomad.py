@@ -1,4 +1,4 @@
-"""SkyNomad, the published policy for one job on spot in several regions (Li et al., NSDI'27, arXiv 2601.06520).
+"""SkyNomad, the published policy for a job on spot in several regions (Li et al., arXiv 2601.06520, NSDI'27).
 
 Every option has a value per hour: that of the progress it brings, less its price. An hour of progress is
 worth V = c_od * (work left / time left) / (all work / all time), at least the least spot price: what on

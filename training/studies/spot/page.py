@@ -108,11 +108,11 @@ and not the leaderboard's traces; its problem of several zones is made of the si
 
 ## Several zones
 
-Each policy is billed the price of the zone where a tick ran. UP(S), UP(A), UP(AP) and SkyNomad are those of Li et
-al. (NSDI'27), read from their published artifact ([agents/spot/ranked.py](../../agents/spot/ranked.py),
-[agents/spot/skynomad.py](../../agents/spot/skynomad.py)). They were made for moves that cost a restart and
-egress, probes that cost money, and deadlines of 1.5 times the work; here moves and probes are free, and the
-deadline is 1.08 times the work. Their authors report SkyNomad 11.7 % above the optimum on three of these zones.
+Each policy is billed the price of the zone where a tick ran. UP(S), UP(A), UP(AP) and SkyNomad are those of
+Li et al. (NSDI'27), read from their published artifact ([ranked.py](../../agents/spot/ranked.py),
+[skynomad.py](../../agents/spot/skynomad.py)). They were made for moves that cost a restart and egress, probes
+that cost money, and deadlines of 1.5 times the work; here moves and probes are free, and the deadline is
+1.08 times the work. Their authors report SkyNomad 11.7 % above the optimum, on three of these zones.
 
 {multi}
 
