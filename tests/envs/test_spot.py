@@ -10,39 +10,16 @@ import pytest
 from agents.named import named_rule
 from envs.simulation import columns as col
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import SPLITS, Split
 from envs.simulation.world import EpisodeKey, WorldError
-from envs.spot_episodes import (
-    LEADERBOARD_DAYS,
-    MARGIN_S,
-    RecordedJobs,
-    RulesName,
-    SpotConfig,
-    build_spot,
-    stretches_s,
-)
+from envs.spot_episodes import RecordedJobs, SpotConfig, build_spot
+from envs.spot_rules import LEADERBOARD_DAYS, MARGIN_S, RulesName, stretches_s
 from envs.traces.bundle import DAY_S, load_bundle
-from tests.spot_cases import KEY, job_of, world_of
+from tests.spot_cases import KEY, act, job_of, up, world_of
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
 
 RECORD_END_S = 3_937_790
-
-
-def up(*rows: str) -> np.ndarray:
-    """Availability from a string per zone: "110" is up, up, down."""
-    return np.array([[mark == "1" for mark in row] for row in rows]).T
-
-
-def act(world: SpotWorld, *actions: int) -> list[float]:
-    """Rewards of the actions, lane 0."""
-    rewards = []
-    for action in actions:
-        reward, done = world.step(np.array([action]))
-        rewards.append(float(reward[0]))
-    assert bool(done[0]) == (world.observation["jobs"][0, 0, col.PRESENT] == 0.0)
-    return rewards
 
 
 class TestBilling:
