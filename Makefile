@@ -51,11 +51,7 @@ results-markets: $(VENV)/.core  ## train what is missing and regenerate the tabl
 	$(BIN)/python training/compare.py +experiment=markets/table_markets
 	$(BIN)/python training/publish.py study=markets
 
-results-spot: $(VENV)/.core  ## train what is missing, measure on the test days of the spot zones, write the entries
-	@for rules in single multi; do \
-	    [ -f results/spot/$$rules/policy.pt ] || $(BIN)/python training/train.py +env=spot env.rules=adrs_$$rules \
-	        seed=1 trainer.test_episodes=0 out=results/spot/$$rules || exit $$?; \
-	done
+results-spot: $(VENV)/.core  ## play the released policies on the test days of the spot zones, write the leaderboard entries
 	$(BIN)/python -m training.studies.spot measure $(value ARGS)
 	$(BIN)/python -m training.studies.spot entries
 

@@ -88,7 +88,7 @@ class SpotModel:
             numbers = {name: int(arrays.pop(name)) for name in ("crowd", "tick_s", "work_step_s")}
             risk, restarts_s = float(arrays.pop("risk")), arrays.pop("restarts_s")
             cells = np.frombuffer(zlib.decompress(arrays.pop("table").tobytes()), np.uint8)
-            table = cells.reshape(arrays.pop("table_shape"))
+            table: NDArray[np.uint8] = cells.reshape(tuple(arrays.pop("table_shape").tolist()))
             beliefs = Beliefs(**arrays, risk=risk, crowd=numbers["crowd"], tick_s=numbers["tick_s"])
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise RuntimeError(f"not a spot model: {error}") from error

@@ -17,6 +17,7 @@ every tick at no cost, and none is tried in vain.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,12 +55,15 @@ class ZoneHistory:
 
         The present spell counts among the n that reached its age.
         """
-        reached = np.array([*self.spells_h, *([] if self.age_h is None else [self.age_h])])
-        lengths, ended = np.unique(self.spells_h, return_counts=True)
-        return [
-            (float(length), float(d / np.count_nonzero(reached + 1e-9 >= length)))
-            for length, d in zip(lengths, ended, strict=True)
-        ]
+        age_h = -1.0 if self.age_h is None else self.age_h
+        found: list[tuple[float, float]] = []
+        lengths = sorted(self.spells_h)
+        for k, length in enumerate(lengths):
+            if k + 1 < len(lengths) and lengths[k + 1] == length:
+                continue  # the last of equal lengths stands for all
+            ended = k + 1 - bisect_left(lengths, length)
+            found.append((length, ended / (len(lengths) - k - 1 + ended + (age_h + 1e-9 >= length))))
+        return found
 
     def see(self, up: bool, tick_h: float) -> None:
         """Take in a tick."""
@@ -67,22 +71,12 @@ class ZoneHistory:
         if up:
             self.age_h = 0.0 if before_h is None else before_h + tick_h
             if before_h is not None:
-                self._remember(self._cumulated(self.age_h) - self._cumulated(before_h), 0)
+                knots = self.knots()
+                self._remember(_cumulated(knots, self.age_h) - _cumulated(knots, before_h), 0)
         elif before_h is not None:
             self.age_h = None
             self.spells_h.append(before_h + tick_h)
-            self._remember(self._tail() * tick_h, 1)
-
-    def _tail(self) -> float:
-        """Hazard beyond the last knot: the last one, in every tick."""
-        knots = self.knots()
-        return knots[-1][1] if knots else LEAST_HAZARD
-
-    def _cumulated(self, age_h: float) -> float:
-        """Expected interruptions up to an age: hazards passed, and since then the last one per hour."""
-        passed = [knot for knot in self.knots() if knot[0] < age_h]
-        since_h = age_h - (passed[-1][0] if passed else 0.0)
-        return sum(hazard for _, hazard in passed) + self._tail() * since_h
+            self._remember(_tail(self.knots()) * tick_h, 1)
 
     def _remember(self, risk: float, interruptions: int) -> None:
         if risk <= 0.0:
@@ -97,24 +91,39 @@ class ZoneHistory:
 
         They span at most one expected interruption; before one was expected, the factor is 1.
         """
-        risks = np.cumsum([risk for risk, _ in reversed(self.events)])
-        if len(risks) == 0 or risks[-1] < 1.0:
+        if sum(risk for risk, _ in self.events) < 1.0:
             return 1.0
-        came = np.cumsum([count for _, count in reversed(self.events)])
-        within = risks <= 1.0 + 1e-9
-        within[0] = True
-        return max(1.0, float((came[within] / risks[within]).max()))
+        densest, expected, came = 1.0, 0.0, 0
+        for risk, interruptions in reversed(self.events):
+            if expected > 0.0 and expected + risk > 1.0 + 1e-9:
+                break
+            expected += risk
+            came += interruptions
+            densest = max(densest, came / expected)
+        return densest
 
     def lifetime_h(self, tick_h: float) -> float:
         """Expected hours until spot is interrupted, at the present age."""
-        factor = self.burst()
+        factor, knots = self.burst(), self.knots()
         hours, alive, now_h = 0.0, 1.0, self.age_h or 0.0
-        for length_h, hazard in self.knots():
+        for length_h, hazard in knots:
             if length_h > now_h:
                 hours += alive * (length_h - now_h)
                 alive *= math.exp(-factor * hazard)
                 now_h = length_h
-        return hours + alive * tick_h / -math.expm1(-factor * self._tail())
+        return hours + alive * tick_h / -math.expm1(-factor * _tail(knots))
+
+
+def _tail(knots: list[tuple[float, float]]) -> float:
+    """Hazard beyond the last knot: the last one, in every tick."""
+    return knots[-1][1] if knots else LEAST_HAZARD
+
+
+def _cumulated(knots: list[tuple[float, float]], age_h: float) -> float:
+    """Expected interruptions up to an age: hazards passed, and since then the last one per hour."""
+    passed = [knot for knot in knots if knot[0] < age_h]
+    since_h = age_h - (passed[-1][0] if passed else 0.0)
+    return sum(hazard for _, hazard in passed) + _tail(knots) * since_h
 
 
 def worth_usd_hour(

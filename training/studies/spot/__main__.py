@@ -18,7 +18,7 @@ app = typer.Typer(help="One job on spot zones.", add_completion=False)
 
 Single = Annotated[str, typer.Option(help="checkpoint trained with env.rules=adrs_single")]
 Multi = Annotated[str, typer.Option(help="checkpoint trained with env.rules=adrs_multi")]
-SINGLE, MULTI = "results/spot/single", "results/spot/multi"
+SINGLE, MULTI = "spot/single", "spot/multi"
 
 
 @contextmanager
