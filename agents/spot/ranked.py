@@ -99,7 +99,7 @@ class RankedUniformProgress(Policy):
         here = np.flatnonzero(seen["pairs"][0, 0, :-1, col.HERE])
         if len(here):  # on spot: it stays, or moves to a better zone
             known.zone = int(here[0])
-            if self.by_looks and scores[here[0]] < self.by_looks.keeps * scores.max():
+            if self.by_looks and best >= 0 and scores[here[0]] < self.by_looks.keeps * scores.max():
                 known.zone = best
             return known.zone if known.zone != here[0] else n_zones + 1
         seen["action_mask"][0, :n_zones] &= np.arange(n_zones) == best

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.spot.ranked import VARIANTS, RankedUniformProgress
-from envs.simulation.spot.job import SpotJob
+from envs.simulation.spot.job import Habits, SpotJob
 from tests.spot_cases import KEY, job_of, world_of
 
 TICKS = 200
@@ -60,6 +60,19 @@ def test_up_ap_keeps_a_zone_within_a_tenth_of_the_best_score() -> None:
         # Zone 1 is taken at tick 0, at half the price; then it costs 5 % or 50 % more than zone 0.
         made = job_of(up, 1800 * TICKS // 2, 30, 1800, price)
         assert choices("UP(AP)", made, 2) == [1, first]
+
+
+def test_a_job_whose_only_zone_is_known_to_end_goes_on() -> None:
+    up = np.ones((TICKS, 2), bool)
+    up[1:, 1] = False
+    announced = np.zeros_like(up)
+    announced[1, 0] = True
+    no = Habits.none(TICKS, 2)
+    told = Habits(no.launch_s, no.fails, announced)
+    # Zone 1 was the better one by its looks, and has no spot now.
+    price = np.tile([1.0, 0.5], (TICKS, 1))
+    price[0] = 0.5, 1.0
+    assert choices("UP(AP)", job_of(up, 1800 * TICKS // 2, 30, 1800, price, told), 2) == [0, 3]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
