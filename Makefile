@@ -51,13 +51,9 @@ results-markets: $(VENV)/.core  ## train what is missing and regenerate the tabl
 	$(BIN)/python training/compare.py +experiment=markets/table_markets
 	$(BIN)/python training/publish.py study=markets
 
-results-spot: $(VENV)/.core  ## train what is missing, measure on the test days of the spot zones, write the entries
-	@for rules in single multi; do \
-	    [ -f results/spot/$$rules/policy.pt ] || $(BIN)/python training/train.py +env=spot env.rules=adrs_$$rules \
-	        seed=1 trainer.test_episodes=0 out=results/spot/$$rules || exit $$?; \
-	done
-	$(BIN)/python training/results_spot.py $(value ARGS)
-	$(BIN)/python training/spot_entries.py
+results-spot: $(VENV)/.core  ## play the released policies on the test days of the spot zones, write the leaderboard entries
+	$(BIN)/python -m training.studies.spot measure $(value ARGS)
+	$(BIN)/python -m training.studies.spot entries
 
 results-teylo2021: $(VENV)/.core  ## regenerate the tables of Teylo 2021: plans and executions of bags of tasks
 	$(BIN)/python -m training.studies.bags $(value ARGS)

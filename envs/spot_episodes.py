@@ -1,4 +1,4 @@
-"""Where spot jobs come from: recorded zones, and the days that each split may see."""
+"""Where spot jobs come from: recorded zones, and what is drawn around them."""
 
 from __future__ import annotations
 
@@ -10,55 +10,19 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.spot.job import JobSource, SpotJob
+from envs.simulation.availability import generate_availability, poisson_parameters
+from envs.simulation.spot.job import Habits, JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.streams import SPLITS, Split, Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldError
-from envs.traces.bundle import DAY_S, SPLIT_DAYS, TraceBundle, load_bundle
+from envs.spot_rules import RULES, RulesName, stretches_s
+from envs.traces.bundle import TraceBundle, load_bundle
 
-RulesName = Literal["adrs_single", "adrs_multi"]
+Availability = Literal["recorded", "poisson"]
 INSTANCE = "p3.2xlarge"
 ON_DEMAND_USD_HOUR = 3.06
 SPOT_ANCHOR_USD_HOUR = 0.9731
 """Price of the leaderboard's lower anchor, and of spot in its single-zone problem."""
-
-LEADERBOARD_DAYS = (
-    (7.8, 10.3),
-    (14.6, 17.1),
-    (19.9, 22.4),
-    (22.5, 25.0),
-    (31.8, 34.3),
-    (34.4, 36.9),
-    (37.4, 39.9),
-    (42.6, 45.1),
-)
-"""Days of the recording that the leaderboard's traces of several zones are cut from."""
-MARGIN_S = 3 * 3600
-MULTI_DAYS: dict[str, tuple[int, int]] = {"train": (0, 25), "validation": (25, 38), "test": (38, 45)}
-"""Splits of `adrs_multi`; of the first two, `LEADERBOARD_DAYS` with a margin of three hours are left out."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """One problem of the leaderboard.
-
-    Attributes:
-        tick_s: g, seconds.
-        deadlines_s: deadlines, seconds.
-        restarts_s: restart overheads, seconds.
-        one_zone: whether an episode has one zone, at a constant price.
-    """
-
-    tick_s: int
-    deadlines_s: tuple[int, ...]
-    restarts_s: tuple[int, ...]
-    one_zone: bool
-
-
-RULES: dict[RulesName, Rules] = {
-    "adrs_single": Rules(600, (52 * 3600, 70 * 3600), (72, 180, 360), True),
-    "adrs_multi": Rules(195, (52 * 3600,), (720,), False),
-}
 
 
 @dataclass
@@ -73,6 +37,16 @@ class SpotConfig:
         deadline_h: hours until the deadline; None: one of the leaderboard's, in training every other episode
             a drawn one.
         restart_s: seconds of overhead of every start; None: likewise.
+        availability: "recorded", or "poisson": memoryless spells of spot and none, independent by zone, at
+            the recorded prices.
+        up_h: mean hours of a spell of spot, with "poisson"; that of all recorded zones unless told.
+        down_h: mean hours without, likewise.
+        launch_s: mean seconds from a start until it runs, on top of the overhead; one takes 0.5 to 1.5 times
+            that.
+        launch_failure: probability that a start on spot fails although there is some.
+        notice_s: seconds before its end that a zone's spot is known to end and takes no more starts; only
+            whole ticks of it tell anybody anything.
+        notice_missed: probability that an end comes without its notice.
     """
 
     rules: RulesName = "adrs_multi"
@@ -80,6 +54,13 @@ class SpotConfig:
     work_h: float = 48.0
     deadline_h: float | None = None
     restart_s: int | None = None
+    availability: Availability = "recorded"
+    up_h: float = 3.3
+    down_h: float = 1.9
+    launch_s: int = 0
+    launch_failure: float = 0.0
+    notice_s: int = 0
+    notice_missed: float = 0.0
 
     def validate(self) -> None:
         """Raises WorldError for a configuration that makes no sense."""
@@ -91,26 +72,16 @@ class SpotConfig:
             raise WorldError(f"env.restart_s is {self.restart_s}: expected seconds >= 0")
         if self.deadline_h is None and self.work_h > 48:
             raise WorldError(f"env.work_h is {self.work_h}: expected at most 48, or give env.deadline_h")
-
-
-def stretches_s(rules: RulesName, split: Split, record_end_s: int) -> list[tuple[int, int]]:
-    """Half-open stretches of the recording that the episodes of a split may see, seconds.
-
-    `adrs_single` has the usual days. `adrs_multi` trains on days 0 to 25 and is validated on days 25 to 38,
-    both without `LEADERBOARD_DAYS` and `MARGIN_S` on both sides; it is tested on days 38 to 45 with them:
-    nothing is chosen there. No stretch of one split meets one of another.
-    """
-    first, last = (SPLIT_DAYS if RULES[rules].one_zone else MULTI_DAYS)[split]
-    start_s, end_s = first * DAY_S, min(last * DAY_S, record_end_s)
-    found: list[tuple[int, int]] = []
-    if not RULES[rules].one_zone and split != "test":
-        for left, right in LEADERBOARD_DAYS:
-            begins_s, ends_s = round(left * DAY_S) - MARGIN_S, round(right * DAY_S) + MARGIN_S
-            if start_s < begins_s < end_s:
-                found.append((start_s, begins_s))
-            if ends_s > start_s:
-                start_s = min(end_s, max(start_s, ends_s)) if begins_s < end_s else start_s
-    return [*found, (start_s, end_s)] if start_s < end_s else found
+        for name in ("up_h", "down_h"):
+            hours = getattr(self, name)
+            if not (math.isfinite(hours) and hours > 0):
+                raise WorldError(f"env.{name} is {hours}: expected hours > 0")
+        for name in ("launch_s", "notice_s"):
+            if getattr(self, name) < 0:
+                raise WorldError(f"env.{name} is {getattr(self, name)}: expected seconds >= 0")
+        for name in ("launch_failure", "notice_missed"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise WorldError(f"env.{name} is {getattr(self, name)}: expected a probability, 0 to 1")
 
 
 @dataclass
@@ -197,8 +168,23 @@ class RecordedJobs:
             )
         return fitting
 
-    def job_at(self, start_s: int, zones: tuple[str, ...], deadline_s: int, restart_s: int) -> SpotJob:
-        """The job that begins at a moment of the recording."""
+    def job_at(
+        self,
+        start_s: int,
+        zones: tuple[str, ...],
+        deadline_s: int,
+        restart_s: int,
+        streams: Streams | None = None,
+    ) -> SpotJob:
+        """The job that begins at a moment of the recording.
+
+        Args:
+            start_s: seconds of the recording.
+            zones: names.
+            deadline_s: seconds from then.
+            restart_s: overhead of a start.
+            streams: where all else that is random comes from; None: as recorded, and no `Habits`.
+        """
         tick_s = self.rules.tick_s
         times_s = start_s + np.arange(deadline_s // tick_s, dtype=np.int64) * tick_s
         columns = [self.looked_up(zone, times_s) for zone in zones]
@@ -207,11 +193,45 @@ class RecordedJobs:
         if self.rules.one_zone:
             price = np.full_like(price, SPOT_ANCHOR_USD_HOUR)
         work_s = round(self.config.work_h * 3600)
-        return SpotJob(has_spot, price, ON_DEMAND_USD_HOUR, work_s, tick_s, restart_s, start_s)
+        habits = None
+        if streams is not None:
+            if self.config.availability == "poisson":
+                has_spot = self._poisson(zones, times_s - start_s, streams)
+            habits = self._habits(has_spot, streams)
+        return SpotJob(has_spot, price, ON_DEMAND_USD_HOUR, work_s, tick_s, restart_s, start_s, habits)
+
+    def _poisson(
+        self, zones: tuple[str, ...], times_s: NDArray[np.int64], streams: Streams
+    ) -> NDArray[np.bool_]:
+        """(N, Z) drawn availability."""
+        law = poisson_parameters(self.config.up_h * 3600, self.config.down_h * 3600)
+        horizon_s = len(times_s) * self.rules.tick_s
+        rng = streams.generator("availability")
+        drawn = generate_availability(rng, zones, horizon_s, law, self.rules.tick_s)
+        rows = [series.values[np.searchsorted(series.times_s, times_s, side="right") - 1] for series in drawn]
+        return np.stack(rows, axis=1) > 0
+
+    def _habits(self, has_spot: NDArray[np.bool_], streams: Streams) -> Habits:
+        """Launches and notices, drawn for every tick and zone."""
+        config, (n, n_zones) = self.config, has_spot.shape
+        launches = streams.generator("launches")
+        spread = launches.uniform(0.5, 1.5, (n, n_zones + 1))
+        fails = launches.random((n, n_zones)) < config.launch_failure
+        missed = streams.generator("revocations").random((n, n_zones)) < config.notice_missed
+        ends = np.zeros_like(has_spot)
+        ends[:-1] = has_spot[:-1] & ~has_spot[1:]
+        announced = np.zeros_like(has_spot)
+        told = ends & ~missed
+        for back in range(min(n, config.notice_s // self.rules.tick_s)):
+            # The end is known in its last tick, and in those before as far as the spell and the notice go.
+            announced[: n - back] |= told[back:]
+            told[back + 1 :] &= has_spot[: n - back - 1]
+        return Habits(np.rint(config.launch_s * spread).astype(np.int64), fails, announced)
 
     def job(self, key: EpisodeKey) -> SpotJob:
         """The job of an episode."""
-        rng = Streams(episode_sequence(key.seed, key.split, key.index)).generator("window")
+        streams = Streams(episode_sequence(key.seed, key.split, key.index))
+        rng = streams.generator("window")
         deadline_s = int(rng.choice(self.rules.deadlines_s))
         restart_s = int(rng.choice(self.rules.restarts_s))
         zone = self.recorded[int(rng.integers(len(self.recorded)))]
@@ -228,7 +248,8 @@ class RecordedJobs:
         lengths = np.array([last - first + 1 for first, last in starts])
         part = int(rng.choice(len(starts), p=lengths / lengths.sum()))
         start_s = int(rng.integers(starts[part][0], starts[part][1] + 1))
-        return self.job_at(start_s, (zone,) if self.rules.one_zone else self.recorded, deadline_s, restart_s)
+        zones = (zone,) if self.rules.one_zone else self.recorded
+        return self.job_at(start_s, zones, deadline_s, restart_s, streams)
 
 
 def build_spot(config: SpotConfig, n_lanes: int = 1, record: bool = False) -> SpotWorld:

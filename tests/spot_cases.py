@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from agents.spot.belief import FEATURES, SET_FEATURES
 from agents.spot.model import Beliefs, SpotModel
-from envs.simulation.spot.job import SpotJob
+from envs.simulation import columns as col
+from envs.simulation.spot.job import Habits, SpotJob
 from envs.simulation.spot.world import SpotWorld
 from envs.simulation.world import EpisodeKey
 
@@ -22,10 +23,26 @@ def job_of(
     restart_s: int = 30,
     tick_s: int = 100,
     price: NDArray[np.float64] | None = None,
+    habits: Habits | None = None,
 ) -> SpotJob:
     """A job on (N, Z) availability; spot costs 1 USD/h unless told, on demand 3."""
     usd_hour = np.ones(has_spot.shape) if price is None else price
-    return SpotJob(has_spot, usd_hour, 3.0, work_s, tick_s, restart_s)
+    return SpotJob(has_spot, usd_hour, 3.0, work_s, tick_s, restart_s, habits=habits)
+
+
+def up(*rows: str) -> NDArray[np.bool_]:
+    """(N, Z) availability from a string per zone: "110" is up, up, down."""
+    return np.array([[mark == "1" for mark in row] for row in rows]).T
+
+
+def act(world: SpotWorld, *actions: int) -> list[float]:
+    """Rewards of the actions, lane 0."""
+    rewards = []
+    for action in actions:
+        reward, done = world.step(np.array([action]))
+        rewards.append(float(reward[0]))
+    assert bool(done[0]) == (world.observation["jobs"][0, 0, col.PRESENT] == 0.0)
+    return rewards
 
 
 @dataclass

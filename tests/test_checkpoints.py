@@ -13,6 +13,8 @@ from agents.named import named_rule
 from agents.rules import make_rule
 from agents.stored import digest_file, released_names
 from envs.environments import ENVIRONMENTS
+from envs.spot_episodes import SpotConfig, build_spot
+from envs.spot_rules import RulesName
 from training.checkpoint import load_policy
 from training.config import typed
 from training.evaluation.episodes import run_suite
@@ -105,3 +107,20 @@ def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() 
     assert cost["round_scorer"] < cost["fed_cost_aware"]
     assert 15 < cost["round_scorer"] < 25
     assert all(row["rounds_lost"] == 0 for row in played["round_scorer"])
+
+
+@pytest.mark.parametrize(("name", "rules"), [("spot/single", "adrs_single"), ("spot/multi", "adrs_multi")])
+def test_the_spot_policies_pay_less_than_uniform_progress_and_are_never_late(
+    name: str, rules: RulesName
+) -> None:
+    assert (CHECKPOINTS / name / "policy.pt").stat().st_size < 100_000
+    world = build_spot(SpotConfig(rules=rules), 16)
+    policy = load_policy(CHECKPOINTS / name, world.spec)
+    suite = find_suite("test", 16)
+    played = {
+        player.name: [result.metrics for result in run_suite(world, player, suite)]
+        for player in (policy, make_rule("uniform_progress"))
+    }
+    cost = {name: np.mean([row["cost_usd"] for row in rows]) for name, rows in played.items()}
+    assert cost["spot_values"] < cost["uniform_progress"]
+    assert not any(row["late"] for row in played["spot_values"])

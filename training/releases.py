@@ -61,6 +61,8 @@ def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str
     facts, world, agent = state["training"], state["world"], state["agent"]
     validation = ", ".join(f"{metric} {number(value)}" for metric, value in facts["validation"].items())
     guide = ", ".join(f"{metric} {number(value)}" for metric, value in facts["validation_guide"].items())
+    # Without the world's settings the policy would be asked about another one.
+    env = "".join(f" {word}" for word in facts["command"].split() if word.startswith("env."))
     rows = {
         "file": f"`policy.pt`, {len(content) / 1e6:.2f} MB, SHA-256 `{hashlib.sha256(content).hexdigest()}`",
         "agent": f"`{agent['kind']}`: {agent_named(agent['kind']).title}",
@@ -79,5 +81,5 @@ def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str
     lines = [f"# {name}", "", "| | |", "|---|---|"]
     lines += [f"| {label} | {text} |" for label, text in rows.items()]
     lines += ["", "## Measured", "", table.strip(), ""]
-    lines += [f"Use it: `python training/compare.py +env={world['name']} checkpoint={name}`.", ""]
+    lines += [f"Use it: `python training/compare.py +env={world['name']}{env} checkpoint={name}`.", ""]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """What is remembered of spot zones since a job began, and what is expected of them.
 
 Plain functions of numbers and arrays, compiled here and uncompiled in the leaderboard entries, which carry
-this very text (`training.spot_entries`). `memory` is (Z + 1, MEMORY): a row per zone, and one for all.
+this very text (`training.studies.spot.entries`). `memory` is (Z + 1, MEMORY): a row per zone, one for all.
 """
 
 from __future__ import annotations

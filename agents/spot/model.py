@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -72,9 +73,11 @@ class SpotModel:
     work_step_s: int
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Everything as tensors, for a checkpoint."""
+        """Everything as tensors, for a checkpoint; the table's bytes are compressed by zlib."""
         parts = {field.name: getattr(self.beliefs, field.name) for field in fields(self.beliefs)}
-        parts |= {"restarts_s": self.restarts_s, "table": self.table, "work_step_s": self.work_step_s}
+        packed = np.frombuffer(zlib.compress(np.ascontiguousarray(self.table).tobytes(), 9), np.uint8)
+        parts |= {"restarts_s": self.restarts_s, "work_step_s": self.work_step_s}
+        parts |= {"table": packed, "table_shape": np.array(self.table.shape)}
         return {name: torch.tensor(value) for name, value in parts.items()}
 
     @classmethod
@@ -83,9 +86,11 @@ class SpotModel:
         try:
             arrays = {name: tensor.numpy() for name, tensor in state.items()}
             numbers = {name: int(arrays.pop(name)) for name in ("crowd", "tick_s", "work_step_s")}
-            risk, table, restarts_s = float(arrays.pop("risk")), arrays.pop("table"), arrays.pop("restarts_s")
+            risk, restarts_s = float(arrays.pop("risk")), arrays.pop("restarts_s")
+            cells = np.frombuffer(zlib.decompress(arrays.pop("table").tobytes()), np.uint8)
+            table: NDArray[np.uint8] = cells.reshape(tuple(arrays.pop("table_shape").tolist()))
             beliefs = Beliefs(**arrays, risk=risk, crowd=numbers["crowd"], tick_s=numbers["tick_s"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise RuntimeError(f"not a spot model: {error}") from error
         if table.ndim != 5 or (len(table), table.shape[4]) != (len(restarts_s), beliefs.n_states):
             raise RuntimeError(f"a table of shape {table.shape} does not fit {beliefs.n_states} states")

@@ -1,7 +1,8 @@
 """Spotweave's policy for "cant_be_late" of the UCB-ADRS/ADRS-Leaderboard.
 
-Written by `python training/spot_entries.py` from a trained policy: do not edit. It was trained on other days
-than those of the leaderboard's traces, and reads nothing but what the simulator shows at each tick.
+Written by `python -m training.studies.spot entries` from a trained policy: do not edit. It was trained on
+other days than those of the leaderboard's traces, and reads nothing but what the simulator shows at each
+tick.
 """
 
 from __future__ import annotations

@@ -10,37 +10,16 @@ import pytest
 from agents.named import named_rule
 from envs.simulation import columns as col
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
-from envs.simulation.streams import SPLITS
+from envs.simulation.streams import SPLITS, Split
 from envs.simulation.world import EpisodeKey, WorldError
-from envs.spot_episodes import (
-    LEADERBOARD_DAYS,
-    MARGIN_S,
-    RecordedJobs,
-    SpotConfig,
-    build_spot,
-    stretches_s,
-)
+from envs.spot_episodes import RecordedJobs, SpotConfig, build_spot
+from envs.spot_rules import LEADERBOARD_DAYS, MARGIN_S, RulesName, stretches_s
 from envs.traces.bundle import DAY_S, load_bundle
-from tests.spot_cases import KEY, job_of, world_of
+from tests.spot_cases import KEY, act, job_of, up, world_of
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
 
 RECORD_END_S = 3_937_790
-
-
-def up(*rows: str) -> np.ndarray:
-    """Availability from a string per zone: "110" is up, up, down."""
-    return np.array([[mark == "1" for mark in row] for row in rows]).T
-
-
-def act(world: object, *actions: int) -> list[float]:
-    """Rewards of the actions, lane 0."""
-    rewards = []
-    for action in actions:
-        reward, done = world.step(np.array([action]))  # type: ignore[attr-defined]
-        rewards.append(float(reward[0]))
-    assert bool(done[0]) == (world.observation["jobs"][0, 0, col.PRESENT] == 0.0)  # type: ignore[attr-defined]
-    return rewards
 
 
 class TestBilling:
@@ -136,8 +115,8 @@ class TestTheObservation:
 
 
 @pytest.mark.parametrize("rules", ["adrs_single", "adrs_multi"])
-def test_no_rule_beats_the_clairvoyant(rules: str) -> None:
-    config = SpotConfig(rules=rules, work_h=6.0, deadline_h=8.0, restart_s=360)  # type: ignore[arg-type]
+def test_no_rule_beats_the_clairvoyant(rules: RulesName) -> None:
+    config = SpotConfig(rules=rules, work_h=6.0, deadline_h=8.0, restart_s=360)
     world = build_spot(config, 4)
     suite = Suite("train", "train", 5, 4)
     bounds = []
@@ -152,8 +131,8 @@ def test_no_rule_beats_the_clairvoyant(rules: str) -> None:
 
 class TestDays:
     @pytest.mark.parametrize("rules", ["adrs_single", "adrs_multi"])
-    def test_splits_never_meet(self, rules: str) -> None:
-        days = {split: stretches_s(rules, split, RECORD_END_S) for split in SPLITS}  # type: ignore[arg-type]
+    def test_splits_never_meet(self, rules: RulesName) -> None:
+        days = {split: stretches_s(rules, split, RECORD_END_S) for split in SPLITS}
         parts = sorted(part for split in SPLITS for part in days[split])
         assert all(start < end for start, end in parts)
         assert all(one[1] <= other[0] for one, other in pairwise(parts))
@@ -171,11 +150,11 @@ class TestDays:
         assert sum(end - start for start, end in parts) / DAY_S == pytest.approx(21.075, abs=1e-3)
 
     @pytest.mark.parametrize("split", SPLITS)
-    def test_an_episode_stays_within_its_days(self, split: str) -> None:
+    def test_an_episode_stays_within_its_days(self, split: Split) -> None:
         source = RecordedJobs(SpotConfig(), load_bundle())
-        parts = stretches_s("adrs_multi", split, RECORD_END_S)  # type: ignore[arg-type]
+        parts = stretches_s("adrs_multi", split, RECORD_END_S)
         for index in range(40):
-            job = source.job(EpisodeKey(3, split, index))  # type: ignore[arg-type]
+            job = source.job(EpisodeKey(3, split, index))
             assert any(start <= job.start_s and job.start_s + job.deadline_s <= end for start, end in parts)
             assert job.has_spot.shape[1] == 9
 

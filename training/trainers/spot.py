@@ -12,7 +12,7 @@ from agents.spot.learn import learn
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
 from envs.simulation.spot.world import SpotWorld
-from envs.simulation.streams import Streams
+from envs.simulation.streams import Streams, episode_sequence
 from envs.spot_episodes import RecordedJobs
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import find_suite
@@ -56,7 +56,7 @@ class SpotTrainer:
         rules, config = source.rules, source.config
         total = self.task.settings.episodes
         rng = Streams(self.task.seed).generator("window")
-        stretches = [self._stretch(source, rng) for _ in range(total)]
+        stretches = [self._stretch(source, rng, index) for index in range(total)]
         work_s = round(config.work_h * 3600)
         most_s = max(rules.deadlines_s) if config.deadline_h is None else round(config.deadline_h * 3600)
         restarts_s = rules.restarts_s if config.restart_s is None else (config.restart_s,)
@@ -71,7 +71,7 @@ class SpotTrainer:
         decisions = sum(one.decisions for one in results)
         return RoundReport(total, decisions, metrics, {}, epsilon_1=0.0, learning_rate=0.0)
 
-    def _stretch(self, source: RecordedJobs, rng: np.random.Generator) -> SpotTicks:
+    def _stretch(self, source: RecordedJobs, rng: np.random.Generator, index: int) -> SpotTicks:
         zones = source.recorded
         most = 1 if source.rules.one_zone else len(zones)
         n = int(rng.integers(1, most + 1))
@@ -81,7 +81,8 @@ class SpotTrainer:
         starts = source.starts_s("train", READ_S)
         lengths = np.array([last - first + 1 for first, last in starts])
         first, last = starts[int(rng.choice(len(starts), p=lengths / lengths.sum()))]
-        job = source.job_at(int(rng.integers(first, last + 1)), chosen, READ_S, 0)
+        streams = Streams(episode_sequence(self.task.seed, "train", index))
+        job = source.job_at(int(rng.integers(first, last + 1)), chosen, READ_S, 0, streams)
         return SpotTicks(job.has_spot.astype(np.float64), job.spot_usd_hour / job.on_demand_usd_hour)
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,7 +4,8 @@ A dynamic programme over (tick, ticks without progress, restarts paid, what ran)
 restart overhead, the work done after t ticks is t g minus g for each tick without progress minus d mod g for
 each restart paid to its end (the tick that pays the part d mod g works for the rest of it): the state is
 exact.
-The guarantee applies to it as to everybody (see `ticks`).
+The guarantee applies to it as to everybody (see `ticks`). It is told that every start succeeds after the
+restart overhead alone: where launches take time or fail, it is a bound that nobody need reach.
 """
 
 from __future__ import annotations

@@ -12,6 +12,27 @@ from envs.simulation.world import EpisodeKey, WorldError
 
 
 @dataclass(frozen=True)
+class Habits:
+    """How a provider's launches and notices went in one episode, whatever the policy does.
+
+    Attributes:
+        launch_s: (N, Z + 1) seconds from a start in a tick until it runs, on demand last.
+        fails: (N, Z) whether a start on spot fails although there is some.
+        announced: (N, Z) whether the zone's spot, still there, is known to end.
+    """
+
+    launch_s: NDArray[np.int64]
+    fails: NDArray[np.bool_]
+    announced: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls, n_ticks: int, n_zones: int) -> Habits:
+        """Nothing takes time, fails or is announced: the leaderboards' rules."""
+        no = np.zeros((n_ticks, n_zones), np.bool_)
+        return cls(np.zeros((n_ticks, n_zones + 1), np.int64), no, no)
+
+
+@dataclass(frozen=True)
 class SpotJob:
     """One episode: N ticks until the deadline, Z zones.
 
@@ -21,8 +42,9 @@ class SpotJob:
         on_demand_usd_hour: price of on demand.
         work_s: work to do, seconds of running.
         tick_s: length of a tick, seconds.
-        restart_s: overhead of every start, seconds.
+        restart_s: overhead of every start, seconds, besides the launch.
         start_s: when it begins on the clock of the recording, seconds.
+        habits: launches and notices; None: `Habits.none`.
 
     Raises:
         WorldError: if the arrays do not fit each other, or not even on demand ends in time.
@@ -35,6 +57,7 @@ class SpotJob:
     tick_s: int
     restart_s: int
     start_s: int = 0
+    habits: Habits | None = None
 
     def __post_init__(self) -> None:
         if self.has_spot.ndim != 2 or self.has_spot.shape != self.spot_usd_hour.shape:
@@ -47,9 +70,9 @@ class SpotJob:
                 f"work {self.work_s} s, tick {self.tick_s} s, restart {self.restart_s} s: "
                 "expected positive work and ticks, and a restart of 0 or more"
             )
-        if self.work_s + self.restart_s > self.deadline_s:
+        if self.work_s + self.most_restart_s > self.deadline_s:
             raise WorldError(
-                f"{self.work_s} s of work after {self.restart_s} s of restart cannot end within "
+                f"{self.work_s} s of work after {self.most_restart_s} s of restart cannot end within "
                 f"{self.deadline_s} s: give a later deadline"
             )
 
@@ -57,6 +80,11 @@ class SpotJob:
     def n_ticks(self) -> int:
         """N."""
         return len(self.has_spot)
+
+    @property
+    def most_restart_s(self) -> int:
+        """d: overhead of a start with the slowest launch, what the guarantee and policies reckon with."""
+        return self.restart_s + (0 if self.habits is None else int(self.habits.launch_s.max()))
 
     @property
     def deadline_s(self) -> int:

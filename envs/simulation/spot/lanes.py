@@ -19,7 +19,7 @@ from envs.simulation.snapshot import (
     MaskArray,
     derive_into,
 )
-from envs.simulation.spot.job import SpotJob
+from envs.simulation.spot.job import Habits, SpotJob
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
 
 DAY_S = 86_400
@@ -29,10 +29,15 @@ class Lanes(NamedTuple):
     """N lanes of Z zones and at most T ticks; cluster Z is on demand.
 
     `offers` (N, T + 1, Z + 1, N_CLUSTER_FIELDS) are the rows of `clusters` at every tick, nothing in use.
-    `history` (N, T) is the cluster that ran in a tick, -1 for none. All others are (N,).
+    `has_spot` (N, T + 1, Z) is what they are, `offers` what is shown: spot whose end was announced is not.
+    `fails` (N, T, Z) tells the starts that fail, `early_s` (N, T, Z + 1) by how much a start is quicker than
+    the slowest one. `history` (N, T) is the cluster that ran in a tick, -1 for none. All others are (N,).
     """
 
     offers: FloatArray
+    has_spot: NDArray[np.bool_]
+    fails: NDArray[np.bool_]
+    early_s: NDArray[np.int64]
     history: NDArray[np.int16]
     n_ticks: NDArray[np.int64]
     work_s: NDArray[np.int64]
@@ -57,6 +62,9 @@ def empty_lanes(n_lanes: int, n_zones: int, n_ticks: int) -> Lanes:
 
     return Lanes(
         offers=np.zeros((n_lanes, n_ticks + 1, n_zones + 1, N_CLUSTER_FIELDS), np.float32),
+        has_spot=np.zeros((n_lanes, n_ticks + 1, n_zones), np.bool_),
+        fails=np.zeros((n_lanes, n_ticks, n_zones), np.bool_),
+        early_s=np.zeros((n_lanes, n_ticks, n_zones + 1), np.int64),
         history=np.full((n_lanes, n_ticks), -1, np.int16),
         n_ticks=counts(),
         work_s=counts(),
@@ -76,25 +84,30 @@ def empty_lanes(n_lanes: int, n_zones: int, n_ticks: int) -> Lanes:
 
 def load(lanes: Lanes, lane: int, job: SpotJob, regions: tuple[int, ...]) -> None:
     """Start a job in a lane: parked in zone 0, nothing runs."""
-    n = job.n_ticks
-    lanes.offers[lane, : n + 1] = offers_of(job, regions)
+    n, n_zones = job.has_spot.shape
+    habits = job.habits or Habits.none(n, n_zones)
+    lanes.offers[lane, : n + 1] = offers_of(job, job.has_spot & ~habits.announced, regions)
+    lanes.has_spot[lane, :n] = job.has_spot
+    lanes.has_spot[lane, n] = job.has_spot[-1]
+    lanes.fails[lane, :n] = habits.fails
+    lanes.early_s[lane, :n] = habits.launch_s.max() - habits.launch_s
     lanes.history[lane] = -1
     lanes.n_ticks[lane], lanes.work_s[lane] = n, job.work_s
-    lanes.tick_s[lane], lanes.restart_s[lane] = job.tick_s, job.restart_s
+    lanes.tick_s[lane], lanes.restart_s[lane] = job.tick_s, job.most_restart_s
     for started in (lanes.tick, lanes.zone, lanes.rem_s, lanes.interruptions, lanes.starts):
         started[lane] = 0
     lanes.ran[lane], lanes.interrupted[lane] = NONE, False
     lanes.left_s[lane], lanes.cost_usd[lane] = job.work_s, 0.0
 
 
-def offers_of(job: SpotJob, regions: tuple[int, ...]) -> FloatArray:
+def offers_of(job: SpotJob, up: NDArray[np.bool_], regions: tuple[int, ...]) -> FloatArray:
     """(N + 1, Z + 1, N_CLUSTER_FIELDS): every zone's spot, then on demand; the last tick is shown twice.
 
     What a column says of the past is what was seen since the job began: that is all that is known of a zone.
+    `up` (N, Z) is the availability that is shown.
     """
-    n, n_zones = job.has_spot.shape
+    n, n_zones = up.shape
     rows = np.zeros((n + 1, n_zones + 1, N_CLUSTER_FIELDS), np.float32)
-    up = job.has_spot
     ticks = np.arange(n)[:, None]
     changed = np.ones_like(up)
     changed[1:] = up[1:] != up[:-1]
@@ -139,7 +152,7 @@ def run_tick(lanes: Lanes, lane: int, cluster: int) -> bool:
     """
     n_zones = lanes.offers.shape[2] - 1
     t = lanes.tick[lane]
-    ran, interrupted = lanes.ran[lane], lanes.interrupted[lane]
+    ran, interrupted, before = lanes.ran[lane], lanes.interrupted[lane], lanes.zone[lane]
     proposal = NONE if interrupted else ran
     if cluster < n_zones:
         proposal = SPOT
@@ -152,23 +165,32 @@ def run_tick(lanes: Lanes, lane: int, cluster: int) -> bool:
         proposal,
         ran,
         interrupted,
-        lanes.offers[lane, t, zone, col.AVAILABLE] > 0.0,
+        lanes.has_spot[lane, t, zone],
         lanes.rem_s[lane],
         lanes.left_s[lane],
         lanes.n_ticks[lane] - t,
         tick_s,
         restart_s,
     )
+    starts = runs != NONE and (interrupted or runs != ran)
+    moves = runs == SPOT and not starts and zone != before
+    if runs == SPOT and (starts or moves) and lanes.fails[lane, t, zone]:
+        # A start that fails leaves the job as it was: where it ran, or without anything.
+        zone = lanes.zone[lane] = before
+        runs = NONE if interrupted else ran
+        rem_s, starts = lanes.rem_s[lane], False
     if runs != NONE:
         place = zone if runs == SPOT else n_zones
+        if starts:
+            rem_s -= lanes.early_s[lane, t, place]
         lanes.history[lane, t] = place
         lanes.cost_usd[lane] += lanes.offers[lane, t, place, col.PRICE_USD_HOUR] * tick_s / 3600.0
-        lanes.starts[lane] += 1 if interrupted or runs != ran else 0
+        lanes.starts[lane] += 1 if starts else 0
     lanes.rem_s[lane], lanes.left_s[lane] = settle(runs, rem_s, lanes.left_s[lane], tick_s)
     lanes.ran[lane] = runs
     lanes.tick[lane] = t + 1
     ended = lanes.left_s[lane] == 0 or t + 1 >= lanes.n_ticks[lane]
-    gone = lanes.offers[lane, t + 1, zone, col.AVAILABLE] == 0.0
+    gone = not lanes.has_spot[lane, t + 1, zone]
     lanes.interrupted[lane] = not ended and runs == SPOT and gone
     lanes.interruptions[lane] += 1 if lanes.interrupted[lane] else 0
     return bool(ended)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from envs.simulation import columns as col
 from envs.simulation.series import StepSeries
-from envs.simulation.snapshot import Category, empty_observation
+from envs.simulation.snapshot import Category, arrays_of, empty_observation
 from envs.simulation.spot.job import JobSource, SpotJob
 from envs.simulation.spot.lanes import empty_lanes, load, run_tick, show
 from envs.simulation.timeline import Segment, Timeline
@@ -61,6 +61,7 @@ class SpotWorld:
             objective_weights=(1.0, 1.0),
         )
         self.observation = empty_observation(1, n_zones + 1, (n_lanes,))
+        self._seen = arrays_of(self.observation)
         self.lanes = empty_lanes(n_lanes, n_zones, source.most_ticks)
         self.jobs: list[SpotJob | None] = [None] * n_lanes
         self._decided = np.full(n_lanes, -1, np.int64)
@@ -102,8 +103,8 @@ class SpotWorld:
             done[lane] = run_tick(self.lanes, lane, int(actions[lane]))
             rewards[lane] = sum(before) - sum(self._components(lane))
             if done[lane]:
-                for array in self.observation.values():
-                    array[lane] = 0  # type: ignore[index]
+                for array in self._seen:
+                    array[lane] = 0
             else:
                 self._show(lane)
         return rewards, done
@@ -201,9 +202,8 @@ class SpotWorld:
         """Make lane targets[k] an exact copy of lane sources[k]."""
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
             self.jobs[target] = self.jobs[source]
-            arrays = (*self.lanes, *self.observation.values(), self._decided, self._marks)
-            for array in arrays:
-                array[target] = array[source]  # type: ignore[index]
+            for array in (*self.lanes, *self._seen, self._decided, self._marks):
+                array[target] = array[source]
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
         """Nothing arrives here: the job is there from the beginning, and its work must be done."""
@@ -222,12 +222,5 @@ class SpotWorld:
         return LATE_PERCENT * late, 100 * float(state.cost_usd[lane]) / job.on_demand_usd
 
     def _show(self, lane: int) -> None:
-        seen = self.observation
-        show(
-            self.lanes,
-            lane,
-            seen["clusters"][lane],
-            seen["jobs"][lane],
-            seen["pairs"][lane],
-            seen["action_mask"][lane],
-        )
+        seen = self._seen
+        show(self.lanes, lane, seen.clusters[lane], seen.jobs[lane], seen.pairs[lane], seen.mask[lane])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from agents.spot.model import SpotModel
 from agents.spot.plan import plan
 from agents.spot.policy import SpotPolicy
 from envs.simulation import columns as col
+from envs.simulation.spot.job import Habits
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 
@@ -24,16 +26,27 @@ from tests.spot_cases import KEY, job_of, random_model, world_of
     restart_s=st.sampled_from([0, 30, 100, 360, 500]),
     spare_s=st.integers(0, 900),
     often=st.floats(0.1, 0.95),
+    launch_s=st.sampled_from([0, 40]),
+    failing=st.sampled_from([0.0, 0.3]),
 )
 def test_it_is_never_late_where_on_demand_could_avoid_it(
-    seed: int, n_zones: int, tick_s: int, restart_s: int, spare_s: int, often: float
+    seed: int,
+    n_zones: int,
+    tick_s: int,
+    restart_s: int,
+    spare_s: int,
+    often: float,
+    launch_s: int,
+    failing: float,
 ) -> None:
     rng = np.random.default_rng(seed)
     work_s = 1500
-    n = -(-(work_s + restart_s + spare_s) // tick_s)
+    n = -(-(work_s + restart_s + launch_s + spare_s) // tick_s)
     policy = SpotPolicy(random_model(rng, tick_s, restart_s), "spot_values")
     has_spot = rng.random((n, n_zones)) < often
-    world = world_of(job_of(has_spot, work_s, restart_s, tick_s))
+    fails = rng.random((n, n_zones)) < failing
+    habits = Habits(rng.integers(0, launch_s + 1, (n, n_zones + 1)), fails, rng.random(fails.shape) < failing)
+    world = world_of(job_of(has_spot, work_s, restart_s, tick_s, habits=habits))
     world.reset([KEY])
     policy.begin(0, 0)
     done = False
@@ -81,10 +94,10 @@ def test_a_model_is_the_same_after_a_checkpoint() -> None:
     np.testing.assert_array_equal(again.table, model.table)
     for one, other in zip(again.beliefs.arrays, model.beliefs.arrays, strict=True):
         np.testing.assert_array_equal(one, other)
-    state = model.state_dict()
-    del state["going"]
-    with pytest.raises(RuntimeError, match="not a spot model"):
-        SpotModel.of_state(state)
+    for damage in ({"going": None}, {"table": torch.zeros(3, dtype=torch.uint8)}):
+        state = {**model.state_dict(), **damage}
+        with pytest.raises(RuntimeError, match="not a spot model"):
+            SpotModel.of_state({name: value for name, value in state.items() if value is not None})
 
 
 class TestLearning:

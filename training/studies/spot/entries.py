@@ -1,6 +1,4 @@
-"""Write the entries for the UCB-ADRS/ADRS-Leaderboard: examples/adrs/single.py and multi.py.
-
-python training/spot_entries.py single=CHECKPOINT multi=CHECKPOINT [out=DIR]
+"""The entries for the UCB-ADRS/ADRS-Leaderboard: examples/adrs/single.py and multi.py.
 
 An entry is one file with NumPy and the standard library only: the text of the policy's own functions, the
 model, and the two classes that the leaderboard asks for.
@@ -13,30 +11,31 @@ import json
 import re
 import textwrap
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from omegaconf import DictConfig
 
 from agents.spot import belief, decide
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
 from agents.stored import policy_file
 from envs.simulation.spot import ticks
-from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RulesName, SpotConfig, build_spot
+from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, SpotConfig, build_spot
+from envs.spot_rules import RulesName
 from training.checkpoint import load_policy
-from training.config import UsageError, resolved, run_command, typed
-from training.files import write_text
+from training.config import UsageError
+from training.files import prepare_directory, write_text
 
 FIRST = {ticks: "NONE = 0", belief: "MEMORY = 8", decide: "@compiled\ndef best_zone"}
 """Where the text of a module begins that an entry carries."""
 
 ENTRY = '''"""Spotweave's policy for "{problem}" of the UCB-ADRS/ADRS-Leaderboard.
 
-Written by `python training/spot_entries.py` from a trained policy: do not edit. It was trained on other days
-than those of the leaderboard's traces, and reads nothing but what the simulator shows at each tick.
+Written by `python -m training.studies.spot entries` from a trained policy: do not edit. It was trained on
+other days than those of the leaderboard's traces, and reads nothing but what the simulator shows at each
+tick.
 """
 
 from __future__ import annotations
@@ -155,21 +154,6 @@ TITLES: dict[str, tuple[RulesName, str, str, str]] = {
 }
 
 
-@dataclass
-class EntrySettings:
-    """What `training/spot_entries.py` does.
-
-    Attributes:
-        single: checkpoint for one zone.
-        multi: checkpoint for several zones.
-        out: directory of the entries.
-    """
-
-    single: str
-    multi: str
-    out: str = "examples/adrs"
-
-
 def carried(module: ModuleType) -> str:
     """The functions of a module as plain Python."""
     source = Path(str(module.__file__)).read_text("utf-8")
@@ -202,21 +186,17 @@ def entry_text(kind: str, model: SpotModel) -> str:
     return text.replace("        )\n\n        return (", "        )\n        return (")
 
 
-def main(config: DictConfig) -> int:
-    """Write both entries."""
-    values = resolved(config)
-    settings = typed(EntrySettings, {key: values[key] for key in ("single", "multi", "out")}, "")
-    for kind, checkpoint in (("single", settings.single), ("multi", settings.multi)):
+def write_entries(checkpoints: Mapping[str, str], out: Path) -> None:
+    """Write the entries of two checkpoints, "single" and "multi", to a directory.
+
+    Raises:
+        UsageError: for a checkpoint that holds another policy.
+    """
+    for kind, checkpoint in checkpoints.items():
         spec = build_spot(SpotConfig(rules=TITLES[kind][0])).spec
         policy = load_policy(policy_file(checkpoint), spec)
         if not isinstance(policy, SpotPolicy):
             raise UsageError(f"{checkpoint} holds no policy of agent=spot_values: train one with +env=spot")
-        path = Path(settings.out) / f"{kind}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = prepare_directory(out) / f"{kind}.py"
         write_text(path, entry_text(kind, policy.network))
         print(f"written: {path} ({path.stat().st_size / 1000:.0f} kB)")
-    return 0
-
-
-if __name__ == "__main__":
-    run_command("spot_entries", main)

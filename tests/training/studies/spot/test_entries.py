@@ -17,11 +17,12 @@ from envs.simulation.spot.job import SpotJob
 from envs.simulation.spot.ticks import NONE, ON_DEMAND, SPOT, decide, settle
 from envs.simulation.world import EpisodeKey
 from envs.spot_episodes import RecordedJobs, SpotConfig
+from envs.spot_rules import RulesName
 from envs.traces.bundle import load_bundle
 from tests.spot_cases import KEY, random_model, world_of
-from training.spot_entries import entry_text
+from training.studies.spot.entries import entry_text
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class ClusterType(enum.Enum):
@@ -130,8 +131,8 @@ def places_of_policy(model: SpotModel, job: SpotJob) -> list[int]:
 
 
 @pytest.mark.parametrize(("kind", "rules"), [("single", "adrs_single"), ("multi", "adrs_multi")])
-def test_an_entry_decides_as_the_policy(kind: str, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = SpotConfig(rules=rules, work_h=8.0, deadline_h=10.0)  # type: ignore[arg-type]
+def test_an_entry_decides_as_the_policy(kind: str, rules: RulesName, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SpotConfig(rules=rules, work_h=8.0, deadline_h=10.0)
     source = RecordedJobs(config, load_bundle())
     for seed in range(4):
         job = source.job(EpisodeKey(1, "train", seed))
@@ -151,7 +152,7 @@ def test_a_committed_entry_is_never_late_and_carries_the_functions_of_today(
     fresh = entry_text(kind, model)
     assert text[: text.index("MODEL = json")] == fresh[: fresh.index("MODEL = json")]
     assert text[text.index("class Spotweave") :] == fresh[fresh.index("class Spotweave") :]
-    rules = "adrs_single" if kind == "single" else "adrs_multi"
-    source = RecordedJobs(SpotConfig(rules=rules), load_bundle())  # type: ignore[arg-type]
+    rules: RulesName = "adrs_single" if kind == "single" else "adrs_multi"
+    source = RecordedJobs(SpotConfig(rules=rules), load_bundle())
     made = strategy_of(text, monkeypatch)(SimpleNamespace())
     assert places_of_entry(made, source.job(EpisodeKey(0, "validation", 0)))[1] == 0

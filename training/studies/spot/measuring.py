@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from agents.named import named_rule
 from agents.policy import Policy
+from agents.spot.ranked import VARIANTS, RankedUniformProgress
+from agents.spot.skynomad import SkyNomadPolicy
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
 from envs.simulation.spot.job import JobSource, SpotJob
 from envs.simulation.spot.world import SpotWorld
+from envs.simulation.streams import Split
 from envs.simulation.world import EpisodeKey
-from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RecordedJobs, RulesName
+from envs.spot_episodes import ON_DEMAND_USD_HOUR, SPOT_ANCHOR_USD_HOUR, RecordedJobs
+from envs.spot_rules import RulesName
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite
 
@@ -96,13 +100,19 @@ def score(cost_usd: float, work_h: float) -> float:
 
 
 def measure(
-    source: RecordedJobs, rules: RulesName, title: str, zones: tuple[str, ...], deadline_s: int, ours: Policy
+    source: RecordedJobs,
+    rules: RulesName,
+    title: str,
+    zones: tuple[str, ...],
+    deadline_s: int,
+    ours: Policy,
+    split: Split,
 ) -> Cell:
-    """Every policy from every start of the test days, with every restart overhead.
+    """Every policy from every start of the split's days, with every restart overhead.
 
     Uniform Progress also plays in the first zone alone, which is what its authors wrote it for.
     """
-    parts = source.starts_s("test", deadline_s)
+    parts = source.starts_s(split, deadline_s)
     starts = [start for first, last in parts for start in range(first, last + 1, EVERY_S[rules])]
     restarts = source.rules.restarts_s
     costs: dict[str, NDArray[np.float64]] = {}
@@ -113,10 +123,14 @@ def measure(
         costs[name] = np.array(found).reshape(len(starts), len(restarts)).mean(axis=1)
         late[name] = lates
 
-    players = [(name, named_rule(name), jobs, zones) for name in RULES]
+    players: list[tuple[str, Policy, list[SpotJob], tuple[str, ...]]] = [
+        (name, named_rule(name), jobs, zones) for name in RULES
+    ]
     if len(zones) > 1:
         alone = [source.job_at(job.start_s, zones[:1], deadline_s, job.restart_s) for job in jobs]
         players.append(("uniform_progress, first zone", named_rule("uniform_progress"), alone, zones[:1]))
+        published = [*map(RankedUniformProgress, VARIANTS), SkyNomadPolicy(source.rules.tick_s)]
+        players += [(policy.name, policy, jobs, zones) for policy in published]
     players.append(("spot_values", ours, jobs, zones))
     for name, policy, played, where in players:
         world = SpotWorld(cast(JobSource, _Listed(played, where)), LANES, SPOT_ANCHOR_USD_HOUR)

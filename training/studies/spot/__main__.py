@@ -1,0 +1,63 @@
+"""`python -m training.studies.spot measure` plays the test days, `entries` writes the leaderboard entries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from envs.simulation.streams import Split
+from training.studies.spot.entries import write_entries
+from training.studies.spot.page import write_page
+
+app = typer.Typer(help="One job on spot zones.", add_completion=False)
+
+Single = Annotated[str, typer.Option(help="checkpoint trained with env.rules=adrs_single")]
+Multi = Annotated[str, typer.Option(help="checkpoint trained with env.rules=adrs_multi")]
+SINGLE, MULTI = "spot/single", "spot/multi"
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Say a user's mistake in one line, with exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise typer.Exit(2) from error
+
+
+@app.command()
+def measure(
+    single: Single = SINGLE,
+    multi: Multi = MULTI,
+    out: Annotated[Path, typer.Option(help="directory of the page")] = Path("docs/results"),
+    split: Annotated[
+        Split, typer.Option(help="whose days are played; choices are made on validation")
+    ] = "test",
+) -> None:
+    """Play the days of a split and write spot.md and spot.png.
+
+    A checkpoint is a policy.pt, a run's directory or a released name.
+    """
+    with _one_line():
+        write_page(single, multi, out, split)
+
+
+@app.command()
+def entries(
+    single: Single = SINGLE,
+    multi: Multi = MULTI,
+    out: Annotated[Path, typer.Option(help="directory of the entries")] = Path("examples/adrs"),
+) -> None:
+    """Write single.py and multi.py, entries of one file for the UCB-ADRS/ADRS-Leaderboard."""
+    with _one_line():
+        write_entries({"single": single, "multi": multi}, out)
+
+
+if __name__ == "__main__":
+    app()
