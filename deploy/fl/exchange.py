@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from deploy.model.strategies import FedAvg, Strategy
 from spotweave.files import write_private
 
 SETUP_VARIABLE = "SPOTWEAVE_FL_SETUP"
@@ -48,10 +49,12 @@ class Expected(_File):
     Attributes:
         node_id: Flower's name for it, the same for ever.
         attempt: of its task; a higher one is another process, perhaps elsewhere. 0: it was never there.
+        number: its place among all clients of the job, from 0; it stays when others leave.
     """
 
     node_id: int
     attempt: int = 0
+    number: int = 0
 
 
 class Setup(_File):
@@ -63,6 +66,8 @@ class Setup(_File):
         run: number of the run, from 1; later ones resume.
         folder: absolute; for checkpoints and the status file.
         clients: by name.
+        strategy: of the job.
+        samples: of each client of the job, by its number.
     """
 
     rounds: int
@@ -70,6 +75,13 @@ class Setup(_File):
     run: int
     folder: str
     clients: dict[str, Expected]
+    strategy: Strategy = FedAvg()
+    samples: list[int] = []
+
+    @property
+    def updates(self) -> Path:
+        """Where it keeps updates that wait to be used."""
+        return Path(self.folder) / "updates"
 
     @property
     def status_file(self) -> Path:

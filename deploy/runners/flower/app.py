@@ -16,6 +16,7 @@ from deploy.model.jobs import Flower, JobSpec
 
 Value = bool | int | float | str
 _ROUNDS_KEY = "num-server-rounds"
+QUORUM_KEY = "quorum"
 _OWN_KEYS = (NAME_KEY, STATE_KEY)
 _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 """Flower's open doors that are no part of `guarded`; and what the runner says itself."""
@@ -41,6 +42,11 @@ def check(spec: JobSpec, folder: Path) -> None:
     declared = _declared(app, work.app)
     build(app, work.app)
     _check_components(app, work.app)
+    if not work.synchronous and QUORUM_KEY in work.run_config:
+        raise ValueError(
+            f"run_config has {QUORUM_KEY!r}, which is of synchronous rounds, and the strategy is "
+            f"{work.strategy.kind}: leave it out"
+        )
     for key, text in work.run_config.items():
         if key not in declared:
             known = ", ".join(sorted(declared)) or "none"

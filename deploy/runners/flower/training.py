@@ -18,7 +18,6 @@ from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
-_QUORUM_KEY = "quorum"
 
 
 class Training:
@@ -149,8 +148,9 @@ class Training:
 
     def write_setup(self) -> None:
         """Tell the ServerApp who takes part."""
+        number = {client.name: place for place, client in enumerate(self._work.clients)}
         clients = {
-            name: Expected(node_id=client.node_id, attempt=client.attempt)
+            name: Expected(node_id=client.node_id, attempt=client.attempt, number=number[name])
             for name, client in self._record.clients.items()
             if not client.left
         }
@@ -160,6 +160,8 @@ class Training:
             run=self._record.runs,
             folder=str(self._workdir.resolve() / RESULTS),
             clients=clients,
+            strategy=self._work.strategy,
+            samples=[client.samples for client in self._work.clients],
         )
         self.setup_file.parent.mkdir(mode=0o700, exist_ok=True)
         JobFolder(self.setup_file.parent).write(
@@ -236,7 +238,7 @@ class Training:
         _log.warning("job %s failed: %s", self._job_id, failure)
 
     def _quorum(self) -> int | None:
-        value = app.typed(self._work.run_config.get(_QUORUM_KEY, ""))
+        value = app.typed(self._work.run_config.get(app.QUORUM_KEY, ""))
         return min(value, len(self._work.clients)) if isinstance(value, int) and value > 0 else None
 
 

@@ -1,0 +1,92 @@
+"""Asynchronous training: a client gets the newest model as soon as it has delivered; a round is a version."""
+
+from __future__ import annotations
+
+import time
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from agents.federated.asynchronous.updates import UpdateError
+from deploy.fl.asynchronous.direct import DirectUpdates
+from deploy.fl.asynchronous.exchange import Wish
+from deploy.fl.asynchronous.steps import Updates
+from deploy.fl.asynchronous.vectors import Arrays, unflatten
+from deploy.fl.checkpoints import Checkpoint
+from deploy.fl.records import from_record, to_record
+from deploy.fl.round import Answer, Round
+from deploy.fl.training import Training, read_setup
+from deploy.model import strategies
+
+_POLL_S = 1.0
+
+
+class Asynchronous(Training):
+    """See Training."""
+
+    _updates: Updates
+    _like: Arrays
+    _questions: Round | None = None
+
+    def _resume(self) -> Checkpoint | None:
+        found = super()._resume()
+        start = found or Checkpoint(0, from_record(self._initial))
+        self._like = start.arrays
+        strategy = self._setup.strategy
+        assert isinstance(strategy, strategies.FedAsync | strategies.HpAsgd)
+        self._updates = DirectUpdates(strategy, self._setup.samples, self._setup.updates, start)
+        return found
+
+    def _round(self, number: int, arrays: ArrayRecord) -> ArrayRecord:
+        questions = self._ask_for(number - 1, arrays)
+        while (step := self._updates.step()) is None:
+            self._setup = read_setup()
+            if not self._setup.clients:
+                raise RuntimeError("all clients have left")
+            if questions.step(self._setup):
+                for answer in questions.take():
+                    self._receive(questions, answer)
+                self._save_status()
+            else:
+                time.sleep(_POLL_S)
+        made = to_record(unflatten(step.model, self._like))
+        self._keep(number, made, step.metrics, self._updates.state())
+        self._updates.settle()
+        return made
+
+    def _ask_for(self, version: int, arrays: ArrayRecord) -> Round:
+        """Whoever is asked from now on is sent this version."""
+        content = RecordDict(
+            {"config": ConfigRecord({**self._config, "server-round": version + 1}), "arrays": arrays}
+        )
+        Wish(self._updates.form, version).into(content)
+        if self._questions is None:
+            clients = read_setup().clients
+            asked = {name: Message(content, client.node_id, "train") for name, client in clients.items()}
+            self._questions = Round(1, asked, self._status, self._grid)
+            self._save_status()
+        else:
+            self._questions.renew(content)
+        return self._questions
+
+    def _receive(self, questions: Round, answer: Answer) -> None:
+        wish, said = Wish.of(answer.asked.content), Wish.of(answer.message.content)
+        client = self._setup.clients.get(answer.name)
+        if wish is None or client is None:
+            # It has left the training meanwhile.
+            return
+        try:
+            if said != wish and wish.form != "model":
+                raise UpdateError("its ClientApp is none of `checkpointing_client_app`: make it one")
+            self._updates.receive(
+                client.number,
+                wish.version,
+                answer.message.metadata.reply_to_message_id,
+                _arrays(answer.message),
+            )
+        except UpdateError as error:
+            questions.refuse(answer, f"its update is refused: {error}")
+
+
+def _arrays(message: Message) -> Arrays | None:
+    record = next(iter(message.content.array_records.values()), None)
+    return None if record is None else from_record(record)
