@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from deploy.fl.brokers.places import Place
 from deploy.model.strategies import FedAvg, Strategy
 from spotweave.files import write_private
 
@@ -68,6 +69,7 @@ class Setup(_File):
         clients: by name.
         strategy: of the job.
         samples: of each client of the job, by its number.
+        brokers: of the job, by number.
     """
 
     rounds: int
@@ -77,6 +79,7 @@ class Setup(_File):
     clients: dict[str, Expected]
     strategy: Strategy = FedAvg()
     samples: list[int] = []
+    brokers: list[Place] = []
 
     @property
     def updates(self) -> Path:

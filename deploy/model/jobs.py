@@ -201,6 +201,11 @@ class Flower(Work):
         return self
 
     @property
+    def brokers(self) -> int:
+        """How many there are between clients and server."""
+        return getattr(self.strategy, "brokers", 0)
+
+    @property
     def synchronous(self) -> bool:
         """Whether clients wait for each other at the end of a round."""
         return self.strategy.kind == "fedavg"

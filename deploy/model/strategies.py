@@ -51,6 +51,8 @@ class HpAsgd(_Buffered):
 
 
 class _Brokered(_Buffered):
+    updates_per_round: Annotated[int, Field(ge=2, le=_MOST_UPDATES)]
+    """W. The server sees their sum: of one it would see the update itself."""
     brokers: Annotated[int, Field(ge=2, le=MOST_BROKERS)] = 2
     """B: each update is split into so many shards, one for each."""
 
@@ -117,5 +119,11 @@ def selection(strategy: FedSuda, epochs_s: Mapping[str, float | None]) -> Shadow
         raise ValueError(
             f"with slow_factor {strategy.slow_factor:g} all clients are slow by their epoch_s, and nobody "
             "would have to send anything new: lower it, or use hale_fed"
+        )
+    regular, needed = len(epochs_s) - len(slow), strategy.updates_per_round
+    if len(epochs_s) % needed or regular * needed % len(epochs_s):
+        raise ValueError(
+            f"{needed} updates_per_round of {regular} regular and {len(slow)} slow clients: expected a "
+            "number with which every round of an episode takes as many of each"
         )
     return ShadowSelection(len(epochs_s), slow, strategy.updates_per_round, strategy.staleness_most)

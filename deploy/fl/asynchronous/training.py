@@ -7,11 +7,13 @@ import time
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from agents.federated.asynchronous.updates import UpdateError
+from deploy.fl.asynchronous.brokered import BrokeredUpdates
 from deploy.fl.asynchronous.direct import DirectUpdates
 from deploy.fl.asynchronous.exchange import Wish
 from deploy.fl.asynchronous.steps import Updates
 from deploy.fl.asynchronous.vectors import Arrays, unflatten
 from deploy.fl.checkpoints import Checkpoint
+from deploy.fl.exchange import Setup
 from deploy.fl.records import from_record, to_record
 from deploy.fl.round import Answer, Round
 from deploy.fl.training import Training, read_setup
@@ -31,9 +33,7 @@ class Asynchronous(Training):
         found = super()._resume()
         start = found or Checkpoint(0, from_record(self._initial))
         self._like = start.arrays
-        strategy = self._setup.strategy
-        assert isinstance(strategy, strategies.FedAsync | strategies.HpAsgd)
-        self._updates = DirectUpdates(strategy, self._setup.samples, self._setup.updates, start)
+        self._updates = _updates(self._setup, start)
         return found
 
     def _round(self, number: int, arrays: ArrayRecord) -> ArrayRecord:
@@ -85,6 +85,15 @@ class Asynchronous(Training):
             )
         except UpdateError as error:
             questions.refuse(answer, f"its update is refused: {error}")
+
+
+def _updates(setup: Setup, start: Checkpoint) -> Updates:
+    match setup.strategy:
+        case strategies.FedAsync() | strategies.HpAsgd():
+            return DirectUpdates(setup.strategy, setup.samples, setup.updates, start)
+        case strategies.HaleFed() | strategies.FedSuda():
+            return BrokeredUpdates(setup.strategy.server_rate, setup.brokers, start)
+    raise RuntimeError(f"{setup.strategy.kind} is not asynchronous")
 
 
 def _arrays(message: Message) -> Arrays | None:

@@ -11,13 +11,14 @@ from typing import Any
 
 from flwr.cli.build import build_fab_from_disk
 
+from deploy.fl.brokers.places import KEY as BROKERS_KEY
 from deploy.fl.exchange import NAME_KEY, STATE_KEY
 from deploy.model.jobs import Flower, JobSpec
 
 Value = bool | int | float | str
 _ROUNDS_KEY = "num-server-rounds"
 QUORUM_KEY = "quorum"
-_OWN_KEYS = (NAME_KEY, STATE_KEY)
+_OWN_KEYS = (NAME_KEY, STATE_KEY, BROKERS_KEY)
 _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 """Flower's open doors that are no part of `guarded`; and what the runner says itself."""
 
@@ -101,10 +102,17 @@ def overrides(work: Flower, content: bytes) -> dict[str, Value]:
     return rounds | given
 
 
-def node_config(config: Mapping[str, str], name: str, state: str) -> str:
-    """A client's configuration as `--node-config` wants it; numbers and booleans are passed as such."""
+def node_config(config: Mapping[str, str], name: str, state: str, brokers: str = "") -> str:
+    """A client's configuration as `--node-config` wants it; numbers and booleans are passed as such.
+
+    Args:
+        config: of the job file.
+        name: of the client.
+        state: its folder on its node.
+        brokers: file on its node that says where brokers are; "": there are none.
+    """
     values: dict[str, Value] = {key: typed(text) for key, text in config.items()}
-    values |= {NAME_KEY: name, STATE_KEY: state}
+    values |= {NAME_KEY: name, STATE_KEY: state} | ({BROKERS_KEY: brokers} if brokers else {})
     return " ".join(f"{key}={_toml(value)}" for key, value in values.items())
 
 

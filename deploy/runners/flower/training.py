@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from deploy.fl.brokers.places import SERVER
 from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import Flower
 from deploy.runners.flower import app
+from deploy.runners.flower.brokers import Brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.record import JobRecord
@@ -32,6 +34,7 @@ class Training:
         save: puts the record on the disk.
         superlink: where runs run.
         keeper: of checkpoints away from this machine; None: they are here only.
+        brokers: of the job, if its strategy has any.
 
     Attributes:
         status: what the ServerApp said last, in this run or an earlier one, as of the latest `listen`.
@@ -47,6 +50,7 @@ class Training:
         save: Callable[[], None],
         superlink: SuperLink,
         keeper: CheckpointSync | None,
+        brokers: Brokers,
     ) -> None:
         self._job_id = job_id
         self._work = work
@@ -56,6 +60,7 @@ class Training:
         self._save = save
         self._superlink = superlink
         self._keeper = keeper
+        self._brokers = brokers
         self.folder = JobFolder(workdir)
         self.setup_file = setup_file(folder)
         self.status: Status | None = None
@@ -162,6 +167,7 @@ class Training:
             clients=clients,
             strategy=self._work.strategy,
             samples=[client.samples for client in self._work.clients],
+            brokers=self._brokers.places(SERVER),
         )
         self.setup_file.parent.mkdir(mode=0o700, exist_ok=True)
         JobFolder(self.setup_file.parent).write(

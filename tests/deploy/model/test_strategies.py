@@ -51,8 +51,8 @@ def test_slow_is_who_answers_at_most_so_many_times_as_often_as_the_slowest() -> 
         ({"kind": "hp_asgd"}, "updates_per_round: field required"),
         ({"kind": "fed_async", "mixing": 1.5}, "mixing: input should be less than 1"),
         ({**SUDA, "slow_factor": 10.0}, "all clients are slow by their epoch_s"),
-        ({**SUDA, "updates_per_round": 4}, "4 updates per round of 3 participants"),
-        ({**SUDA, "updates_per_round": 1}, "leave no place for"),
+        ({**SUDA, "updates_per_round": 2}, "2 updates_per_round of 2 regular and 1 slow clients"),
+        ({**SUDA, "updates_per_round": 1}, "updates_per_round: input should be greater than or equal to 2"),
     ],
 )
 def test_a_mistake_is_one_line(strategy: dict[str, Any], expected: str) -> None:
