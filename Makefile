@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws results-liu2022 results-markets results-spot results-teylo2021 results-fl test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws results-liu2022 results-markets results-spot results-teylo2021 results-fl results-async test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -64,6 +64,9 @@ results-teylo2021: $(VENV)/.core  ## regenerate the tables of Teylo 2021: plans 
 
 results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="checkpoint=NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)
+
+results-async: $(VENV)/.core  ## regenerate the tables of asynchronous learning; ARGS="--data FOLDER" with MNIST
+	$(BIN)/python -m training.studies.asynchronous $(value ARGS)
 
 test: $(VENV)/.dev lint  ## lint, type-check and run every test but the long ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(value ARGS)

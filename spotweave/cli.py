@@ -17,6 +17,7 @@ import deploy.cli.commands
 from spotweave.tables import show
 from training.bags import commands as bags
 from training.federated import commands as federated
+from training.federated.asynchronous import commands as asynchronous
 
 app = typer.Typer(
     name="spotweave",
@@ -112,6 +113,7 @@ def compare(context: typer.Context) -> None:
 
 
 federated.mount(app)
+asynchronous.mount(app)
 bags.mount(app)
 deploy.cli.commands.mount(app)
 

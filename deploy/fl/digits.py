@@ -1,21 +1,13 @@
-"""Two thousand handwritten digits (MNIST) that come with the package, for examples and tests."""
+"""The handwritten digits that come with the package, and shares of them, for examples and tests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 
-import numpy as np
-from numpy.typing import NDArray
+from envs.traces.images import DIGITS_TRAINING as TRAINING
+from envs.traces.images import load_digits
 
-TRAINING = 1500
-"""This many, from the first, are for training, the others for tests."""
-
-
-def load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Images (2000, 28, 28) with values 0..1, and labels (2000,) 0..9."""
-    with files("deploy.fl").joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
-        return (stored["images"] / 255.0).astype(np.float32), stored["labels"].astype(np.int64)
+__all__ = ["TRAINING", "load_digits", "share"]
 
 
 def share(shares: Sequence[int], index: int) -> slice:

@@ -24,6 +24,9 @@ StreamName = Literal[
     "exploration",
     "replay",
     "markets",
+    "response_times",
+    "data_partition",
+    "batches",
 ]
 Split = Literal["train", "validation", "test"]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from agents.federated.asynchronous.updates import Update, UpdateError, UpdateId, Vector, check_update
 
 Uploads = Literal["difference", "gradient", "model"]
 """What participants send: M_K - M_0 after K local steps, one gradient, or the whole local model M_K."""
+
+
+Stored = TypeVar("Stored", Update, UpdateId)
+"""What is chosen for a round: updates, or only their ids where nobody may see an update."""
 
 
 class Invitation(NamedTuple):
@@ -42,7 +46,7 @@ class Round(NamedTuple):
     fresh: int
 
 
-class Aggregator(ABC):
+class Aggregator(ABC, Generic[Stored]):
     """The server's model and what turns updates into the next one.
 
     The caller asks `invite` whom to give the model, hands in what comes back by `receive`, and calls
@@ -51,16 +55,26 @@ class Aggregator(ABC):
     Args:
         model: (d,) initial weights; version 0.
         uploads: what participants send.
+        once_per_version: whether a participant gets each model only once, as shards need, which are known by
+            their participant and version.
     """
 
-    def __init__(self, model: Vector, uploads: Uploads) -> None:
+    def __init__(self, model: Vector, uploads: Uploads, *, once_per_version: bool = False) -> None:
         self.model = model.copy()
         self.version = 0
         self.uploads = uploads
+        self._once_per_version = once_per_version
+        self._given: dict[int, int] = {}
 
     def invite(self, idle: Sequence[int]) -> list[Invitation]:
-        """Which of the idle participants shall compute an update of the current model now: all of them."""
-        return [Invitation(participant, self.version) for participant in idle]
+        """Which of the idle participants shall compute an update of the current model now: all that may."""
+        invited = [
+            participant
+            for participant in idle
+            if not (self._once_per_version and self._given.get(participant) == self.version)
+        ]
+        self._given.update(dict.fromkeys(invited, self.version))
+        return [Invitation(participant, self.version) for participant in invited]
 
     def receive(self, update: Update) -> None:
         """Store an update.
@@ -84,22 +98,23 @@ class Aggregator(ABC):
         self.model = self._next_model(chosen, staleness)
         self.version += 1
         fresh = self._forget(chosen)
-        return Round(self.version, tuple(update.id for update in chosen), staleness, fresh)
+        used = tuple(UpdateId(update.participant, update.base_version) for update in chosen)
+        return Round(self.version, used, staleness, fresh)
 
     @abstractmethod
     def _store(self, update: Update) -> None:
         """Keep a checked update."""
 
     @abstractmethod
-    def _choose(self) -> list[Update] | None:
+    def _choose(self) -> list[Stored] | None:
         """The updates that the next model is made of; None: not enough yet. Changes nothing."""
 
     @abstractmethod
-    def _next_model(self, chosen: Sequence[Update], staleness: Sequence[int]) -> Vector:
+    def _next_model(self, chosen: Sequence[Stored], staleness: Sequence[int]) -> Vector:
         """The next model, (d,)."""
 
     @abstractmethod
-    def _forget(self, chosen: Sequence[Update]) -> int:
+    def _forget(self, chosen: Sequence[Stored]) -> int:
         """Remove what will not be used again; returns how many were used for the first time."""
 
     def _stepped(self, mean: Vector, rate: float) -> Vector:
@@ -108,7 +123,7 @@ class Aggregator(ABC):
         return self.model + step.astype(self.model.dtype)
 
 
-class BufferedAggregator(Aggregator):
+class BufferedAggregator(Aggregator[Update]):
     """One that uses each update once, when `needed` of them are stored, in the order of arrival.
 
     Args:

@@ -1,4 +1,4 @@
-"""AsynDA: asynchronous averaging of differences (Liu 2022, Eq. 6.3); of gradients: native asynchronous SGD."""
+"""AsynDA: asynchronous averaging of differences (Liu 2022, Eq. 6.3), or of gradients (asynchronous SGD)."""
 
 from __future__ import annotations
 

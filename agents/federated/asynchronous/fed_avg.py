@@ -42,7 +42,7 @@ class FedAvg(BufferedAggregator):
         super().__init__(model, uploads, round_updates)
         if round_updates > participants:
             raise UpdateError(
-                f"{round_updates} updates per round of {participants} participants: expected at most {participants}"
+                f"{round_updates} updates per round: expected at most {participants}, as many as participants"
             )
         above_zero("rate", rate)
         self._participants = participants

@@ -9,7 +9,7 @@ from agents.federated.asynchronous.shadow_selection import ShadowSelection
 from agents.federated.asynchronous.updates import Update, UpdateId, Vector, weighted_mean
 
 
-class FedSuda(Aggregator):
+class FedSuda(Aggregator[Update]):
     """Every participant counts alike in every episode, however seldom it answers.
 
     M_{r+1} = M_r + eta sum(p_k D_k) / sum(p_k) over the updates of a ShadowSelection. This is the whole in
@@ -22,22 +22,23 @@ class FedSuda(Aggregator):
     """
 
     def __init__(self, model: Vector, selection: ShadowSelection, rate: float = 1.0) -> None:
-        super().__init__(model, "difference")
+        super().__init__(model, "difference", once_per_version=True)
         above_zero("rate", rate)
         self._selection = selection
         self._rate = rate
         # The newest of each participant, the first to arrive first.
         self._held: dict[int, Update] = {}
+        self._ids: dict[int, UpdateId] = {}
         self._used_shadows: set[UpdateId] = set()
 
     def _store(self, update: Update) -> None:
-        replaced = self._held.pop(update.participant, None)
-        if replaced is not None:
-            self._used_shadows.discard(replaced.id)
+        if self._held.pop(update.participant, None) is not None:
+            self._used_shadows.discard(self._ids.pop(update.participant))
         self._held[update.participant] = update
+        self._ids[update.participant] = update.id
 
     def _choose(self) -> list[Update] | None:
-        chosen = self._selection.choose([update.id for update in self._held.values()], self.version)
+        chosen = self._selection.choose(list(self._ids.values()), self.version)
         return None if chosen is None else [self._held[update.participant] for update in chosen]
 
     def _next_model(self, chosen: Sequence[Update], staleness: Sequence[int]) -> Vector:
@@ -48,6 +49,6 @@ class FedSuda(Aggregator):
         fresh = len(set(ids) - self._used_shadows)
         once = self._selection.used(ids)
         for update in once:
-            del self._held[update.participant]
+            del self._held[update.participant], self._ids[update.participant]
         self._used_shadows.update(set(ids) - set(once))
         return fresh

@@ -13,8 +13,8 @@ from agents.federated.asynchronous.updates import Update, UpdateError, Vector
 class HpAsgd(BufferedAggregator):
     """x_{k+1} = x_k - gamma / M_k sum_m G_m with G_m = (p_m / fre_m) of the participant's gradient.
 
-    fre_n = N_n / M_A is how often the gradients of participant n were used so far, which is 0 before the first.
-    Here one gradient of everybody is counted in advance: fre_n = (N_n + 1) / (M_A + N).
+    fre_n = N_n / M_A is how often gradients of participant n were used so far, 0 before the first. Here one
+    gradient of everybody is counted in advance: fre_n = (N_n + 1) / (M_A + N).
 
     A round takes all gradients that are stored and not too stale once there are M_L of them: M_k >= M_L.
 

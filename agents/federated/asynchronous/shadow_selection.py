@@ -53,7 +53,7 @@ class ShadowSelection:
         at_least("staleness bound T", staleness_bound, 0)
         if round_updates > participants:
             raise UpdateError(
-                f"{round_updates} updates per round of {participants} participants: expected at most {participants}"
+                f"{round_updates} updates per round: expected at most {participants}, as many as participants"
             )
         self._participants = participants
         regular = participants - len(self.slow)

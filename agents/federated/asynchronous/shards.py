@@ -102,7 +102,7 @@ def split_floats(
     """Split an update (d,) into `brokers` float shards (d,), as the thesis describes in words.
 
     Every position goes to one broker at random (spl_j), then masks that sum to zero are added. Positional
-    masks are normal numbers as large as the update's root mean square, drawn without looking at the single values.
+    masks are normal numbers as large as the update's root mean square, whatever the single values are.
     Distributional masks are the update's own values in another order, so that a shard's values look like
     values of an update but stand in wrong places.
 

@@ -1,4 +1,4 @@
-"""Cut `digits.npz` out of the MNIST test set: `python -m deploy.fl.build_digits IMAGES.gz LABELS.gz`.
+"""Cut `digits.npz` out of the MNIST test set: `python -m envs.traces.build_digits IMAGES.gz LABELS.gz`.
 
 The files are t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of https://github.com/fgnt/mnist, commit
 ae608a0 (big-endian IDX: a header of 16 and 8 bytes, then bytes).
@@ -17,11 +17,11 @@ SIDE = 28
 
 
 def main(images_file: Path, labels_file: Path) -> None:
-    """Write the first images and their labels next to this module."""
+    """Write the first images and their labels into data."""
     images = np.frombuffer(gzip.decompress(images_file.read_bytes()), dtype=np.uint8, offset=16)
     labels = np.frombuffer(gzip.decompress(labels_file.read_bytes()), dtype=np.uint8, offset=8)
     np.savez_compressed(
-        Path(__file__).with_name("digits.npz"),
+        Path(__file__).parent / "data" / "digits.npz",
         images=images.reshape(-1, SIDE, SIDE)[:COUNT],
         labels=labels[:COUNT],
     )

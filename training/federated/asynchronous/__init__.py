@@ -1,0 +1,1 @@
+"""Asynchronous federated learning in virtual time: real gradients, drawn response times."""

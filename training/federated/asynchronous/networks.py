@@ -1,0 +1,151 @@
+"""Small classifiers whose weights are one row, so that many participants' models are computed at once."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+CLASSES = 10
+NetworkName = Literal["mlp", "cnn"]
+
+
+class Network(ABC):
+    """A classifier of images.
+
+    Attributes:
+        shapes: of its weights and biases in turn.
+        size: d, how many numbers they are.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.shapes = tuple(shapes)
+        self.size = sum(math.prod(shape) for shape in shapes)
+
+    def initial(self, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Weights (d,): uniform within 1 / sqrt(inputs), as torch draws them; biases 0."""
+        parts = []
+        for shape in self.shapes:
+            bound = 1 / math.sqrt(shape[0]) if len(shape) == 2 else 0.0
+            parts.append(generator.uniform(-bound, bound, math.prod(shape)))
+        return np.concatenate(parts).astype(np.float32)
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """What the network makes of images (n, channels, height, width) before the first weight, (n, ...)."""
+        return images
+
+    def gradients(self, weights: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Of each of u models the gradient of its mean cross-entropy on its own b images, (u, d).
+
+        Args:
+            weights: (u, d).
+            inputs: (u, b, ...), prepared.
+            labels: (u, b).
+        """
+        leaves = [part.requires_grad_() for part in self._parts(weights)]
+        scores = self._scores(leaves, inputs)
+        # A sum over models: the gradient of each depends on its own loss only.
+        loss = functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")
+        found = torch.autograd.grad(loss / labels.shape[1], leaves)
+        return torch.cat([part.flatten(1) for part in found], dim=1)
+
+    @torch.no_grad()
+    def classes(self, weights: Tensor, inputs: Tensor) -> Tensor:
+        """What one model (d,) takes m prepared images for, (m,)."""
+        return self._scores(self._parts(weights[None]), inputs[None])[0].argmax(dim=1)
+
+    def _parts(self, weights: Tensor) -> list[Tensor]:
+        sizes = [math.prod(shape) for shape in self.shapes]
+        pieces = torch.split(weights.detach(), sizes, dim=1)
+        return [piece.reshape(len(weights), *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    @abstractmethod
+    def _scores(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """(u, b, classes)."""
+
+
+class Mlp(Network):
+    """Pixels averaged two by two, one hidden layer of 32.
+
+    Args:
+        image: (channels, height, width), height and width even.
+    """
+
+    HIDDEN = 32
+
+    def __init__(self, image: tuple[int, int, int]) -> None:
+        inputs = math.prod(image) // 4
+        super().__init__([(inputs, self.HIDDEN), (self.HIDDEN,), (self.HIDDEN, CLASSES), (CLASSES,)])
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """Averaged pixels (n, inputs)."""
+        return functional.avg_pool2d(images, 2).flatten(1)
+
+    def _scores(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        hidden = _dense(inputs, parts[0], parts[1]).relu()
+        return _dense(hidden, parts[2], parts[3])
+
+
+class Cnn(Network):
+    """Two convolutions (8 and 16 channels, 5 x 5, stride 2) and a hidden layer of 200.
+
+    The last layer has 200 x 10 weights, as the thesis's (Figure 6.5).
+
+    Args:
+        image: (channels, height, width), 28 x 28 or 32 x 32.
+    """
+
+    SIDE, STRIDE, CHANNELS, HIDDEN = 5, 2, (8, 16), 200
+
+    def __init__(self, image: tuple[int, int, int]) -> None:
+        channels, height, width = image
+        area = self.SIDE**2
+        for _ in self.CHANNELS:
+            height, width = ((side - self.SIDE) // self.STRIDE + 1 for side in (height, width))
+        first, second = self.CHANNELS
+        super().__init__(
+            [
+                (channels * area, first),
+                (first,),
+                (first * area, second),
+                (second,),
+                (second * height * width, self.HIDDEN),
+                (self.HIDDEN,),
+                (self.HIDDEN, CLASSES),
+                (CLASSES,),
+            ]
+        )
+
+    def _scores(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        hidden = inputs
+        for k in (0, 2):
+            hidden = self._convolved(hidden, parts[k], parts[k + 1]).relu()
+        dense = _dense(hidden.flatten(2), parts[4], parts[5]).relu()
+        return _dense(dense, parts[6], parts[7])
+
+    def _convolved(self, images: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+        """Convolutions with other weights for each model, as products of matrices."""
+        models, batch, _, height, width = images.shape
+        patches = functional.unfold(images.flatten(0, 1), self.SIDE, stride=self.STRIDE)
+        _, inputs, places = patches.shape
+        rows = patches.reshape(models, batch, inputs, places).transpose(2, 3).flatten(1, 2)
+        out = _dense(rows, weights, biases)
+        sides = [(side - self.SIDE) // self.STRIDE + 1 for side in (height, width)]
+        return out.reshape(models, batch, places, -1).transpose(2, 3).reshape(models, batch, -1, *sides)
+
+
+def make_network(name: NetworkName, image: tuple[int, int, int]) -> Network:
+    """The network of that name for images of (channels, height, width)."""
+    return Mlp(image) if name == "mlp" else Cnn(image)
+
+
+def _dense(inputs: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+    """(u, b, i) times (u, i, o) plus (u, o)."""
+    return torch.baddbmm(biases[:, None], inputs, weights)

@@ -1,0 +1,242 @@
+"""One training in virtual time: events are responses of participants, nothing waits for a clock."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agents.federated.asynchronous.aggregator import Aggregator
+from agents.federated.asynchronous.updates import Update, Vector
+from envs.simulation.streams import Streams
+from envs.traces.images import Images
+from training.config import UsageError
+from training.federated.asynchronous.local_work import Job, LocalWork
+from training.federated.asynchronous.methods import make_aggregator
+from training.federated.asynchronous.networks import Network, make_network
+from training.federated.asynchronous.partitions import holdings_of, noisy_labels
+from training.federated.asynchronous.scenario import FIXED_SHARE, Method, Scenario
+
+COORDINATED = -1
+"""Stands for a participant in the event that the brokers have confirmed a list."""
+
+
+class Point(NamedTuple):
+    """The state after one new model.
+
+    Attributes:
+        time_slices: virtual time.
+        updates: participant updates used so far, each counted once.
+        accuracy: on the test images, 0 to 1.
+        staleness: mean over the updates of this round, in versions.
+    """
+
+    time_slices: float
+    updates: int
+    accuracy: float
+    staleness: float
+
+
+@dataclass
+class Training:
+    """One method's training with one seed."""
+
+    points: list[Point] = field(default_factory=list)
+    model: Vector | None = None
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """One field of all points, (rounds,)."""
+        return np.array([getattr(point, name) for point in self.points], dtype=float)
+
+
+class VirtualTime:
+    """The world of one seed, the same for every method: data, response times, batches, first model.
+
+    Args:
+        scenario: the experiment.
+        images: training and test images.
+        seed: of everything random.
+    """
+
+    def __init__(self, scenario: Scenario, images: Images, seed: int) -> None:
+        self._scenario = scenario
+        self._images = images
+        self._streams = Streams(seed)
+        labels = images.training_labels
+        self._holdings = holdings_of(
+            scenario.partition, labels, scenario.participants, self._streams.generator("data_partition")
+        )
+        self._labels = noisy_labels(scenario.noise, labels, self._holdings)
+        height, width = images.training.shape[2:]
+        self._network: Network = make_network(scenario.network, (images.training.shape[1], height, width))
+        self._model = self._network.initial(self._streams.generator("network_weights"))
+        self._test_inputs = self._network.prepared(torch.from_numpy(images.test))
+        self._test_labels = torch.from_numpy(images.test_labels)
+
+    def train(self, method: Method, *, until: float | None = None) -> Training:
+        """Train by one method until the scenario's number of updates.
+
+        Args:
+            method: which.
+            until: end early when this accuracy was kept for five rounds.
+
+        Raises:
+            UpdateError: if parameters do not fit, or training diverges.
+        """
+        samples = [len(own) for own in self._holdings]
+        own_draws = self._streams.generator("policy")
+        aggregator = make_aggregator(self._scenario, method, self._model, samples, own_draws)
+        torch.set_num_threads(1)
+        return _Run(self, aggregator, method.coordination_slices).go(samples, until)
+
+    def accuracy(self, model: Vector) -> float:
+        """On the test images."""
+        found = self._network.classes(
+            torch.from_numpy(np.asarray(model, dtype=np.float32)), self._test_inputs
+        )
+        return float((found == self._test_labels).float().mean())
+
+    def local_work(self) -> LocalWork:
+        """The participants, at the begin of their batches."""
+        return LocalWork(
+            self._network,
+            self._images.training,
+            self._labels,
+            self._holdings,
+            batch_size=self._scenario.batch_size,
+            steps=self._scenario.local_steps,
+            rate=self._scenario.local_rate,
+            seeds=self._streams.sequence("batches").spawn(self._scenario.participants),
+        )
+
+    def responses(self) -> list[Responses]:
+        """The response times of each participant, from the first."""
+        means = self._scenario.expected_slices(self._streams.generator("response_times"))
+        seeds = self._streams.sequence("response_times").spawn(len(means))
+        return [Responses(float(mean), seed) for mean, seed in zip(means, seeds, strict=True)]
+
+    @property
+    def updates(self) -> int:
+        """How many end a training."""
+        return self._scenario.updates
+
+
+class Responses:
+    """Response times of one participant: half its expectation, plus an exponential half.
+
+    The thesis prints expectations at most; a shifted exponential is the usual model of computing times in
+    clusters (Lee et al. 2018, "Speeding up distributed machine learning using codes", section III).
+
+    Args:
+        mean_slices: the expectation.
+        seed: of the draws.
+    """
+
+    def __init__(self, mean_slices: float, seed: np.random.SeedSequence) -> None:
+        self._mean = mean_slices
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+
+    def next_slices(self) -> float:
+        """How long the next response takes."""
+        return self._mean * (FIXED_SHARE + (1 - FIXED_SHARE) * float(self._generator.exponential()))
+
+
+class _Run:
+    """The events of one training."""
+
+    def __init__(self, world: VirtualTime, aggregator: Aggregator[Any], coordination_slices: float) -> None:
+        self._world = world
+        self._aggregator = aggregator
+        self._coordination = coordination_slices
+        self._coordinating = False
+        self._work = world.local_work()
+        self._responses = world.responses()
+        # (time, order of creation, participant, version): the order settles what happens at the same time.
+        self._events: list[tuple[float, int, int, int]] = []
+        self._created = 0
+        self._pending: dict[int, Job] = {}
+        self._computed: dict[int, Vector] = {}
+        self._idle = set(range(len(self._responses)))
+        self._used = 0
+        self._training = Training()
+
+    def go(self, samples: list[int], until: float | None) -> Training:
+        self._invite(0.0)
+        while self._used < self._world.updates and not self._reached(until):
+            if not self._events:
+                raise UsageError(
+                    "nobody computes and no model can be made: more updates per round than possible"
+                )
+            now, _, participant, version = heapq.heappop(self._events)
+            if participant == COORDINATED:
+                self._coordinating = False
+                self._advance(now)
+            else:
+                self._aggregator.receive(
+                    Update(participant, version, self._values(participant), samples[participant])
+                )
+                self._idle.add(participant)
+            self._advance_when_ready(now)
+            self._invite(now)
+        self._training.model = self._aggregator.model
+        return self._training
+
+    def _reached(self, until: float | None) -> bool:
+        last = self._training.points[-MILESTONE_ROUNDS:]
+        return until is not None and len(last) == MILESTONE_ROUNDS and all(p.accuracy >= until for p in last)
+
+    def _invite(self, now: float) -> None:
+        for invitation in self._aggregator.invite(sorted(self._idle)):
+            participant = invitation.participant
+            self._idle.discard(participant)
+            self._pending[participant] = self._work.job(
+                participant, self._aggregator.model, self._aggregator.uploads, invitation.scale
+            )
+            self._event(now + self._responses[participant].next_slices(), participant, invitation.version)
+
+    def _values(self, participant: int) -> Vector:
+        """The participant's update; all that are due are computed at once, which is many times faster."""
+        if participant in self._pending:
+            jobs = list(self._pending.values())
+            found = self._work.compute(jobs, self._aggregator.uploads)
+            self._computed.update((job.participant, row) for job, row in zip(jobs, found, strict=True))
+            self._pending.clear()
+        return self._computed.pop(participant)
+
+    def _advance_when_ready(self, now: float) -> None:
+        if self._coordination == 0:
+            while self._advance(now):
+                pass
+        elif not self._coordinating and self._aggregator.ready():
+            self._coordinating = True
+            self._event(now + self._coordination, COORDINATED, self._aggregator.version)
+
+    def _advance(self, now: float) -> bool:
+        made = self._aggregator.advance()
+        if made is None:
+            return False
+        self._used += made.fresh
+        accuracy = self._world.accuracy(self._aggregator.model)
+        self._training.points.append(Point(now, self._used, accuracy, float(np.mean(made.staleness))))
+        return True
+
+    def _event(self, time_slices: float, participant: int, version: int) -> None:
+        heapq.heappush(self._events, (time_slices, self._created, participant, version))
+        self._created += 1
+
+
+MILESTONE_ROUNDS = 5
+"""A milestone is reached where this many rounds in a row have its accuracy ("for five times in a row")."""
+
+
+def milestone_slices(training: Training, accuracy: float) -> float | None:
+    """When an accuracy was first kept for five rounds in a row, the time of the first; None if never."""
+    above = training.column("accuracy") >= accuracy
+    for k in range(len(above) - MILESTONE_ROUNDS + 1):
+        if above[k : k + MILESTONE_ROUNDS].all():
+            return training.points[k].time_slices
+    return None
