@@ -107,6 +107,7 @@ class Participation(_File):
         last_epoch_s: seconds from the latest question to the delivery.
         error: its ClientApp's exception in one line, "" for none.
         error_attempt: the attempt that failed so.
+        version: of the model that it was last sent; None where rounds are synchronous.
     """
 
     owes: bool = True
@@ -115,6 +116,7 @@ class Participation(_File):
     last_epoch_s: Seconds | None = None
     error: Text = ""
     error_attempt: Count = 0
+    version: Count | None = None
 
 
 class Status(_File):
@@ -129,6 +131,7 @@ class Status(_File):
         history: metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round.
         error: the ServerApp's exception in one line, "" for none.
         resumed_from: "server", "client NAME" or "" for a fresh start.
+        used: updates of each client that were used, by its number; empty where brokers know that.
     """
 
     run: Count
@@ -139,6 +142,7 @@ class Status(_File):
     history: dict[Count, dict[str, float]] = {}
     error: Text = ""
     resumed_from: Text = ""
+    used: list[Count] = []
 
 
 def one_line(error: BaseException) -> str:

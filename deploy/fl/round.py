@@ -89,6 +89,10 @@ class Round:
         self._replies.clear()
         return found
 
+    def open(self) -> dict[str, Message]:
+        """What is being worked on, by client."""
+        return {question.name: question.message for question in self._open.values()}
+
     def renew(self, content: RecordDict) -> None:
         """From now on this is what is asked."""
         for name, before in self._asked.items():

@@ -44,6 +44,11 @@ class BrokeredUpdates:
         """See Updates."""
         return "shards"
 
+    @property
+    def used(self) -> list[int]:
+        """See Updates."""
+        return []
+
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
         """See Updates. What was delivered is with the brokers."""
         if arrays is not None:

@@ -82,6 +82,11 @@ class DirectUpdates:
         """See Updates."""
         return "model" if self._aggregator.uploads == "model" else "difference"
 
+    @property
+    def used(self) -> list[int]:
+        """See Updates."""
+        return [int(count) for count in self.counts]
+
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
         """See Updates."""
         if arrays is None:
@@ -123,7 +128,7 @@ class DirectUpdates:
 
     def state(self) -> str:
         """See Updates."""
-        return _State(used=self._used, counts=self.counts.tolist()).model_dump_json()
+        return _State(used=self._used, counts=self.used).model_dump_json()
 
     def settle(self) -> None:
         """See Updates."""
@@ -175,7 +180,7 @@ class DirectUpdates:
 
 def _aggregator(
     strategy: strategies.FedAsync | strategies.HpAsgd, model: Vector, samples: Sequence[int]
-) -> Aggregator:
+) -> Aggregator[Update]:
     if isinstance(strategy, strategies.FedAsync):
         return FedAsync(model, strategy.mixing, strategy.staleness_exponent)
     return HpAsgd(

@@ -28,6 +28,10 @@ class Updates(Protocol):
     def form(self) -> Form:
         """In which clients are asked for updates."""
 
+    @property
+    def used(self) -> list[int]:
+        """Updates of each client that were used; empty where brokers know that."""
+
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
         """A client has delivered.
 

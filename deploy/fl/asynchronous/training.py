@@ -45,10 +45,14 @@ class Asynchronous(Training):
             if questions.step(self._setup):
                 for answer in questions.take():
                     self._receive(questions, answer)
+                for name, asked in questions.open().items():
+                    wish = Wish.of(asked.content)
+                    self._status.clients[name].version = wish.version if wish else None
                 self._save_status()
             else:
                 time.sleep(_POLL_S)
         made = to_record(unflatten(step.model, self._like))
+        self._status.used = self._updates.used
         self._keep(number, made, step.metrics, self._updates.state())
         self._updates.settle()
         return made

@@ -17,6 +17,7 @@ from agents.federated.asynchronous.brokers import Broker
 from agents.federated.asynchronous.shards import RingVector, Shard
 from agents.federated.asynchronous.updates import UpdateError, UpdateId
 from deploy.fl.brokers.memory import Memory, ShardFiles
+from deploy.fl.brokers.messages import Standing
 from deploy.fl.brokers.places import BrokerError, UnwantedError
 from deploy.fl.brokers.settings import BrokerSettings
 from deploy.model.strategies import FedSuda, selection
@@ -86,6 +87,7 @@ class DurableBroker:
                 self._restore()
             elif version > self._memory.version:
                 used: Sequence[UpdateId] = self._memory.agreed
+                self._count(used)
                 if self._selection is not None:
                     used = self._selection.used(used)
                 self._broker.settle(version, used)
@@ -122,6 +124,22 @@ class DurableBroker:
         """What is here, but for what will never be used again."""
         with self._lock:
             return Held(self._memory.version, self._known().held)
+
+    def standing(self) -> list[Standing]:
+        """How each client stands, by its number."""
+        with self._lock:
+            newest = {update.participant: update.base_version for update in self.held().updates}
+            slow = frozenset() if self._selection is None else self._selection.slow
+            return [
+                Standing(
+                    used=self._memory.used[client] if self._memory.used else 0,
+                    staleness=self._memory.version - newest[client].base_version
+                    if client in newest
+                    else None,
+                    slow=client in slow,
+                )
+                for client in range(len(self._settings.samples))
+            ]
 
     def agreed(self) -> list[UpdateId]:
         """The list of the next version; empty while there is none."""
@@ -176,6 +194,12 @@ class DurableBroker:
             found = broker.component(agreed)
             digest = hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
             return Sum(digest, found.samples, found.values)
+
+    def _count(self, used: Sequence[UpdateId]) -> None:
+        counts = self._memory.used or [0] * len(self._settings.samples)
+        for update in used:
+            counts[update.participant] += 1
+        self._memory.used = counts
 
     def _known(self) -> Broker:
         if self._broker is None:

@@ -27,6 +27,7 @@ class Memory(BaseModel):
         settled: updates that are never taken again.
         attended: Fed-SUDA: who has taken part in the present episode.
         episode: Fed-SUDA: its number.
+        used: how many updates of each client were used.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -37,6 +38,7 @@ class Memory(BaseModel):
     settled: list[UpdateId] = []
     attended: list[int] = []
     episode: int = 0
+    used: list[int] = []
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:

@@ -54,3 +54,19 @@ class Agreement(BaseModel):
     version: int
     confirmed: list[UpdateId]
     discarded: list[UpdateId]
+
+
+class Standing(BaseModel):
+    """How a client stands, for whoever runs the job.
+
+    Attributes:
+        used: how many updates of it were used; a shadow counts each time.
+        staleness: of its newest update that is held, in versions of the model; None: none is held.
+        slow: whether that is a shadow, which is used again.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    used: int
+    staleness: int | None
+    slow: bool

@@ -17,6 +17,7 @@ _SHORT_S = 10.0
 _BYTES_S = 1e6
 _MOST_BYTES = 1 << 20
 SERVER = "server"
+RUNNER = "runner"
 
 
 def client(number: int) -> str:
@@ -54,8 +55,22 @@ class Place(BaseModel):
     certificate: str
     token: str = Field(repr=False)
 
-    def ask(self, method: str, path: str, body: bytes = b"", most_bytes: int = _MOST_BYTES) -> bytes:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        most_bytes: int = _MOST_BYTES,
+        within_s: float = _SHORT_S,
+    ) -> bytes:
         """One request.
+
+        Args:
+            method: of HTTP.
+            path: of the broker.
+            body: of the request.
+            most_bytes: of the answer.
+            within_s: for a small one; what is large has more time.
 
         Raises:
             BrokerError: if it does not answer, or not now (409, 503).
@@ -70,7 +85,7 @@ class Place(BaseModel):
                 path,
                 headers={"Authorization": f"Bearer {self.token}", "Content-Length": str(len(body))},
                 body=body,
-                within_s=_SHORT_S + (len(body) + most_bytes) / _BYTES_S,
+                within_s=within_s + max(0, len(body) + most_bytes - _MOST_BYTES) / _BYTES_S,
                 most_bytes=most_bytes,
             )
         except ExchangeError as error:
@@ -82,9 +97,9 @@ class Place(BaseModel):
             raise BrokerError(f"broker {self.host}:{self.port}: {reason}")
         raise UnwantedError(reason) if status == 410 else UpdateError(reason)
 
-    def post(self, path: str, message: Any = None) -> Any:
+    def post(self, path: str, message: Any = None, within_s: float = _SHORT_S) -> Any:
         """A small request and its answer, both JSON. Raises as `ask`."""
-        content = self.ask("POST", path, json.dumps(message).encode())
+        content = self.ask("POST", path, json.dumps(message).encode(), within_s=within_s)
         return json.loads(content) if content else None
 
 

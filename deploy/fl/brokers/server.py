@@ -18,7 +18,7 @@ from agents.federated.asynchronous.updates import UpdateError
 from deploy.fl.brokers.broker import DurableBroker
 from deploy.fl.brokers.messages import Agreement, ComponentHead, Model, Prepared
 from deploy.fl.brokers.organizer import Organizer, RemoteBroker
-from deploy.fl.brokers.places import SERVER, BrokerError, UnwantedError, broker
+from deploy.fl.brokers.places import RUNNER, SERVER, BrokerError, UnwantedError, broker
 from deploy.fl.brokers.settings import BrokerSettings
 from deploy.node.listener import Listener, QuietHandler
 from spotweave.files import write_private
@@ -127,6 +127,8 @@ class _Handler(QuietHandler):
                 said = self._body(Agreement)
                 own.agree(said.version, said.confirmed, said.discarded)
                 self.send(204, b"")
+            case (one, "/v1/standing") if one == RUNNER:
+                self._answer([standing.model_dump() for standing in own.standing()])
             case _:
                 raise _RefusalError(403, f"{who} may not do that")
 

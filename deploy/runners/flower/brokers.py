@@ -12,11 +12,14 @@ import os
 import secrets
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from agents.federated.asynchronous.updates import UpdateError
 from deploy.fl.brokers import places
-from deploy.fl.brokers.places import Place, Places
+from deploy.fl.brokers.messages import Standing
+from deploy.fl.brokers.places import BrokerError, Place, Places
 from deploy.fl.brokers.settings import BrokerSettings
 from deploy.model.jobs import Flower
 from deploy.model.strategies import FedSuda, HaleFed
@@ -26,6 +29,8 @@ from deploy.security.tls import Pair, node_pair
 from spotweave.files import write_private
 
 _RESTART_S = 5.0
+_LOOK_S = 3.0
+_LOOK_WITHIN_S = 1.0
 
 
 class Brokers:
@@ -38,6 +43,9 @@ class Brokers:
         ports: one for each.
         work: of the job.
         limits: of each.
+
+    Attributes:
+        standing: how clients stand, by their number; empty while that is not known.
     """
 
     def __init__(
@@ -48,6 +56,8 @@ class Brokers:
         self._work = work
         self._limits = limits
         self._next_start_s = [0.0] * len(ports)
+        self._next_look_s = 0.0
+        self.standing: list[Standing] = []
 
     def places(self, who: str) -> list[Place]:
         """All brokers, with the tokens of one who asks."""
@@ -57,6 +67,14 @@ class Brokers:
         """The same for a client, as its node gets it."""
         number = [one.name for one in self._work.clients].index(client)
         return Places(brokers=self.places(places.client(number))).model_dump_json().encode()
+
+    def look(self) -> None:
+        """Note how clients stand; what was known stays where the organizer does not answer."""
+        if self._ports and time.monotonic() >= self._next_look_s:
+            self._next_look_s = time.monotonic() + _LOOK_S
+            with suppress(BrokerError, UpdateError):
+                found = self._place(0, places.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
+                self.standing = [Standing.model_validate(one) for one in found]
 
     def keep_running(self) -> None:
         """Start those that do not run, but none too often. Raises RunnerError."""
@@ -77,7 +95,7 @@ class Brokers:
     def _settings(self, number: int) -> BrokerSettings:
         strategy, clients = self._work.strategy, self._work.clients
         assert isinstance(strategy, HaleFed | FedSuda)
-        asking = [places.SERVER, *(places.client(one) for one in range(len(clients)))]
+        asking = [places.SERVER, places.RUNNER, *(places.client(one) for one in range(len(clients)))]
         others = range(1, len(self._ports)) if number == 0 else ()
         pair = self._pair(number)
         return BrokerSettings(

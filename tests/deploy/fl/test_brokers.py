@@ -51,7 +51,7 @@ class Brokers:
                 port=self._ports[number],
                 certificate=pair.certificate,
                 key=pair.key,
-                tokens={who: f"{who} at {number}" for who in ["server", "broker-0", *self.clients]},
+                tokens={who: f"{who} at {number}" for who in ["server", "runner", "broker-0", *self.clients]},
                 strategy=strategy,
                 samples=SAMPLES,
                 epochs_s=[1.0, 1.0, 10.0],
@@ -274,6 +274,11 @@ def test_fed_suda_uses_a_slow_clients_latest_update_again_until_it_is_too_old(tm
         server.step()
         for one in brokers.servers:
             assert [update.participant for update in one.broker.held().updates] == [2]
+        # Four versions of each of the three, whatever was started again between.
+        standing = brokers.places("runner")[0].post("/v1/standing")
+        assert [one["used"] for one in standing] == [4, 4, 4]
+        assert [one["staleness"] for one in standing] == [None, None, 1]
+        assert [one["slow"] for one in standing] == [False, False, True]
 
 
 def test_server_and_clients_train_over_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
