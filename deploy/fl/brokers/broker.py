@@ -128,17 +128,13 @@ class DurableBroker:
     def standing(self) -> list[Standing]:
         """How each client stands, by its number."""
         with self._lock:
-            newest = {update.participant: update.base_version for update in self.held().updates}
+            version, updates = self.held()
+            staleness = {update.participant: version - update.base_version for update in updates}
             slow = frozenset() if self._selection is None else self._selection.slow
+            used = self._memory.used or [0] * len(self._settings.samples)
             return [
-                Standing(
-                    used=self._memory.used[client] if self._memory.used else 0,
-                    staleness=self._memory.version - newest[client].base_version
-                    if client in newest
-                    else None,
-                    slow=client in slow,
-                )
-                for client in range(len(self._settings.samples))
+                Standing(used=count, staleness=staleness.get(client), slow=client in slow)
+                for client, count in enumerate(used)
             ]
 
     def agreed(self) -> list[UpdateId]:
