@@ -32,9 +32,9 @@ class FedAsync(_Asynchronous):
 
     kind: Literal["fed_async"]
     mixing: Annotated[FiniteFloat, Field(gt=0, lt=1)] = 0.6
-    """α: share of the client's model in the next one, for an update that is not stale."""
+    """α: the client's model is mixed into the next one with α (s + 2)^-a at staleness s."""
     staleness_exponent: Annotated[FiniteFloat, Field(ge=0, le=10)] = 0.5
-    """a: that share falls with the staleness s as (s + 1)^-a."""
+    """a; 0 mixes alike whatever the staleness."""
 
 
 class _Buffered(_Asynchronous):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from agents.federated.asynchronous.updates import UpdateId
 
@@ -12,8 +12,8 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: int
-    size: int
+    version: int = Field(ge=0)
+    size: int = Field(gt=0, le=1 << 32)
 
 
 class Prepared(BaseModel):

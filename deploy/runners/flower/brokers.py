@@ -12,7 +12,6 @@ import os
 import secrets
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,6 +45,7 @@ class Brokers:
 
     Attributes:
         standing: how clients stand, by their number; empty while that is not known.
+        problem: why the organizer did not say so at the latest look; "" if it did.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Brokers:
         self._next_start_s = [0.0] * len(ports)
         self._next_look_s = 0.0
         self.standing: list[Standing] = []
+        self.problem = ""
 
     def places(self, who: str) -> list[Place]:
         """All brokers, with the tokens of one who asks."""
@@ -72,9 +73,12 @@ class Brokers:
         """Note how clients stand; what was known stays where the organizer does not answer."""
         if self._ports and time.monotonic() >= self._next_look_s:
             self._next_look_s = time.monotonic() + _LOOK_S
-            with suppress(BrokerError, UpdateError):
+            try:
                 found = self._place(0, places.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
-                self.standing = [Standing.model_validate(one) for one in found]
+            except (BrokerError, UpdateError) as error:
+                self.problem = str(error)
+            else:
+                self.standing, self.problem = [Standing.model_validate(one) for one in found], ""
 
     def keep_running(self) -> None:
         """Start those that do not run, but none too often. Raises RunnerError."""

@@ -40,6 +40,8 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         details["kept_round"] = str(job.keeper.kept)
         if not phase.ended:
             message = "; ".join(part for part in (message, job.keeper.problem) if part)
+    if not phase.ended:
+        message = "; ".join(part for part in (message, job.brokers.problem) if part)
     return TaskReport(
         key=assignment.key,
         attempt=assignment.attempt,
