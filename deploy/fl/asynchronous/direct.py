@@ -51,9 +51,6 @@ class DirectUpdates:
         samples: of each client, by its number.
         folder: for updates that wait.
         start: the model to go on from.
-
-    Attributes:
-        counts: N_n, used updates of each client so far.
     """
 
     def __init__(
@@ -68,11 +65,11 @@ class DirectUpdates:
         self._bound = strategy.staleness_most
         self._samples = samples
         state = _State.model_validate_json(start.state) if start.state else _State()
-        self.counts = np.array(state.counts or [0] * len(samples), dtype=np.int64)
+        self._counts = np.array(state.counts or [0] * len(samples), dtype=np.int64)
         self._aggregator = _aggregator(strategy, flatten(start.arrays), samples)
         self._aggregator.version = start.round
         if isinstance(self._aggregator, HpAsgd):
-            self._aggregator.used[:] = self.counts
+            self._aggregator.used[:] = self._counts
         self._next: Step | None = None
         self._used: list[UpdateId] = state.used
         self._load()
@@ -85,7 +82,7 @@ class DirectUpdates:
     @property
     def used(self) -> list[int]:
         """See Updates."""
-        return [int(count) for count in self.counts]
+        return [int(count) for count in self._counts]
 
     def receive(self, client: int, version: int, identity: str, arrays: Arrays | None) -> None:
         """See Updates."""
@@ -115,7 +112,7 @@ class DirectUpdates:
         if made is None:
             return None
         self._used = list(made.used)
-        np.add.at(self.counts, [update.participant for update in made.used], 1)
+        np.add.at(self._counts, [update.participant for update in made.used], 1)
         self._next = Step(
             self._aggregator.model,
             {

@@ -40,8 +40,7 @@ class Asynchronous(Training):
         questions = self._ask_for(number - 1, arrays)
         while (step := self._updates.step()) is None:
             self._setup = read_setup()
-            if not self._setup.clients:
-                raise RuntimeError("all clients have left")
+            _require_members(self._setup)
             if questions.step(self._setup):
                 for answer in questions.take():
                     self._receive(questions, answer)
@@ -89,6 +88,17 @@ class Asynchronous(Training):
             )
         except UpdateError as error:
             questions.refuse(answer, f"its update is refused: {error}")
+
+
+def _require_members(setup: Setup) -> None:
+    """Raises RuntimeError if the training cannot go on with those who are left."""
+    if not setup.clients:
+        raise RuntimeError("all clients have left")
+    if isinstance(setup.strategy, strategies.FedSuda) and len(setup.clients) < len(setup.samples):
+        raise RuntimeError(
+            "a client has left, and in fed_suda each takes part in every episode: submit the job without it, "
+            "or with hale_fed"
+        )
 
 
 def _updates(setup: Setup, start: Checkpoint) -> Updates:

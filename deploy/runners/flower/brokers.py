@@ -23,6 +23,7 @@ from deploy.fl.brokers.settings import BrokerSettings
 from deploy.model.jobs import Flower
 from deploy.model.strategies import FedSuda, HaleFed
 from deploy.runners.detached import Detached, Limits
+from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.superlink import free_port
 from deploy.security.tls import Pair, node_pair
 from spotweave.files import write_private
@@ -45,7 +46,7 @@ class Brokers:
 
     Attributes:
         standing: how clients stand, by their number; empty while that is not known.
-        problem: why the organizer did not say so at the latest look; "" if it did.
+        problem: why one did not answer at the latest look; "" if all did.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Brokers:
         self._limits = limits
         self._next_start_s = [0.0] * len(ports)
         self._next_look_s = 0.0
+        self._silences = [Silence() for _ in ports]
         self.standing: list[Standing] = []
         self.problem = ""
 
@@ -69,16 +71,31 @@ class Brokers:
         number = [one.name for one in self._work.clients].index(client)
         return Places(brokers=self.places(places.client(number))).model_dump_json().encode()
 
-    def look(self) -> None:
-        """Note how clients stand; what was known stays where the organizer does not answer."""
-        if self._ports and time.monotonic() >= self._next_look_s:
-            self._next_look_s = time.monotonic() + _LOOK_S
+    def look(self, silent_s: float) -> None:
+        """Note how clients stand, and end what runs and does not answer: it is started again.
+
+        Args:
+            silent_s: a broker is ended that has not answered for so long.
+
+        Raises:
+            RunnerError: while one still ends.
+        """
+        if time.monotonic() < self._next_look_s:
+            return
+        self._next_look_s = time.monotonic() + _LOOK_S
+        self.problem = ""
+        for number, silence in enumerate(self._silences):
             try:
-                found = self._place(0, places.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
+                found = self._place(number, places.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
             except (BrokerError, UpdateError) as error:
                 self.problem = str(error)
+                if silence.note(False) > silent_s:
+                    silence.note(True)
+                    Detached(_process(self._folder, number)).end(grace_s=0.0)
             else:
-                self.standing, self.problem = [Standing.model_validate(one) for one in found], ""
+                silence.note(True)
+                if number == 0:
+                    self.standing = [Standing.model_validate(one) for one in found]
 
     def keep_running(self) -> None:
         """Start those that do not run, but none too often. Raises RunnerError."""

@@ -181,7 +181,7 @@ class FlowerJob:
         if self.over or not self._superlink_lives():
             return
         self.brokers.keep_running()
-        self.brokers.look()
+        self.brokers.look(self.settings.superlink_silent_s)
         new = [one for one in assignments if one.nodes and not self.client(one)[1].seen]
         if time.monotonic() < self._next_look_s and not new:
             return

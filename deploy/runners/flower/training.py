@@ -244,6 +244,8 @@ class Training:
         _log.warning("job %s failed: %s", self._job_id, failure)
 
     def _quorum(self) -> int | None:
+        if not self._work.synchronous:
+            return 1
         value = app.typed(self._work.run_config.get(app.QUORUM_KEY, ""))
         return min(value, len(self._work.clients)) if isinstance(value, int) and value > 0 else None
 

@@ -200,6 +200,9 @@ def test_an_update_of_which_a_shard_is_missing_is_given_up(tmp_path: Path) -> No
         for client in (1, 2):
             brokers.send(client, 0, [1.0, 1.0])
         np.testing.assert_allclose(model_of(server), [1.0, 1.0], atol=1e-9)
+        # Not even after it was started again.
+        brokers.kill(1)
+        brokers.start(1)
         with pytest.raises(UnwantedError, match="was used or given up"):
             brokers.places("client-0")[1].ask("PUT", "/v1/shards/0/1", shard.tobytes())
 
@@ -279,6 +282,25 @@ def test_fed_suda_uses_a_slow_clients_latest_update_again_until_it_is_too_old(tm
         assert [one["used"] for one in standing] == [4, 4, 4]
         assert [one["staleness"] for one in standing] == [None, None, 1]
         assert [one["slow"] for one in standing] == [False, False, True]
+
+
+def test_fed_suda_ends_with_a_line_where_a_client_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SETUP_VARIABLE, str(tmp_path / "setup.json"))
+    context, initial = Context(1, 0, {}, RecordDict(), {}), to_record({"w": np.zeros(2)})
+    with closing(Brokers(tmp_path / "brokers", SUDA)) as brokers:
+        Setup(
+            rounds=1,
+            run=1,
+            folder=str(tmp_path),
+            clients={str(number): Expected(node_id=number + 1, number=number) for number in range(2)},
+            strategy=SUDA,
+            samples=SAMPLES,
+            brokers=brokers.places("server"),
+        ).save(tmp_path / "setup.json")
+        with pytest.raises(RuntimeError, match="in fed_suda each takes part in every episode"):
+            fl_server.train(FakeGrid(set()), context, initial)
 
 
 def test_server_and_clients_train_over_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
