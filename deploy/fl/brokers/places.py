@@ -73,7 +73,7 @@ class Place(BaseModel):
             within_s: for a small one; what is large has more time.
 
         Raises:
-            BrokerError: if it does not answer, or not now (409, 503).
+            BrokerError: if it does not answer, or not now (503).
             UnwantedError: if a shard is not wanted any more (410).
             UpdateError: if it refuses for good; one line.
         """
@@ -93,7 +93,7 @@ class Place(BaseModel):
         if status < 300:
             return content
         reason = " ".join(content.decode(errors="replace").split())[:300]
-        if status in (409, 503):
+        if status == 503:
             raise BrokerError(f"broker {self.host}:{self.port}: {reason}")
         raise UnwantedError(reason) if status == 410 else UpdateError(reason)
 
