@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from training.federated.asynchronous.outcomes import Trainings, efficiency_index
@@ -31,6 +32,8 @@ def draw_experiment(trainings: Trainings, title: str, path: Path) -> None:
     over_updates.set(xlabel="participant updates", ylabel="test accuracy")
     efficiency.set(xlabel="participant updates", ylabel="efficiency index")
     draw_staleness(staleness, trainings)
+    for axis in (over_updates, efficiency):
+        axis.xaxis.set_major_locator(MaxNLocator(5))
     for axis in (over_time, over_updates, efficiency, staleness):
         axis.tick_params(labelsize=7)
     legend_below(figure)
@@ -45,7 +48,7 @@ def draw_staleness(axis: Axes, trainings: Mapping[str, Sequence[Training]]) -> N
         showfliers=False,
     )
     axis.tick_params(axis="x", rotation=30)
-    axis.set_ylabel("mean staleness of a round (versions)")
+    axis.set_ylabel("staleness (versions)")
 
 
 def _curve(
