@@ -16,6 +16,7 @@ from rich.table import Table
 from benchmarks import (
     aws_reconcile,
     bag_executions,
+    brokers,
     decisions,
     episodes,
     federated_rounds,
@@ -52,6 +53,7 @@ BENCHMARKS = (
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),
     Benchmark("decisions", "decisions of the policy server", decisions.measure),
+    Benchmark("brokers", "brokers between federated clients and their server", brokers.measure),
     Benchmark("aws_reconcile", "AWS provider at 1,000 instances", aws_reconcile.measure),
     Benchmark("loop", "pass of the live loop, 10,000 jobs and 1,000 instances", loop.measure),
     Benchmark("month", "a month of the live loop, 5,000 jobs", month.measure, long=True),

@@ -27,11 +27,13 @@ class Checkpoint:
         round: how many rounds they come from.
         arrays: by name, in the model's order.
         source: who kept them: "server" or "client NAME".
+        state: what else the server must know to go on from them; "": nothing.
     """
 
     round: int
     arrays: Mapping[str, NDArray[np.generic]]
     source: str = "server"
+    state: str = ""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -42,6 +44,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
         f"array_{index}": array for index, array in enumerate(checkpoint.arrays.values())
     }
     content["names"] = np.array(list(checkpoint.arrays), dtype=np.str_)
+    if checkpoint.state:
+        content["state"] = np.array(checkpoint.state)
     np.savez(body, round=np.int64(checkpoint.round), **content)
     archive = body.getvalue()
     return hashlib.sha256(archive).digest() + archive
@@ -59,7 +63,8 @@ def decode(content: bytes, source: str = "server") -> Checkpoint | None:
     with np.load(io.BytesIO(content[_HASH_BYTES:]), allow_pickle=False) as stored:
         names = [str(name) for name in stored["names"]]
         arrays = {name: stored[f"array_{index}"] for index, name in enumerate(names)}
-        return Checkpoint(int(stored["round"]), arrays, source)
+        state = str(stored["state"]) if "state" in stored else ""
+        return Checkpoint(int(stored["round"]), arrays, source, state)
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> None:

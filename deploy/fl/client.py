@@ -1,5 +1,7 @@
 """A ClientApp that keeps the aggregated weights it was sent, and offers them to a server that lost its own.
 
+What it trains it sends in the form that the job's strategy needs.
+
 Multi-FedLS (Brum 2023, chapter 6): a client checkpoint every round; the server resumes from the newest.
 """
 
@@ -14,6 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 from deploy.fl import checkpoints
+from deploy.fl.asynchronous.client import send_update
 from deploy.fl.checkpoints import Checkpoint
 from deploy.fl.exchange import STATE_KEY
 from deploy.fl.records import from_record, to_record
@@ -23,7 +26,7 @@ QUERY = "query.checkpoint"
 
 def checkpointing_client_app() -> ClientApp:
     """A ClientApp to which an app adds its `@app.train()` and whatever else it does."""
-    app = ClientApp(mods=[_keep])
+    app = ClientApp(mods=[_keep, send_update])
     app.query("checkpoint")(_offer)
     return app
 

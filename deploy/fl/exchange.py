@@ -7,6 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from deploy.fl.brokers.places import Place
+from deploy.model.strategies import FedAvg, Strategy
 from spotweave.files import write_private
 
 SETUP_VARIABLE = "SPOTWEAVE_FL_SETUP"
@@ -48,10 +50,12 @@ class Expected(_File):
     Attributes:
         node_id: Flower's name for it, the same for ever.
         attempt: of its task; a higher one is another process, perhaps elsewhere. 0: it was never there.
+        number: its place among all clients of the job, from 0; it stays when others leave.
     """
 
     node_id: int
     attempt: int = 0
+    number: int = 0
 
 
 class Setup(_File):
@@ -63,6 +67,9 @@ class Setup(_File):
         run: number of the run, from 1; later ones resume.
         folder: absolute; for checkpoints and the status file.
         clients: by name.
+        strategy: of the job.
+        samples: of each client of the job, by its number.
+        brokers: of the job, by number.
     """
 
     rounds: int
@@ -70,6 +77,14 @@ class Setup(_File):
     run: int
     folder: str
     clients: dict[str, Expected]
+    strategy: Strategy = FedAvg()
+    samples: list[int] = []
+    brokers: list[Place] = []
+
+    @property
+    def updates(self) -> Path:
+        """Where it keeps updates that wait to be used."""
+        return Path(self.folder) / "updates"
 
     @property
     def status_file(self) -> Path:
@@ -92,6 +107,7 @@ class Participation(_File):
         last_epoch_s: seconds from the latest question to the delivery.
         error: its ClientApp's exception in one line, "" for none.
         error_attempt: the attempt that failed so.
+        version: of the model that it was last sent; None where rounds are synchronous.
     """
 
     owes: bool = True
@@ -100,6 +116,7 @@ class Participation(_File):
     last_epoch_s: Seconds | None = None
     error: Text = ""
     error_attempt: Count = 0
+    version: Count | None = None
 
 
 class Status(_File):
@@ -114,6 +131,7 @@ class Status(_File):
         history: metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round.
         error: the ServerApp's exception in one line, "" for none.
         resumed_from: "server", "client NAME" or "" for a fresh start.
+        used: updates of each client that were used, by its number; empty where brokers know that.
     """
 
     run: Count
@@ -124,6 +142,7 @@ class Status(_File):
     history: dict[Count, dict[str, float]] = {}
     error: Text = ""
     resumed_from: Text = ""
+    used: list[Count] = []
 
 
 def one_line(error: BaseException) -> str:

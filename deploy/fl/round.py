@@ -1,4 +1,7 @@
-"""One round: who has been asked, who has answered, who must be asked again."""
+"""Questions to clients: who has been asked, who has answered, who must be asked again.
+
+A synchronous round is one; asynchronous training is one without an end, whose question changes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
@@ -26,6 +29,23 @@ class _Question(NamedTuple):
     name: str
     attempt: int
     asked_s: float
+    message: Message
+
+
+class Answer(NamedTuple):
+    """What a client has delivered.
+
+    Attributes:
+        name: of the client.
+        attempt: of its task.
+        asked: the question.
+        message: as it came.
+    """
+
+    name: str
+    attempt: int
+    asked: Message
+    message: Message
 
 
 class Round:
@@ -43,7 +63,7 @@ class Round:
         self._asked = dict(asked)
         self._grid = grid
         self._open: dict[str, _Question] = {}
-        self._replies: dict[str, Message] = {}
+        self._replies: dict[str, Answer] = {}
         self._crashes: dict[str, int] = {}
         for name in set(status.clients) - set(asked):
             status.clients[name].owes = False
@@ -59,7 +79,30 @@ class Round:
 
     def replies(self) -> list[Message]:
         """In the order of the clients' names, so that sums do not depend on who was first."""
-        return [self._replies[name] for name in sorted(self._replies)]
+        return [self._replies[name].message for name in sorted(self._replies)]
+
+    def take(self) -> list[Answer]:
+        """What was delivered since the latest take, by name; who has delivered owes again."""
+        found = [self._replies[name] for name in sorted(self._replies)]
+        for answer in found:
+            self._clients[answer.name].owes, self._clients[answer.name].asked_s = True, None
+        self._replies.clear()
+        return found
+
+    def open(self) -> dict[str, Message]:
+        """What is being worked on, by client."""
+        return {question.name: question.message for question in self._open.values()}
+
+    def renew(self, content: RecordDict) -> None:
+        """From now on this is what is asked."""
+        for name, before in self._asked.items():
+            about = before.metadata
+            self._asked[name] = Message(content, about.dst_node_id, about.message_type)
+
+    def refuse(self, answer: Answer, reason: str) -> None:
+        """What was delivered cannot be used: only another attempt is asked again."""
+        client = self._clients[answer.name]
+        client.error, client.error_attempt = reason[:300], answer.attempt
 
     def step(self, setup: Setup) -> bool:
         """Take in replies, ask who is there and has not been asked. Returns whether the status changed."""
@@ -97,7 +140,7 @@ class Round:
     def _take(self, question: _Question, reply: Message) -> None:
         client = self._clients[question.name]
         if not reply.has_error():
-            self._replies[question.name] = reply
+            self._replies[question.name] = Answer(question.name, question.attempt, question.message, reply)
             client.owes = False
             client.delivered += 1
             # The clock may have been set back meanwhile.
@@ -137,7 +180,7 @@ class Round:
             # None where the SuperLink did not take it; it is asked again at the next step.
             if message_id:
                 client.asked_s = time.time()
-                self._open[message_id] = _Question(name, expected.attempt, client.asked_s)
+                self._open[message_id] = _Question(name, expected.attempt, client.asked_s, message)
                 changed = True
         return changed
 

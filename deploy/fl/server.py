@@ -1,37 +1,16 @@
-"""The main loop of a ServerApp on instances that come and go.
-
-A round is one question to each client and its answer. A client that is away when it is asked, or leaves
-before it has answered, is asked again when it is back, maybe on another instance; whoever has answered may
-leave. After each round the weights are in a checkpoint before anything else happens, so that a run that is
-started again after the SuperLink's or the ServerApp's death goes on where the last one was.
-
-Of flwr's own: its strategies (who is asked what, aggregation), its grid (messages).
-"""
+"""The main loop of a ServerApp on instances that come and go: what an app calls."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import Strategy
 
-from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint
-from deploy.fl.client import QUERY
-from deploy.fl.exchange import HISTORY_ROUNDS, SETUP_VARIABLE, Setup, Status, one_line
-from deploy.fl.grid import RoundGrid, SafeGrid, SuperLinkLost
-from deploy.fl.records import from_record, to_record
-from deploy.fl.round import Round
-
-Evaluate = Callable[[int, ArrayRecord], Mapping[str, float]]
-"""From a round's number and its weights to metrics; runs next to the ServerApp."""
-
-_POLL_S = 1.0
-_OFFER_S = 30.0
+from deploy.fl.asynchronous.training import Asynchronous
+from deploy.fl.synchronous import Synchronous
+from deploy.fl.training import Evaluate, Value, read_setup
 
 
 def train(
@@ -40,7 +19,7 @@ def train(
     initial: ArrayRecord,
     strategy: Strategy | None = None,
     evaluate: Evaluate | None = None,
-    config: Mapping[str, bool | bytes | float | int | str] | None = None,
+    config: Mapping[str, Value] | None = None,
 ) -> ArrayRecord:
     """Train until all rounds of the job are done, from the newest checkpoint that anyone has.
 
@@ -49,7 +28,8 @@ def train(
         context: of the ServerApp.
         initial: weights of a fresh start.
         strategy: one of `flwr.serverapp.strategy`; None: FedAvg over all clients. It is not saved: one with a
-            memory of its own (FedAdam) starts over after a resume.
+            memory of its own (FedAdam) starts over after a resume. Not with a job whose `strategy` is
+            asynchronous.
         evaluate: metrics of the aggregated weights, after each round.
         config: what each client is told in each round.
 
@@ -58,146 +38,15 @@ def train(
 
     Raises:
         RuntimeError: if the app was not started by spotweave.
+        ValueError: if the job's strategy is asynchronous and the ServerApp brings one, or a client's update
+            cannot be used.
         SuperLinkLost: if the SuperLink does not answer; the runner starts the run over.
     """
-    return Training(grid, initial, strategy, evaluate, dict(config or {})).run()
-
-
-class Training:
-    """One run of `train`."""
-
-    def __init__(
-        self,
-        grid: Grid,
-        initial: ArrayRecord,
-        strategy: Strategy | None,
-        evaluate: Evaluate | None,
-        config: dict[str, bool | bytes | float | int | str],
-    ) -> None:
-        place = os.environ.get(SETUP_VARIABLE)
-        if place is None:
-            raise RuntimeError(f"{SETUP_VARIABLE} is not set: submit this app with `spotweave submit`")
-        self._setup_file = Path(place)
-        self._setup = self._read_setup()
-        self._grid = SafeGrid(grid)
-        self._initial = initial
-        self._strategy = strategy or FedAvg(min_train_nodes=1, min_available_nodes=1)
-        self._evaluate = evaluate
-        self._config = config
-        earlier = Status.load(self._setup.status_file) or Status(run=0)
-        self._status = Status(
-            run=self._setup.run,
-            completed=earlier.completed,
-            metrics=earlier.metrics,
-            history=earlier.history,
-            clients=earlier.clients,
+    asked = read_setup().strategy.kind
+    if asked == "fedavg":
+        return Synchronous(grid, initial, strategy, evaluate, config).run()
+    if strategy is not None:
+        raise ValueError(
+            f"the job's strategy is {asked} and the ServerApp brings {type(strategy).__name__}: leave one out"
         )
-
-    def run(self) -> ArrayRecord:
-        """Resume, do what is left, tell the runner how it ended."""
-        try:
-            return self._run()
-        except SuperLinkLost:
-            raise
-        except Exception as error:
-            self._status.error = one_line(error)
-            self._save_status()
-            raise
-
-    def _run(self) -> ArrayRecord:
-        start = self._resume()
-        arrays = to_record(start.arrays) if start else self._initial
-        known, self._status.completed = self._status.completed, start.round if start else 0
-        if self._status.completed > known:
-            # The last run ended between a round's checkpoint and what it was to tell of it.
-            self._tell(self._status.completed, arrays)
-        for number in range(self._status.completed + 1, self._setup.rounds + 1):
-            arrays = self._round(number, arrays)
-        self._status.finished = True
-        for client in self._status.clients.values():
-            client.owes = False
-        self._save_status()
-        return arrays
-
-    def _round(self, number: int, arrays: ArrayRecord) -> ArrayRecord:
-        self._setup = self._read_setup()
-        names = {client.node_id: name for name, client in self._setup.clients.items()}
-        needed = getattr(self._strategy, "min_available_nodes", 1)
-        if len(names) < needed:
-            raise RuntimeError(f"the strategy needs {needed} clients and {len(names)} are left")
-        # The strategy is shown all clients, here or not: who is asked must not depend on who is away.
-        everyone = RoundGrid(self._grid, list(names))
-        messages = self._strategy.configure_train(number, arrays, ConfigRecord(dict(self._config)), everyone)
-        asked = {names[message.metadata.dst_node_id]: message for message in messages}
-        if not asked:
-            raise RuntimeError(f"the strategy asks no client in round {number}")
-        current = Round(number, asked, self._status, self._grid)
-        self._save_status()
-        while not current.is_over(self._setup.quorum):
-            self._setup = self._read_setup()
-            if current.step(self._setup):
-                self._save_status()
-            if not current.is_over(self._setup.quorum):
-                time.sleep(_POLL_S)
-        aggregated, metrics = self._strategy.aggregate_train(number, current.replies())
-        if aggregated is None:
-            raise RuntimeError(f"the strategy made no weights of {len(current.replies())} replies")
-        # First: the replies are lost with this process, and nobody repeats a round that has a checkpoint.
-        self._status.history[number] = {
-            name: float(value) for name, value in (metrics or {}).items() if isinstance(value, int | float)
-        }
-        for old in sorted(self._status.history)[:-HISTORY_ROUNDS]:
-            del self._status.history[old]
-        self._save_status()
-        checkpoints.save(self._setup.checkpoints, Checkpoint(number, from_record(aggregated)))
-        self._tell(number, aggregated)
-        return aggregated
-
-    def _tell(self, number: int, arrays: ArrayRecord) -> None:
-        """Evaluate the weights of a round that is in a checkpoint, and say that it is done."""
-        found = self._status.history.setdefault(number, {})
-        if self._evaluate is not None:
-            found |= {name: float(value) for name, value in self._evaluate(number, arrays).items()}
-        self._status.completed = number
-        self._status.metrics = found
-        self._save_status()
-
-    def _resume(self) -> Checkpoint | None:
-        """The newest checkpoint of all; clients are asked only if they may have a newer one."""
-        own = checkpoints.load(self._setup.checkpoints)
-        known = own.round if own else 0
-        expected = max(self._status.completed, 1 if self._setup.run > 1 else 0)
-        offers = self._ask_for_checkpoints(known) if known < expected else []
-        best = checkpoints.newest([own, *offers])
-        self._status.resumed_from = best.source if best else ""
-        if best is not None and best is not own:
-            checkpoints.save(self._setup.checkpoints, best)
-        return best
-
-    def _ask_for_checkpoints(self, newer_than: int) -> list[Checkpoint]:
-        names = {client.node_id: name for name, client in self._setup.clients.items()}
-        content = RecordDict({"query": ConfigRecord({"newer-than": newer_than})})
-        online = [node_id for node_id in self._grid.get_node_ids() if node_id in names]
-        messages = [Message(content, node_id, QUERY) for node_id in online]
-        if not messages:
-            return []
-        replies: Iterable[Message] = self._grid.send_and_receive(messages, timeout=_OFFER_S)
-        offers = []
-        for reply in replies:
-            # An app without `checkpointing_client_app` answers with an error: it has nothing to offer.
-            if reply.has_error() or "arrays" not in reply.content.array_records:
-                continue
-            number = reply.content.config_records["offer"]["round"]
-            assert isinstance(number, int)
-            arrays = from_record(reply.content.array_records["arrays"])
-            offers.append(Checkpoint(number, arrays, f"client {names[reply.metadata.src_node_id]}"))
-        return offers
-
-    def _read_setup(self) -> Setup:
-        setup = Setup.load(self._setup_file)
-        if setup is None:
-            raise RuntimeError(f"{self._setup_file} is missing: the job was removed")
-        return setup
-
-    def _save_status(self) -> None:
-        self._status.save(self._setup.status_file)
+    return Asynchronous(grid, initial, evaluate, config).run()

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
+from deploy.model import strategies
 from deploy.model.bags import Bag
 from deploy.model.fields import (
     MAX_CLIENTS,
@@ -161,6 +162,8 @@ class FlowerClient(Part):
     """Expected seconds of its part of a round, where they differ from the others' `epoch_s`."""
     cold_s: Annotated[FiniteFloat, Field(ge=0, le=MOST_SECONDS)] | None = None
     """What its first epoch on an instance takes longer; measured where left out."""
+    samples: Annotated[int, Field(gt=0, le=strategies.MOST_SAMPLES)] = 1
+    """Its weight among the others where the strategy is asynchronous: its examples, in any unit."""
 
 
 class Flower(Work):
@@ -177,6 +180,8 @@ class Flower(Work):
     """Expected seconds of a client's part of a round, until some were measured."""
     aggregation_s: Seconds | None = None
     """Expected seconds that the server takes at the end of a round."""
+    strategy: strategies.Strategy = strategies.FedAvg()
+    """How updates become the next model. Where it is asynchronous, a round is one version of the model."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Flower:
@@ -187,6 +192,23 @@ class Flower(Work):
         configured = (text for client in self.clients for entry in client.config.items() for text in entry)
         check_size(configured, MOST_TEXT_BYTES)
         return self
+
+    @model_validator(mode="after")
+    def _strategy(self) -> Flower:
+        samples = {client.name: client.samples for client in self.clients}
+        epochs_s = {client.name: client.epoch_s or self.epoch_s for client in self.clients}
+        strategies.check(self.strategy, samples, epochs_s)
+        return self
+
+    @property
+    def brokers(self) -> int:
+        """How many there are between clients and server."""
+        return getattr(self.strategy, "brokers", 0)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether clients wait for each other at the end of a round."""
+        return self.strategy.kind == "fedavg"
 
     @property
     def task_names(self) -> tuple[str, ...]:

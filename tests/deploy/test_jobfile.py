@@ -21,13 +21,13 @@ def spec(*args: str, script: str = "run.py") -> JobSpec:
     )
 
 
-@pytest.mark.parametrize("name", ["wordcount", "streaming", "federated_mnist", "bag"])
+@pytest.mark.parametrize("name", ["wordcount", "streaming", "federated_mnist", "fed_suda", "bag"])
 def test_the_examples_can_be_read(name: str) -> None:
     path = ROOT / "examples" / f"{name}.yaml"
     files = read_files(read_job(path), path.parent)
     assert files
     assert not [file for file in files if file.startswith("/") or "__pycache__" in file]
-    if name == "federated_mnist":
+    if name in ("federated_mnist", "fed_suda"):
         assert "federated_mnist/pyproject.toml" in files
     if name == "bag":
         assert set(files) == {"primes.py"}

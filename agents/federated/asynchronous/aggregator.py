@@ -110,7 +110,7 @@ class Aggregator(ABC, Generic[Stored]):
         self.model = self._next_model(chosen, staleness)
         self.version += 1
         fresh = self._forget(chosen)
-        used = tuple(UpdateId(update.participant, update.base_version) for update in chosen)
+        used = tuple(UpdateId(one.participant, one.base_version, one.number) for one in chosen)
         return Round(self.version, used, staleness, fresh)
 
     @abstractmethod

@@ -64,6 +64,11 @@ class Broker:
         """The updates whose shard is here, the first to arrive first."""
         return list(self._held)
 
+    @property
+    def settled(self) -> set[UpdateId]:
+        """Updates that were used or discarded, as far as they are not too old anyway."""
+        return set(self._settled)
+
     def receive(self, shard: Shard, sender: int) -> None:
         """Store a shard.
 

@@ -26,6 +26,9 @@ class HpAsgd(BufferedAggregator):
         generator: of whom to invite where `at_once` leaves a choice.
         staleness_bound: T; None: none, as in the thesis' experiments.
         at_once: P = C M_L, the most gradients that are stored or being computed; None: no limit.
+
+    Attributes:
+        used: N_n, how many gradients of each participant were used.
     """
 
     def __init__(
@@ -53,12 +56,12 @@ class HpAsgd(BufferedAggregator):
         self._generator = generator
         self._bound = staleness_bound
         self._at_once = at_once
-        self._used = np.zeros(len(samples), dtype=np.int64)
+        self.used = np.zeros(len(samples), dtype=np.int64)
         self._computing: set[int] = set()
 
     def scale(self, participant: int) -> float:
         """p_n / fre_n."""
-        seen = (self._used[participant] + 1) / (self._used.sum() + len(self._used))
+        seen = (self.used[participant] + 1) / (self.used.sum() + len(self.used))
         return float(self._share[participant] / seen)
 
     def invite(self, idle: Sequence[int]) -> list[Invitation]:
@@ -90,7 +93,7 @@ class HpAsgd(BufferedAggregator):
         return self._stepped(mean, self._rate)
 
     def _forget(self, chosen: Sequence[Update]) -> int:
-        np.add.at(self._used, [update.participant for update in chosen], 1)
+        np.add.at(self.used, [update.participant for update in chosen], 1)
         # What is left is too stale, now and ever.
         self._buffer.clear()
         return len(chosen)

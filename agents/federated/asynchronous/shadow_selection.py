@@ -36,6 +36,11 @@ class ShadowSelection:
         slow: SP; the others are regular, RP.
         round_updates: W.
         staleness_bound: T.
+
+    Attributes:
+        slow: SP.
+        attended: who has taken part in the present episode.
+        episode: its number, from 0.
     """
 
     def __init__(
@@ -60,7 +65,7 @@ class ShadowSelection:
                 f"slow participants: give more per round"
             )
         self._bound = staleness_bound
-        self._attended: set[int] = set()
+        self.attended: set[int] = set()
         self.episode = 0
 
     def choose(self, held: Sequence[UpdateId], version: int) -> list[UpdateId] | None:
@@ -94,15 +99,15 @@ class ShadowSelection:
         kinds = zip((regular, sorted(self.slow)), self._usable(held, version), self._needed(), strict=True)
         found = []
         for kind, usable, needed in kinds:
-            there = self._attended | {update.participant for update in usable}
+            there = self.attended | {update.participant for update in usable}
             open_places = tuple(n for n in kind if n not in there)
             found.append(Need(open_places, max(0, needed - len(usable))))
         return found
 
     def _needed(self) -> tuple[int, int]:
         """How many regular and slow participants the next round takes."""
-        slow_left = len(self.slow - self._attended)
-        regular_left = self._participants - len(self._attended) - slow_left
+        slow_left = len(self.slow - self.attended)
+        regular_left = self._participants - len(self.attended) - slow_left
         return min(self._regular_needed, regular_left), min(self._slow_needed, slow_left)
 
     def _usable(self, held: Sequence[UpdateId], version: int) -> tuple[list[UpdateId], list[UpdateId]]:
@@ -111,14 +116,14 @@ class ShadowSelection:
         for update in held:
             if (
                 update.participant not in newest
-                or update.base_version > newest[update.participant].base_version
+                or update.base_version >= newest[update.participant].base_version
             ):
                 newest[update.participant] = update
         usable = [
             update
             for update in held
             if newest[update.participant] == update
-            and update.participant not in self._attended
+            and update.participant not in self.attended
             and version - update.base_version <= self._bound
         ]
         regular = [update for update in usable if update.participant not in self.slow]
@@ -127,8 +132,8 @@ class ShadowSelection:
     def used(self, chosen: Iterable[UpdateId]) -> list[UpdateId]:
         """Count a round's participants as attended; returns the updates to delete, those of regular ones."""
         taken = list(chosen)
-        self._attended.update(update.participant for update in taken)
-        if len(self._attended) == self._participants:
-            self._attended.clear()
+        self.attended.update(update.participant for update in taken)
+        if len(self.attended) == self._participants:
+            self.attended.clear()
             self.episode += 1
         return [update for update in taken if update.participant not in self.slow]

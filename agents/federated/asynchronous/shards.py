@@ -42,6 +42,7 @@ class Shard:
         broker: who it is for, gamma.
         values: (d,) uint64.
         samples: the weight of the update.
+        number: see UpdateId.
     """
 
     participant: int
@@ -49,11 +50,12 @@ class Shard:
     broker: int
     values: RingVector
     samples: int = 1
+    number: int = 0
 
     @property
     def id(self) -> UpdateId:
         """The update that it is a part of."""
-        return UpdateId(self.participant, self.base_version)
+        return UpdateId(self.participant, self.base_version, self.number)
 
 
 def encode(values: Vector) -> RingVector:

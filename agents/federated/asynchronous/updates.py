@@ -23,10 +23,13 @@ class UpdateId(NamedTuple):
     Attributes:
         participant: who computed it.
         base_version: number of the model that it was computed from.
+        number: tells apart what a participant computed twice from one model; shards of the one and of the
+            other do not sum to either.
     """
 
     participant: int
     base_version: int
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,19 @@ class Update:
         base_version: number of the model that it was computed from.
         values: (d,) a difference of weights, a gradient, or a whole model: what the aggregator `uploads`.
         samples: how many samples the participant holds; its weight p_n is in proportion.
+        number: see UpdateId.
     """
 
     participant: int
     base_version: int
     values: Vector
     samples: int = 1
+    number: int = 0
 
     @property
     def id(self) -> UpdateId:
         """What identifies it."""
-        return UpdateId(self.participant, self.base_version)
+        return UpdateId(self.participant, self.base_version, self.number)
 
 
 def check_update(update: Update, model: Vector, version: int) -> None:

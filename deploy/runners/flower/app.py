@@ -11,12 +11,14 @@ from typing import Any
 
 from flwr.cli.build import build_fab_from_disk
 
+from deploy.fl.brokers.places import KEY as BROKERS_KEY
 from deploy.fl.exchange import NAME_KEY, STATE_KEY
 from deploy.model.jobs import Flower, JobSpec
 
 Value = bool | int | float | str
 _ROUNDS_KEY = "num-server-rounds"
-_OWN_KEYS = (NAME_KEY, STATE_KEY)
+QUORUM_KEY = "quorum"
+_OWN_KEYS = (NAME_KEY, STATE_KEY, BROKERS_KEY)
 _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 """Flower's open doors that are no part of `guarded`; and what the runner says itself."""
 
@@ -41,6 +43,11 @@ def check(spec: JobSpec, folder: Path) -> None:
     declared = _declared(app, work.app)
     build(app, work.app)
     _check_components(app, work.app)
+    if not work.synchronous and QUORUM_KEY in work.run_config:
+        raise ValueError(
+            f"run_config has {QUORUM_KEY!r}, which is of synchronous rounds, and the strategy is "
+            f"{work.strategy.kind}: leave it out"
+        )
     for key, text in work.run_config.items():
         if key not in declared:
             known = ", ".join(sorted(declared)) or "none"
@@ -95,10 +102,17 @@ def overrides(work: Flower, content: bytes) -> dict[str, Value]:
     return rounds | given
 
 
-def node_config(config: Mapping[str, str], name: str, state: str) -> str:
-    """A client's configuration as `--node-config` wants it; numbers and booleans are passed as such."""
+def node_config(config: Mapping[str, str], name: str, state: str, brokers: str = "") -> str:
+    """A client's configuration as `--node-config` wants it; numbers and booleans are passed as such.
+
+    Args:
+        config: of the job file.
+        name: of the client.
+        state: its folder on its node.
+        brokers: file on its node that says where brokers are; "": there are none.
+    """
     values: dict[str, Value] = {key: typed(text) for key, text in config.items()}
-    values |= {NAME_KEY: name, STATE_KEY: state}
+    values |= {NAME_KEY: name, STATE_KEY: state} | ({BROKERS_KEY: brokers} if brokers else {})
     return " ".join(f"{key}={_toml(value)}" for key, value in values.items())
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from deploy.runners.base import RunnerError
+from deploy.runners.flower.brokers import end_brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.record import JobRecord
 from deploy.runners.flower.status import RESULTS, read_status
@@ -32,6 +33,7 @@ def end_job(folder: Path, job_id: str, keeper: CheckpointSync | None, keep_withi
         RunnerError: while its processes or its last checkpoint are not done with.
     """
     process_of(folder).end(grace_s=0.0)
+    end_brokers(folder)
     record = _record(folder)
     if record is not None and record.workdir:
         _keep_log(folder, JobFolder(Path(record.workdir)))

@@ -13,6 +13,7 @@ from deploy.node.api import ProcessSpec
 from deploy.node.client import NodeClient, NodeError, NodeRefused
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
+from deploy.runners.flower.brokers import Brokers, free_ports
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.identity import Identity
 from deploy.runners.flower.liveness import Liveness, Silence
@@ -28,6 +29,7 @@ _HOPELESS_S = 60.0
 _NODES_S = 10.0
 """So long a step starts nodes; the next one goes on."""
 _STOP_WAIT_S = 3.0
+_BROKERS = "brokers.json"
 
 
 class FlowerJob:
@@ -76,17 +78,27 @@ class FlowerJob:
             clients = {client.name: ClientRecord() for client in self.work.clients}
             try:
                 port = free_port(settings.host)
+                broker_ports = free_ports(settings.host, self.work.brokers, but=port)
             except OSError as error:
                 raise RunnerError(str(error)) from error
-            record = JobRecord(workdir=str(workdir), rounds=self.work.rounds, port=port, clients=clients)
+            record = JobRecord(
+                workdir=str(workdir),
+                rounds=self.work.rounds,
+                port=port,
+                broker_ports=broker_ports,
+                clients=clients,
+            )
             record.save(self._file)
         self.record = record
         self._identity = Identity(keys_folder(folder), shown_folder(folder))
         self._identity.make(settings.host)
         self.superlink = SuperLink(folder, settings.host, record.port, self._identity)
         self.keeper = keeper
+        self.brokers = Brokers(
+            folder, keys_folder(folder), settings.host, record.broker_ports, self.work, settings.limits
+        )
         self.training = Training(
-            job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper
+            job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper, self.brokers
         )
         self.liveness = Liveness(settings, self.work.epoch_s)
         self._silence = Silence()
@@ -168,6 +180,8 @@ class FlowerJob:
         self.training.keep()
         if self.over or not self._superlink_lives():
             return
+        self.brokers.keep_running()
+        self.brokers.look(self.settings.superlink_silent_s)
         new = [one for one in assignments if one.nodes and not self.client(one)[1].seen]
         if time.monotonic() < self._next_look_s and not new:
             return
@@ -296,6 +310,8 @@ class FlowerJob:
                         _end_process(agent, other)
                 agent.put_file(f"{folder}/authority.pem", self._identity.authority)
                 agent.put_file(f"{folder}/client.key", self._identity.client_key(name))
+                if self.work.brokers:
+                    agent.put_file(f"{folder}/{_BROKERS}", self.brokers.places_file(name))
                 place = f"{status.workdir}/{folder}"
                 agent.start_process(self._node_process(assignment, name, node.address, place))
             except (NodeError, RunnerError) as error:
@@ -307,6 +323,7 @@ class FlowerJob:
         own = address if address.startswith("127.") else "127.0.0.1"
         config = next(client.config for client in self.work.clients if client.name == name)
         node_python = self.settings.node_python
+        brokers = f"{state}/{_BROKERS}" if self.work.brokers else ""
         return ProcessSpec(
             process_id=process_id(assignment),
             argv=(
@@ -317,7 +334,7 @@ class FlowerJob:
                 *("--superlink", self.superlink.address),
                 *("--root-certificates", f"{state}/authority.pem"),
                 *("--auth-supernode-private-key", f"{state}/client.key"),
-                *("--node-config", app.node_config(config, name, f"{state}/state")),
+                *("--node-config", app.node_config(config, name, f"{state}/state", brokers)),
             ),
             env={
                 "OMP_NUM_THREADS": str(assignment.nodes[0].vcpus),

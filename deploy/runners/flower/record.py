@@ -47,6 +47,7 @@ class JobRecord(BaseModel):
         workdir: the job's own folder.
         rounds: of the whole training.
         port: of its SuperLink, always the same: nodes know it.
+        broker_ports: of its brokers, the same.
         starts: how often it was started in a row without having answered.
         run_id: Flower's number of the present run, 0 for none.
         dead_runs: runs whose SuperLink died; Flower takes them for alive for a minute.
@@ -65,6 +66,7 @@ class JobRecord(BaseModel):
     workdir: str
     rounds: int
     port: int
+    broker_ports: list[int] = []
     starts: int = 0
     run_id: int = 0
     dead_runs: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from deploy.fl.exchange import Participation
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.flower.job import FlowerJob
+from deploy.runners.flower.participation import asynchronous_details
 from deploy.runners.flower.probes import Probe
 
 _METRICS_MOST = 32
@@ -33,10 +34,14 @@ def report(job: FlowerJob, assignment: Assignment, answer: Probe | None, latest:
         if status.resumed_from:
             details["resumed_from"] = status.resumed_from[:_NAME_MOST]
     details |= {"run": str(job.record.runs), "node_id": str(client.node_id)}
+    if not job.work.synchronous:
+        details |= asynchronous_details(job.work, status, job.brokers.standing, name)
     if job.keeper is not None:
         details["kept_round"] = str(job.keeper.kept)
         if not phase.ended:
             message = "; ".join(part for part in (message, job.keeper.problem) if part)
+    if not phase.ended:
+        message = "; ".join(part for part in (message, job.brokers.problem) if part)
     return TaskReport(
         key=assignment.key,
         attempt=assignment.attempt,

@@ -25,6 +25,7 @@ from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node.client import NodeClient, NodeError, NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
+from deploy.runners.flower.brokers import end_brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
 from deploy.runners.flower.cleanup import end_job
 from deploy.runners.flower.job import FlowerJob, end_on_node, process_id, record_file
@@ -193,6 +194,7 @@ class FlowerRunner:
         self.close()
         for file in self._state.glob("*/job.json"):
             process_of(file.parent).end(grace_s=0.0)
+            end_brokers(file.parent)
 
     def close(self) -> None:
         """Let go of connections; whatever runs goes on and is found by the next runner."""

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from deploy.fl.brokers.places import SERVER
 from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import Flower
 from deploy.runners.flower import app
+from deploy.runners.flower.brokers import Brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.record import JobRecord
@@ -18,7 +20,6 @@ from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
-_QUORUM_KEY = "quorum"
 
 
 class Training:
@@ -33,6 +34,7 @@ class Training:
         save: puts the record on the disk.
         superlink: where runs run.
         keeper: of checkpoints away from this machine; None: they are here only.
+        brokers: of the job, if its strategy has any.
 
     Attributes:
         status: what the ServerApp said last, in this run or an earlier one, as of the latest `listen`.
@@ -48,6 +50,7 @@ class Training:
         save: Callable[[], None],
         superlink: SuperLink,
         keeper: CheckpointSync | None,
+        brokers: Brokers,
     ) -> None:
         self._job_id = job_id
         self._work = work
@@ -57,6 +60,7 @@ class Training:
         self._save = save
         self._superlink = superlink
         self._keeper = keeper
+        self._brokers = brokers
         self.folder = JobFolder(workdir)
         self.setup_file = setup_file(folder)
         self.status: Status | None = None
@@ -149,8 +153,9 @@ class Training:
 
     def write_setup(self) -> None:
         """Tell the ServerApp who takes part."""
+        number = {client.name: place for place, client in enumerate(self._work.clients)}
         clients = {
-            name: Expected(node_id=client.node_id, attempt=client.attempt)
+            name: Expected(node_id=client.node_id, attempt=client.attempt, number=number[name])
             for name, client in self._record.clients.items()
             if not client.left
         }
@@ -160,6 +165,9 @@ class Training:
             run=self._record.runs,
             folder=str(self._workdir.resolve() / RESULTS),
             clients=clients,
+            strategy=self._work.strategy,
+            samples=[client.samples for client in self._work.clients],
+            brokers=self._brokers.places(SERVER),
         )
         self.setup_file.parent.mkdir(mode=0o700, exist_ok=True)
         JobFolder(self.setup_file.parent).write(
@@ -236,7 +244,9 @@ class Training:
         _log.warning("job %s failed: %s", self._job_id, failure)
 
     def _quorum(self) -> int | None:
-        value = app.typed(self._work.run_config.get(_QUORUM_KEY, ""))
+        if not self._work.synchronous:
+            return 1
+        value = app.typed(self._work.run_config.get(app.QUORUM_KEY, ""))
         return min(value, len(self._work.clients)) if isinstance(value, int) and value > 0 else None
 
 

@@ -102,6 +102,8 @@ class Rounds(RoundEstimates):
         self._seen_rounds = 0
         self._delivered: dict[str, int] = {}
         """By task: rounds for which it has delivered."""
+        self._epochs_s: dict[str, float | None] = {}
+        """By task: seconds of its latest epoch."""
         self._on: dict[str, Instance] = {}
         """By task: the instance that it had last."""
         self._trained_on: dict[str, str] = {}
@@ -148,7 +150,7 @@ class Rounds(RoundEstimates):
             return False
         before, after = self._delivered.get(name), task.executions_done + look.report.delivered
         self._delivered[name] = after
-        if after <= (before or 0):
+        if after <= (before or 0) or not self._own(name, task.last_execution_s):
             return False
         if task.last_execution_s is not None and name in self._on:
             on, took_s, cold_s = self._on[name], task.last_execution_s, self._work.clients[k].cold_s
@@ -159,6 +161,12 @@ class Rounds(RoundEstimates):
             self.note_epoch(k, took_s * on.offer.speed, first)
             self._trained_on[name] = on.instance_id
         return True
+
+    def _own(self, name: str, epoch_s: float | None) -> bool:
+        """Whether a round's end follows an epoch of this client: asynchronous ones also end without."""
+        known = self._epochs_s.get(name)
+        self._epochs_s[name] = epoch_s
+        return self._work.synchronous or epoch_s != known
 
     def _note_launch(self, one: Instance) -> None:
         """Compare a launch with the time its offer announced, unless it waited in a queue."""
@@ -221,7 +229,13 @@ class Rounds(RoundEstimates):
         return max(epochs_s, default=0.0) + self.aggregation_s
 
     def round_left_s(self, but: str, now_s: float) -> float:
-        """Expected seconds until all others have delivered; 0 if none of them owes."""
+        """Expected seconds until all others have delivered; 0 if none of them owes, or nobody waits for them.
+
+        So a client of an asynchronous application that has lost its instance has no time to wait for a
+        cheaper one, as in a round that it alone holds up.
+        """
+        if not self._work.synchronous:
+            return 0.0
         owing = [name for name, stand in self.stands.items() if name != but and stand.owes]
         return max((self._result_s(name, now_s) for name in owing), default=0.0)
 

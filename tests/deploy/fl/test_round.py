@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
-from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
-from deploy.fl import checkpoints
+from deploy.fl import checkpoints, synchronous, training
 from deploy.fl import server as fl_server
 from deploy.fl.checkpoints import Checkpoint
 from deploy.fl.client import checkpointing_client_app
@@ -21,75 +18,7 @@ from deploy.fl.exchange import SETUP_VARIABLE, Expected, Setup, Status
 from deploy.fl.grid import SuperLinkLost
 from deploy.fl.records import to_record
 from deploy.fl.round import Round, describe
-
-
-class FakeGrid(Grid):
-    """Nodes that answer when the test says so."""
-
-    def __init__(self, online: set[int]) -> None:
-        self.online = online
-        self.pushed: list[Message] = []
-        self.answers: list[Message] = []
-        self.automatic = False
-        self.broken = False
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        raise NotImplementedError
-
-    def get_node_ids(self) -> Iterable[int]:
-        if self.broken:
-            raise ConnectionError("refused")
-        return list(self.online)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        ids = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = f"m{len(self.pushed)}"
-            self.pushed.append(message)
-            ids.append(message.metadata.message_id)
-            if self.automatic:
-                self.answer(message, result(float(message.metadata.dst_node_id)))
-        return ids
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
-        found = [answer for answer in self.answers if answer.metadata.reply_to_message_id in wanted]
-        self.answers = [answer for answer in self.answers if answer not in found]
-        return found
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        raise NotImplementedError
-
-    def answer(self, message: Message, content: RecordDict | Error) -> None:
-        if isinstance(content, Error):
-            self.answers.append(Message(content, reply_to=message))
-        else:
-            self.answers.append(Message(content, reply_to=message))
-
-
-def result(value: float) -> RecordDict:
-    return RecordDict(
-        {
-            "arrays": ArrayRecord({"w": Array(np.array([value]))}),
-            "metrics": MetricRecord({"num-examples": 1}),
-        }
-    )
+from tests.deploy.fl.fake_grid import FakeGrid, result
 
 
 def question(node_id: int) -> Message:
@@ -105,13 +34,6 @@ def setup(folder: Path, a: int = 1, b: int = 1, **kwargs: int) -> Setup:
         folder=str(folder),
         clients={"a": Expected(node_id=1, attempt=a), "b": Expected(node_id=2, attempt=b)},
     )
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower lets nobody make messages who is no ServerApp."""
-    for name, number in (("_run_id", 1), ("_task_id", 1), ("_node_id", 1)):
-        monkeypatch.setattr(TaskIdentity, name, number)
 
 
 @pytest.fixture
@@ -252,7 +174,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "setup.json"
     setup(tmp_path, rounds=3, run=2).save(file)
     monkeypatch.setenv(SETUP_VARIABLE, str(file))
-    monkeypatch.setattr(fl_server, "_POLL_S", 0.0)
+    monkeypatch.setattr(synchronous, "_POLL_S", 0.0)
     return tmp_path
 
 
@@ -285,7 +207,7 @@ def test_a_long_training_tells_of_its_latest_rounds(
     started: Path, grid: FakeGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runner reads what is told at every look."""
-    monkeypatch.setattr(fl_server, "HISTORY_ROUNDS", 2)
+    monkeypatch.setattr(training, "HISTORY_ROUNDS", 2)
     setup(started, rounds=4, run=1).save(started / "setup.json")
     grid.automatic = True
     fl_server.train(

@@ -1,0 +1,125 @@
+"""What two brokers add to a version of the model: the clients' shards, the list, the sums, over TLS."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from agents.federated.asynchronous.shards import split
+from benchmarks.measurement import Measurement
+from deploy.fl.asynchronous.brokered import BrokeredUpdates
+from deploy.fl.asynchronous.client import send_shards
+from deploy.fl.brokers import places
+from deploy.fl.brokers.places import BrokerError, Place
+from deploy.fl.brokers.settings import BrokerSettings
+from deploy.fl.checkpoints import Checkpoint
+from deploy.model.strategies import HaleFed
+from deploy.security.tls import node_pair
+
+CLIENTS = 3
+WEIGHTS = {51_390: "examples/federated_mnist", 1_000_000: "a million weights"}
+VERSIONS = 20
+FLOWER_ROUND_S = 6.0
+"""What Flower 1.41 needs for a round of trivial work: it looks for messages every 3 s."""
+SHARE = 0.05
+_START_S = 60.0
+_Places = dict[str, list[Place]]
+
+
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
+    """CPU seconds of all processes together, so that neighbours cost nothing: clients, brokers, server."""
+    for size, what in WEIGHTS.items():
+        seconds = _version_s(size, 2 if smallest else VERSIONS)
+        yield Measurement(
+            f"CPU of two brokers, a version of {CLIENTS} updates, {what}",
+            seconds,
+            "s",
+            SHARE * FLOWER_ROUND_S if size == 51_390 else None,
+            higher_is_better=False,
+            note=f"mean; bar: {SHARE:.0%} of the {FLOWER_ROUND_S:g} s of a Flower round without any training",
+        )
+
+
+def _version_s(size: int, versions: int) -> float:
+    strategy = HaleFed(kind="hale_fed", updates_per_round=CLIENTS)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        asking = [places.SERVER, *(places.client(number) for number in range(CLIENTS))]
+        known, pids = _start(Path(folder), strategy, asking, stack)
+        server = BrokeredUpdates(1.0, known[places.SERVER], Checkpoint(0, {"w": np.zeros(size, np.float32)}))
+        until_s = time.monotonic() + _START_S
+        while True:
+            with suppress(BrokerError):
+                known[places.SERVER][0].post("/v1/model", {"version": 0, "size": size})
+                known[places.SERVER][1].post("/v1/model", {"version": 0, "size": size})
+                break
+            if time.monotonic() > until_s:
+                raise ValueError("the brokers do not start")
+            time.sleep(0.1)
+        update = np.random.default_rng(0).normal(0.0, 0.01, size)
+        began_s = _cpu_s(pids)
+        for version in range(versions):
+            for number in range(CLIENTS):
+                send_shards(known[places.client(number)], version, split(update, strategy.brokers))
+            if server.step() is None:
+                raise ValueError("the brokers have made no version of all clients' updates")
+            server.settle()
+            # The success message, as before the next version.
+            server.step()
+        return (_cpu_s(pids) - began_s) / versions
+
+
+def _start(
+    folder: Path, strategy: HaleFed, asking: list[str], stack: ExitStack
+) -> tuple[dict[str, list[Place]], list[int]]:
+    """Broker processes that end with the stack: their places for each one who asks, and their PIDs."""
+    pids = []
+    pairs = [node_pair() for _ in range(strategy.brokers)]
+    ports = [_free_port() for _ in pairs]
+    known = {
+        who: [
+            Place(host="127.0.0.1", port=port, certificate=pair.certificate, token=f"{who} {port}")
+            for port, pair in zip(ports, pairs, strict=True)
+        ]
+        for who in [*asking, places.broker(0)]
+    }
+    for number, pair in enumerate(pairs):
+        settings = BrokerSettings(
+            number=number,
+            host="127.0.0.1",
+            port=ports[number],
+            certificate=pair.certificate,
+            key=pair.key,
+            tokens={who: f"{who} {ports[number]}" for who in known},
+            strategy=strategy,
+            samples=[1] * CLIENTS,
+            epochs_s=[None] * CLIENTS,
+            others=dict(enumerate(known[places.broker(0)][1:], 1)) if number == 0 else {},
+            folder=folder / str(number),
+        )
+        file = folder / f"{number}.json"
+        file.write_text(settings.model_dump_json())
+        process = subprocess.Popen([sys.executable, "-m", "deploy.fl.brokers", str(file)])
+        pids.append(process.pid)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+    return known, pids
+
+
+def _cpu_s(pids: list[int]) -> float:
+    """Of this process and others so far."""
+    others = [psutil.Process(pid).cpu_times() for pid in pids]
+    return time.process_time() + sum(times.user + times.system for times in others)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

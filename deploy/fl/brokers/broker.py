@@ -1,0 +1,234 @@
+"""One broker of a job: the state machine of `agents.federated.asynchronous.brokers` with a memory that lasts.
+
+The server's success message is the next version of the model: until it comes, a list that was agreed on
+stays, and so do the shards that it names. So a broker or a server that is killed, wherever it was, does not
+lose an update and does not use one twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from agents.federated.asynchronous.brokers import Broker
+from agents.federated.asynchronous.shards import RingVector, Shard
+from agents.federated.asynchronous.updates import UpdateError, UpdateId
+from deploy.fl.brokers.memory import Memory, ShardFiles
+from deploy.fl.brokers.messages import Standing
+from deploy.fl.brokers.places import BrokerError, UnwantedError
+from deploy.fl.brokers.settings import BrokerSettings
+from deploy.model.strategies import FedSuda, selection
+
+
+class Held(NamedTuple):
+    """What a broker has.
+
+    Attributes:
+        version: of the model.
+        updates: of which it holds the shard, in the order of their arrival.
+    """
+
+    version: int
+    updates: list[UpdateId]
+
+
+class Sum(NamedTuple):
+    """A broker's component of the next version: C_j of Eq. 6.1 before the division.
+
+    Attributes:
+        digest: of the list; sums of different lists do not add up to anything.
+        samples: weights of the list together.
+        values: (d,).
+    """
+
+    digest: str
+    samples: int
+    values: RingVector
+
+
+class DurableBroker:
+    """May be used from several threads.
+
+    Every method raises BrokerError where it has to be asked again later.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._folder = settings.folder
+        self._bound = settings.strategy.staleness_most
+        self._lock = threading.RLock()
+        self._files = ShardFiles(self._folder / "shards", settings.number, settings.samples)
+        epochs_s = {str(number): epoch_s for number, epoch_s in enumerate(settings.epochs_s)}
+        strategy = settings.strategy
+        self._selection = selection(strategy, epochs_s) if isinstance(strategy, FedSuda) else None
+        self._broker: Broker | None = None
+        self._memory = Memory.load(self._folder) or Memory(size=0, version=0)
+        if self._memory.size:
+            self._restore()
+
+    @property
+    def size(self) -> int:
+        """d, weights of the model. Raises BrokerError while that is not known."""
+        with self._lock:
+            self._known()
+            return self._memory.size
+
+    def model(self, version: int, size: int) -> None:
+        """The server has this version of the model now: what it was made of is not needed any more."""
+        with self._lock:
+            if self._broker is None or size != self._memory.size or version < self._memory.version:
+                # A server that has lost its checkpoints: what is here goes with models that do not exist.
+                self._files.keep_only(())
+                self._memory = Memory(size=size, version=version)
+                self._memory.save(self._folder)
+                self._restore()
+            elif version > self._memory.version:
+                used: Sequence[UpdateId] = self._memory.agreed
+                self._count(used)
+                if self._selection is not None:
+                    used = self._selection.used(used)
+                self._broker.settle(version, used)
+                self._memory.version, self._memory.agreed = version, []
+                self._save()
+
+    def receive(self, client: int, version: int, number: int, values: RingVector) -> None:
+        """Keep a shard; when this returns, it is on the disk.
+
+        Raises:
+            UnwantedError: if it comes too late, or again.
+            UpdateError: if it is refused; one line.
+        """
+        with self._lock:
+            broker = self._known()
+            if version > self._memory.version:
+                raise BrokerError(f"model {version} is not known here yet")
+            samples = self._settings.samples[client]
+            shard = Shard(client, version, self._settings.number, values, samples, number)
+            if shard.id in broker.settled or self._memory.version - version > self._bound:
+                raise UnwantedError(f"an update of model {version} was used or given up, or is too old")
+            if self._files.holds(shard):
+                # Its sender did not hear that it had arrived.
+                return
+            broker.receive(shard, client)
+            try:
+                self._files.keep(shard)
+            except OSError as error:
+                # Its sender tries again: as if it had never come.
+                self._restore()
+                raise BrokerError(f"cannot keep a shard: {error.strerror}") from error
+
+    def held(self) -> Held:
+        """What is here, but for what will never be used again."""
+        with self._lock:
+            return Held(self._memory.version, self._known().held)
+
+    def standing(self) -> list[Standing]:
+        """How each client stands, by its number."""
+        with self._lock:
+            version, updates = self.held()
+            staleness = {update.participant: version - update.base_version for update in updates}
+            slow = frozenset() if self._selection is None else self._selection.slow
+            used = self._memory.used or [0] * len(self._settings.samples)
+            return [
+                Standing(used=count, staleness=staleness.get(client), slow=client in slow)
+                for client, count in enumerate(used)
+            ]
+
+    def agreed(self) -> list[UpdateId]:
+        """The list of the next version; empty while there is none."""
+        with self._lock:
+            return list(self._memory.agreed)
+
+    def choose(self, complete: Sequence[UpdateId], version: int) -> list[UpdateId] | None:
+        """The organizer's part of Algorithm 5: the next list; None while updates have to be waited for."""
+        with self._lock:
+            if self._selection is not None:
+                return self._selection.choose(complete, version)
+            fresh = [update for update in complete if version - update.base_version <= self._bound]
+            needed = self._settings.strategy.updates_per_round
+            return fresh[:needed] if len(fresh) >= needed else None
+
+    def superseded(self, complete: Sequence[UpdateId]) -> list[UpdateId]:
+        """Fed-SUDA keeps the latest of each client only."""
+        if self._selection is None:
+            return []
+        newest: dict[int, UpdateId] = {}
+        for update in complete:
+            before = newest.get(update.participant)
+            if before is None or update.base_version >= before.base_version:
+                newest[update.participant] = update
+        return [update for update in complete if newest[update.participant] != update]
+
+    def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:
+        """Take a list for the next version's, for good; give up the shards of other updates.
+
+        Args:
+            version: of the present model.
+            confirmed: updates that all brokers hold; none: there is no list yet.
+            discarded: updates that are incomplete or superseded.
+        """
+        with self._lock:
+            broker = self._known()
+            if version != self._memory.version:
+                raise BrokerError(f"model {version} is not the present one, {self._memory.version}")
+            if missing := set(confirmed) - set(broker.held):
+                raise BrokerError(f"broker {self._settings.number} lacks {len(missing)} of the list's shards")
+            broker.discard(set(discarded) - set(confirmed))
+            if confirmed:
+                self._memory.agreed = list(confirmed)
+            self._save()
+
+    def component(self, version: int) -> Sum:
+        """Its sum for the model after this one."""
+        with self._lock:
+            broker, agreed = self._known(), self._memory.agreed
+            if version != self._memory.version or not agreed:
+                raise BrokerError(f"no list is agreed on for the model after {version}")
+            found = broker.component(agreed)
+            digest = hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
+            return Sum(digest, found.samples, found.values)
+
+    def _count(self, used: Sequence[UpdateId]) -> None:
+        counts = self._memory.used or [0] * len(self._settings.samples)
+        for update in used:
+            counts[update.participant] += 1
+        self._memory.used = counts
+
+    def _known(self) -> Broker:
+        if self._broker is None:
+            raise BrokerError("the server has not said yet what model it trains")
+        return self._broker
+
+    def _restore(self) -> None:
+        """From the disk."""
+        memory = self._memory
+        self._broker = Broker(self._settings.number, memory.size, self._bound)
+        self._broker.settle(memory.version, memory.settled)
+        if self._selection is not None:
+            self._selection.attended = set(memory.attended)
+            self._selection.episode = memory.episode
+        for shard in self._files.all(memory.size):
+            try:
+                self._broker.receive(shard, shard.participant)
+            except UpdateError:
+                # It was used or given up just before the end of this process.
+                continue
+        self._files.keep_only(self._broker.held)
+
+    def _save(self) -> None:
+        broker = self._known()
+        self._memory.settled = sorted(broker.settled)
+        if self._selection is not None:
+            self._memory.attended = sorted(self._selection.attended)
+            self._memory.episode = self._selection.episode
+        self._memory.save(self._folder)
+        self._files.keep_only(broker.held)
+
+
+def incomplete(held: Collection[Held]) -> set[UpdateId]:
+    """Updates of which some brokers have a shard and others do not."""
+    sets = [set(one.updates) for one in held]
+    return set().union(*sets) - sets[0].intersection(*sets)

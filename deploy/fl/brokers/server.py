@@ -1,0 +1,185 @@
+"""A broker's HTTPS side: bounded, and deaf without a token; each token opens what its bearer needs."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import re
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from agents.federated.asynchronous.updates import UpdateError
+from deploy.fl.brokers.broker import DurableBroker
+from deploy.fl.brokers.messages import Agreement, ComponentHead, Model, Prepared
+from deploy.fl.brokers.organizer import Organizer, RemoteBroker
+from deploy.fl.brokers.places import RUNNER, SERVER, BrokerError, UnwantedError, broker
+from deploy.fl.brokers.settings import BrokerSettings
+from deploy.node.listener import Listener, QuietHandler
+from spotweave.files import write_private
+
+_WITHIN_S = 30.0
+_BYTES_S = 250e3
+_MOST_JSON_BYTES = 4 << 20
+_SHARD = re.compile(r"/v1/shards/([0-9]{1,9})/([0-9]{1,16})")
+_CLIENT = re.compile(r"client-([0-9]{1,6})")
+_log = logging.getLogger(__name__)
+_Message = TypeVar("_Message", bound=BaseModel)
+
+
+class _RefusalError(Exception):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BrokerServer(Listener):
+    """One broker.
+
+    Raises (when made):
+        OSError: if it cannot listen there.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.tokens = settings.tokens
+        self.broker = DurableBroker(settings)
+        others = {number: RemoteBroker(place) for number, place in settings.others.items()}
+        self.organizer = (
+            Organizer(self.broker, others, settings.incomplete_s) if settings.number == 0 else None
+        )
+        super().__init__(settings.host, settings.port, _Handler, _context(settings))
+
+
+class _Handler(QuietHandler):
+    server: BrokerServer
+
+    def do_PUT(self) -> None:  # noqa: N802
+        """Takes a shard."""
+        self._serve(self._put)
+
+    def do_POST(self) -> None:  # noqa: N802
+        """Everything else."""
+        self._serve(self._post)
+
+    def _serve(self, act: Callable[[str], None]) -> None:
+        try:
+            who = self._who()
+            self.server.trust(self.connection, _WITHIN_S)
+            act(who)
+        except _RefusalError as refusal:
+            self._refuse(refusal.code, str(refusal))
+        except UnwantedError as error:
+            self._refuse(410, str(error))
+        except UpdateError as error:
+            self._refuse(422, str(error))
+        except BrokerError as error:
+            self._refuse(503, str(error))
+        except (ConnectionError, TimeoutError, EOFError):
+            raise
+        except Exception:
+            _log.exception("a request failed")
+            self._refuse(503, "an error inside the broker; its log says more")
+
+    def _who(self) -> str:
+        given = self.headers.get("Authorization", "").encode()
+        found = [
+            who
+            for who, token in self.server.tokens.items()
+            if hmac.compare_digest(given, f"Bearer {token}".encode())
+        ]
+        if not found:
+            raise _RefusalError(401, "expected a token of this broker")
+        return found[0]
+
+    def _put(self, who: str) -> None:
+        client, place = _CLIENT.fullmatch(who), _SHARD.fullmatch(self.path)
+        if client is None or place is None:
+            raise _RefusalError(403, f"{who} sends no shards, or not there")
+        size = self.server.broker.size
+        length = self._length(8 * size)
+        if length != 8 * size:
+            raise _RefusalError(422, f"a shard of {length} bytes: expected {8 * size}, 8 for each weight")
+        self.server.trust(self.connection, _WITHIN_S + length / _BYTES_S)
+        values = np.frombuffer(self._read(length), np.uint64)
+        self.server.broker.receive(int(client[1]), int(place[1]), int(place[2]), values)
+        self.send(204, b"")
+
+    def _post(self, who: str) -> None:
+        own = self.server.broker
+        match who, self.path:
+            case (one, "/v1/model") if one == SERVER:
+                model = self._body(Model)
+                own.model(model.version, model.size)
+                self.send(204, b"")
+            case (one, "/v1/prepare") if one == SERVER and self.server.organizer is not None:
+                version = self._body(Model).version
+                self._answer(_prepared(self.server.organizer, version).model_dump())
+            case (one, "/v1/component") if one == SERVER:
+                self._send_component(self._body(Model).version)
+            case (one, "/v1/held") if one == broker(0):
+                self._answer(own.held()._asdict())
+            case (one, "/v1/agree") if one == broker(0):
+                said = self._body(Agreement)
+                own.agree(said.version, said.confirmed, said.discarded)
+                self.send(204, b"")
+            case (one, "/v1/standing") if one == RUNNER:
+                self._answer([standing.model_dump() for standing in own.standing()])
+            case _:
+                raise _RefusalError(403, f"{who} may not do that")
+
+    def _send_component(self, version: int) -> None:
+        found = self.server.broker.component(version)
+        self.server.trust(self.connection, _WITHIN_S + found.values.nbytes / _BYTES_S)
+        about = ComponentHead(samples=found.samples, digest=found.digest).model_dump_json().encode()
+        self.send(200, about + b"\n" + found.values.tobytes(), "application/octet-stream")
+
+    def _length(self, most: int) -> int:
+        text = self.headers.get("Content-Length", "")
+        if not text.isascii() or not text.isdecimal() or len(text) > 12:
+            raise _RefusalError(411, "expected a Content-Length")
+        if int(text) > most:
+            raise _RefusalError(413, f"{text} bytes: expected at most {most}")
+        return int(text)
+
+    def _read(self, length: int) -> bytes:
+        content = self.rfile.read(length)
+        if len(content) != length:
+            raise EOFError("the request ended early")
+        return content
+
+    def _body(self, kind: type[_Message]) -> _Message:
+        try:
+            return kind.model_validate_json(self._read(self._length(_MOST_JSON_BYTES)))
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            raise _RefusalError(400, f"{first['loc']}: {first['msg']}") from None
+
+    def _answer(self, message: Any) -> None:
+        self.send(200, json.dumps(message).encode(), "application/json")
+
+    def _refuse(self, code: int, message: str) -> None:
+        self.send(code, message.encode(), "text/plain")
+
+
+def _prepared(organizer: Organizer, version: int) -> Prepared:
+    staleness = [version - update.base_version for update in organizer.prepare(version)]
+    if not staleness:
+        return Prepared()
+    mean = sum(staleness) / len(staleness)
+    return Prepared(updates=len(staleness), staleness_mean=mean, staleness_most=max(staleness))
+
+
+def _context(settings: BrokerSettings) -> ssl.SSLContext:
+    """Of TLS; Python reads keys from files only."""
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place: Path = settings.folder / "tls.pem"
+    write_private(place, settings.key + settings.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(place)
+    return context

@@ -1,0 +1,169 @@
+"""The brokers of a job whose strategy has some: processes on the scheduler's machine that outlive it.
+
+Each has a certificate of its own, and of the tokens those that open this broker. The runner alone knows them
+all; the SuperLink and the user's ServerApp are shown the server's, a client the client's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from agents.federated.asynchronous.updates import UpdateError
+from deploy.fl.brokers import places
+from deploy.fl.brokers.messages import Standing
+from deploy.fl.brokers.places import BrokerError, Place, Places
+from deploy.fl.brokers.settings import BrokerSettings
+from deploy.model.jobs import Flower
+from deploy.model.strategies import FedSuda, HaleFed
+from deploy.runners.detached import Detached, Limits
+from deploy.runners.flower.liveness import Silence
+from deploy.runners.flower.superlink import free_port
+from deploy.security.tls import Pair, node_pair
+from spotweave.files import write_private
+
+_RESTART_S = 5.0
+_LOOK_S = 3.0
+_LOOK_WITHIN_S = 1.0
+
+
+class Brokers:
+    """Of one job.
+
+    Args:
+        folder: state of the job.
+        keys: folder for secrets, of the scheduler alone.
+        host: IP address on which they listen.
+        ports: one for each.
+        work: of the job.
+        limits: of each.
+
+    Attributes:
+        standing: how clients stand, by their number; empty while that is not known.
+        problem: why one did not answer at the latest look; "" if all did.
+    """
+
+    def __init__(
+        self, folder: Path, keys: Path, host: str, ports: list[int], work: Flower, limits: Limits
+    ) -> None:
+        self._folder, self._keys = folder, keys
+        self._host, self._ports = host, ports
+        self._work = work
+        self._limits = limits
+        self._next_start_s = [0.0] * len(ports)
+        self._next_look_s = 0.0
+        self._silences = [Silence() for _ in ports]
+        self.standing: list[Standing] = []
+        self.problem = ""
+
+    def places(self, who: str) -> list[Place]:
+        """All brokers, with the tokens of one who asks."""
+        return [self._place(number, who) for number in range(len(self._ports))]
+
+    def places_file(self, client: str) -> bytes:
+        """The same for a client, as its node gets it."""
+        number = [one.name for one in self._work.clients].index(client)
+        return Places(brokers=self.places(places.client(number))).model_dump_json().encode()
+
+    def look(self, silent_s: float) -> None:
+        """Note how clients stand, and end what runs and does not answer: it is started again.
+
+        Args:
+            silent_s: a broker is ended that has not answered for so long.
+
+        Raises:
+            RunnerError: while one still ends.
+        """
+        if time.monotonic() < self._next_look_s:
+            return
+        self._next_look_s = time.monotonic() + _LOOK_S
+        self.problem = ""
+        for number, silence in enumerate(self._silences):
+            try:
+                found = self._place(number, places.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
+            except (BrokerError, UpdateError) as error:
+                self.problem = str(error)
+                if silence.note(False) > silent_s:
+                    silence.note(True)
+                    Detached(_process(self._folder, number)).end(grace_s=0.0)
+            else:
+                silence.note(True)
+                if number == 0:
+                    self.standing = [Standing.model_validate(one) for one in found]
+
+    def keep_running(self) -> None:
+        """Start those that do not run, but none too often. Raises RunnerError."""
+        for number in range(len(self._ports)):
+            process = Detached(_process(self._folder, number))
+            if not process.running() and time.monotonic() >= self._next_start_s[number]:
+                self._next_start_s[number] = time.monotonic() + _RESTART_S
+                self._start(number, process)
+
+    def _start(self, number: int, process: Detached) -> None:
+        own = process.folder.parent
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(own / "settings.json", self._settings(number).model_dump_json())
+        argv = [sys.executable, "-m", "deploy.fl.brokers", str(own / "settings.json")]
+        env = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", os.defpath), "OMP_NUM_THREADS": "1"}
+        process.start(argv, env, own, own / "log", again=True, limits=self._limits)
+
+    def _settings(self, number: int) -> BrokerSettings:
+        strategy, clients = self._work.strategy, self._work.clients
+        assert isinstance(strategy, HaleFed | FedSuda)
+        asking = [places.SERVER, places.RUNNER, *(places.client(one) for one in range(len(clients)))]
+        others = range(1, len(self._ports)) if number == 0 else ()
+        pair = self._pair(number)
+        return BrokerSettings(
+            number=number,
+            host=self._host,
+            port=self._ports[number],
+            certificate=pair.certificate,
+            key=pair.key,
+            tokens={who: self._token(number, who) for who in [*asking, *([places.broker(0)] * (number > 0))]},
+            strategy=strategy,
+            samples=[one.samples for one in clients],
+            epochs_s=[one.epoch_s or self._work.epoch_s for one in clients],
+            others={other: self._place(other, places.broker(0)) for other in others},
+            folder=_process(self._folder, number).parent,
+        )
+
+    def _place(self, number: int, who: str) -> Place:
+        certificate, token = self._pair(number).certificate, self._token(number, who)
+        return Place(host=self._host, port=self._ports[number], certificate=certificate, token=token)
+
+    def _token(self, number: int, who: str) -> str:
+        """Of one pair; none of them tells another."""
+        path = self._keys / "brokers.secret"
+        if not path.exists():
+            write_private(path, secrets.token_urlsafe(32))
+        return hmac.digest(path.read_bytes(), f"{number} {who}".encode(), "sha256").hex()
+
+    def _pair(self, number: int) -> Pair:
+        path = self._keys / f"broker-{number}.json"
+        if not path.exists():
+            write_private(path, json.dumps(asdict(node_pair())))
+        return Pair(**json.loads(path.read_bytes()))
+
+
+def free_ports(host: str, count: int, but: int) -> list[int]:
+    """So many different ones. Raises OSError if there are none."""
+    found: set[int] = set()
+    while len(found) < count:
+        found |= {free_port(host)} - {but}
+    return sorted(found)
+
+
+def end_brokers(folder: Path) -> None:
+    """End those of the job with this state folder. Raises RunnerError while something of them stays."""
+    for place in sorted((folder / "brokers").glob("*/process")):
+        Detached(place).end(grace_s=0.0)
+
+
+def _process(folder: Path, number: int) -> Path:
+    return folder / "brokers" / str(number) / "process"
