@@ -18,6 +18,7 @@ import numba
 COMPILED_FOLDERS = (
     "envs/simulation",
     "envs/simulation/guards",
+    "envs/simulation/workflows",
     "envs/simulation/slices",
     "envs/simulation/market",
     "agents/bags",
