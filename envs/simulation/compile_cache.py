@@ -22,6 +22,7 @@ COMPILED_FOLDERS = (
     "envs/simulation/slices",
     "envs/simulation/market",
     "agents/bags",
+    "agents/workflows",
     "envs/simulation/spot",
     "agents/rules",
     "agents/scorer",

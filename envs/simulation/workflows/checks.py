@@ -23,11 +23,12 @@ def writers(workflow: Workflow) -> dict[str, Step]:
     return found
 
 
-def predecessors(workflow: Workflow) -> dict[str, set[str]]:
+def predecessors(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     """The names of the steps whose files each step reads. Raises as `writers`."""
     by_file = writers(workflow)
     return {
-        step.name: {by_file[name].name for name in step.reads if name in by_file} for step in workflow.steps
+        step.name: tuple(dict.fromkeys(by_file[name].name for name in step.reads if name in by_file))
+        for step in workflow.steps
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -142,7 +143,7 @@ class Cluster:
     executors: int
     speed: float = 1.0
     network_factor: float = 1.0
-    memory_gib: float = float("inf")
+    memory_gib: float = math.inf
     region: str = ""
     price_usd_hour: float = 0.0
     interruptions_hour: float = 0.0
@@ -183,8 +184,12 @@ class Platform:
         """The cluster of that name; it must exist."""
         return next(cluster for cluster in self.clusters if cluster.name == name)
 
-    def transfer_s(self, gb: float, source: str, target: str) -> float:
-        """Seconds from one cluster, by name, to another; 0 within one."""
+    def between(self, source: str, target: str) -> Link:
+        """The link from one cluster, by name, to another; within one nothing takes time."""
         if source == target:
-            return 0.0
-        return self.pairs.get(frozenset((source, target)), self.link).transfer_s(gb)
+            return Link(math.inf)
+        return self.pairs.get(frozenset((source, target)), self.link)
+
+    def transfer_s(self, gb: float, source: str, target: str) -> float:
+        """Seconds that a file takes from one cluster, by name, to another."""
+        return self.between(source, target).transfer_s(gb)
