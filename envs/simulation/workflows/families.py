@@ -1,8 +1,8 @@
 """Random workflows of nine scientific families, with the structure and figures published of them.
 
-Montage, CyberShake, Epigenomics, Inspiral and SIPHT: Bharathi et al. 2008 and Juve et al. 2013, with means and
-deviations from the generators of the Pegasus project. 1000Genome, BLAST, Seismology and SRASearch: instances of
-WfCommons (Coleman et al. 2022), named at each. Times are those of one core; sizes are decimal.
+Montage, CyberShake, Epigenomics, Inspiral and SIPHT: Bharathi et al. 2008 and Juve et al. 2013, with the
+figures of the Pegasus project's generators. 1000Genome, BLAST, Seismology and SRASearch: WfCommons (Coleman
+et al. 2022), instances named at each. Times are those of one core; sizes are decimal.
 """
 
 from __future__ import annotations
