@@ -9,6 +9,6 @@ SECTIONS = {
     "figure_3_5": Section(wordcount.make_figure_3_5, wordcount.figure_3_5_body),
     "table_3_1": Section(wordcount.make_table_3_1, wordcount.table_3_1_body),
     "table_3_2": Section(gis.make, gis.body),
-    "optimum": Section(planners.make_optimum, planners.optimum_body),
-    "families": Section(planners.make_families, planners.families_body),
+    "table_optimum": Section(planners.make_optimum, planners.optimum_body),
+    "table_families": Section(planners.make_families, planners.families_body),
 }

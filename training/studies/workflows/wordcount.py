@@ -43,8 +43,8 @@ PRINTED_COMPONENTS_S = (
     (40.0, 8, 5.3 * 60),
     (40.0, 2, 19.0 * 60),
 )
-"""GB, nodes, seconds. Under fair scheduling Table 3.1 also prints 5.2, 5.2 and 5.3 min for 30 GB on 4, 20 GB on
-6 and 10 GB on 8 nodes: the figures of its other column, which belong to other inputs. They are left out."""
+"""GB, nodes, seconds. Under fair scheduling Table 3.1 also prints 5.2, 5.2 and 5.3 min for 30 GB on 4, 20 GB
+on 6 and 10 GB on 8 nodes: the figures of its other column, which belong to other inputs. They are left out."""
 
 PRINTED_FIGURE_3_5_MIN = {1: 16.0, 3: 6.8}
 """By the number of clusters; those of 2 and 4 are only drawn."""
