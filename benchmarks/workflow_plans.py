@@ -21,8 +21,8 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
     """CPU seconds with all checks, so that neighbours cost nothing; compiled before the clock starts."""
     random = Streams(0).generator("job_sizes")
     platform = drawn_platform(CLUSTERS, random)
-    small = family_workflow("montage", 50, random, "cluster-1")
-    drawn = small if smallest else family_workflow("montage", STEPS, random, "cluster-1")
+    small = family_workflow("montage", 50, random, ("cluster-1",))
+    drawn = small if smallest else family_workflow("montage", STEPS, random, ("cluster-1",))
     workflow = scaled(drawn, platform, 60.0, 1.0)
     with one_core():
         plan_workflow("annealing", small, platform)

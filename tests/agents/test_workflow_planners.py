@@ -15,7 +15,16 @@ from agents.workflows.lists import downward_rank_s, plan_by_cpop, plan_by_heft, 
 from agents.workflows.planners import PLANNERS, plan_workflow
 from agents.workflows.solution import Solution, finish_s
 from envs.simulation.workflows.errors import WorkflowError
-from envs.simulation.workflows.model import Platform, Workflow
+from envs.simulation.workflows.model import (
+    Cluster,
+    File,
+    Link,
+    Platform,
+    Profile,
+    Stage,
+    Step,
+    Workflow,
+)
 from envs.simulation.workflows.plan import violations
 from envs.simulation.workflows.problem import Problem, problem_of
 from tests.envs.test_workflow_running import executors_case, private_case
@@ -97,6 +106,14 @@ def test_greedy_takes_the_heaviest_first_and_where_it_ends_first() -> None:
     workflow, platform = executors_case((1, 4, 2))
     plan = plan_workflow("greedy", workflow, platform)
     assert {placed.step: placed.start_s for placed in plan.placements} == {"s0": 0, "s1": 10, "s2": 20}
+
+
+def test_cpop_does_not_choose_a_fast_cluster_that_waits_for_input() -> None:
+    steps = (Step("only", Profile((Stage(1, 10.0),)), ("in",)),)
+    workflow = Workflow("input", (File("in", 100.0, ("home",)),), steps)
+    platform = Platform((Cluster("fast", 1, 2.0), Cluster("home", 1)), Link(1.0))
+    # 10 s at home; on the fast one 100 s of moving and 5 s
+    assert plan_workflow("cpop", workflow, platform).finish_s == 10
 
 
 def test_a_wish_that_cannot_be_met_is_one_line() -> None:

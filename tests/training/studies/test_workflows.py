@@ -6,10 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
+from agents.workflows.lists import plan_by_heft
+from agents.workflows.solution import finish_s
+from envs.simulation.workflows.model import Cluster, Link, Platform, Profile, Stage, Step, Workflow
+from envs.simulation.workflows.problem import problem_of
+from tests.agents.test_workflow_planners import brute_force_s
+from tests.workflow_cases import drawn
 from training.studies.filling import FilledPage
 from training.studies.workflows import __main__ as command
 from training.studies.workflows import gis, planners, wordcount
+from training.studies.workflows.bound import lower_bound_s
 from training.studies.workflows.sections import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,10 +73,29 @@ def test_gaps_are_those_to_the_optimum() -> None:
     assert "| heft | 5.00 % | 10.00 % | 1 of 2 |" in text
 
 
+@settings(max_examples=25, deadline=None)
+@given(drawn(most_steps=4, most_clusters=2))
+def test_no_schedule_is_shorter_than_the_bound(case: tuple[Workflow, Platform]) -> None:
+    problem = problem_of(*case)
+    best_s = brute_force_s(problem)
+    for known_s in (best_s, 2 * best_s, finish_s(problem, plan_by_heft(problem))):
+        assert lower_bound_s(problem, known_s) <= best_s + 1e-6
+
+
+def test_the_bound_counts_work_and_paths() -> None:
+    # 3 steps of 10 s on two executors, of speed 1 and 2: 30 s / 3 = 10 s if they could be divided
+    steps = tuple(Step(f"s{k}", Profile((Stage(1, 10.0),))) for k in range(3))
+    platform = Platform((Cluster("slow", 1), Cluster("fast", 1, 2.0)), Link(1.0))
+    problem = problem_of(Workflow("three", (), steps), platform)
+    assert lower_bound_s(problem, 100.0) == pytest.approx(10)
+    # no schedule of less than 10 s has a step on the slow cluster, and 3 * 5 s do not fit on the other
+    assert lower_bound_s(problem, 10.0) == 10
+
+
 def test_a_family_that_does_not_change_is_zero_against_heft() -> None:
-    same = {"heft": 10.0, "annealing": 10.0, "greedy": 11.0, "cpop": 12.0}
+    same = {"heft": 10.0, "annealing": 10.0, "greedy": 11.0, "cpop": 12.0, "bound": 8.0}
     shorter = {**same, "annealing": 9.0}
     runs = {str(ratio): [same, shorter] for ratio in planners.RATIOS}
-    text = planners.families_body({"families": {"montage": runs}})
-    assert "| montage | -5.0 % | -5.0 % | -5.0 % |" in text
+    text = planners.families_body({"families": {"one": {"montage": runs}}})
+    assert f"| montage |{' -5.0 % | -20.0 % |' * 3}" in text
     assert "| greedy | +10.0 % [" in text
