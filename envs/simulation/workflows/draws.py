@@ -9,20 +9,12 @@ import numpy as np
 from envs.simulation.workflows.checks import writers
 from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profile, Stage, Step, Workflow
 
-REGIONS = ("eu", "us")
-
 
 def drawn_platform(clusters: int, random: np.random.Generator) -> Platform:
     """Clusters of 1 to 4 executors and speed 0.5 to 2, with 0.05 to 0.2 GB/s and 1 s between any two."""
     names = [f"cluster-{k + 1}" for k in range(clusters)]
     drawn = tuple(
-        Cluster(
-            name,
-            int(random.integers(1, 5)),
-            float(random.uniform(0.5, 2.0)),
-            region=REGIONS[k % len(REGIONS)],
-        )
-        for k, name in enumerate(names)
+        Cluster(name, int(random.integers(1, 5)), float(random.uniform(0.5, 2.0))) for name in names
     )
     pairs = {
         frozenset((one, other)): Link(float(random.uniform(0.05, 0.2)), 1.0)
