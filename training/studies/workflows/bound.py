@@ -36,7 +36,7 @@ def lower_bound_s(problem: Problem, known_s: float) -> float:
     once = np.zeros((len(fastest_s), count + 1))
     once[step, np.arange(count)] = 1.0
     work = np.zeros((clusters, count + 1))
-    work[cluster, np.arange(count)] = (problem.run_s * problem.executors)[may]
+    work[cluster, np.arange(count)] = problem.run_s[may] * problem.executors[may]
     work[:, -1] = -problem.capacity
     found = linprog(
         np.eye(count + 1)[-1], A_ub=work, b_ub=np.zeros(clusters), A_eq=once, b_eq=np.ones(len(fastest_s))
