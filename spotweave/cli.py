@@ -18,6 +18,7 @@ from spotweave.tables import show
 from training.bags import commands as bags
 from training.federated import commands as federated
 from training.federated.asynchronous import commands as asynchronous
+from training.workflows import commands as workflows
 
 app = typer.Typer(
     name="spotweave",
@@ -117,6 +118,7 @@ def compare(context: typer.Context) -> None:
 federated.mount(app)
 asynchronous.mount(app)
 bags.mount(app)
+workflows.mount(app)
 deploy.cli.commands.mount(app)
 
 
