@@ -14,6 +14,8 @@ from typing import NamedTuple
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
+from deploy.model.workflows import Workflow
+from deploy.scheduler.act.egress import regions_of
 from deploy.scheduler.act.placing import moves
 from deploy.scheduler.decide.questions import Questions, doomed
 from deploy.scheduler.guards.budgets import Budgets
@@ -117,6 +119,8 @@ class Roster:
         """By job: until when it cannot be urgent while on-demand capacity starts so soon and is so fast."""
         self.questions = Questions(settings.reconsider_s)
         self.memberships = Memberships(store, settings.set_up_s)
+        self._start_s = settings.set_up_s
+        """What a task takes on capacity that stays until it works, at most."""
         self._entries: dict[TaskKey, _Entry] = {}
         """Those who are asked about in this pass."""
         self._jobs: dict[str, Job] = {}
@@ -138,6 +142,8 @@ class Roster:
             now_s: epoch seconds.
         """
         self._learned.look(now_s)
+        launch_s = max((offer.launch_s for offer in offers if offer.market != "spot"), default=0.0)
+        self._start_s = launch_s + self._settings.set_up_s
         with self._store.snapshot():
             placed = self._store.tasks.placed()
             waiting = self._store.tasks.waiting()
@@ -244,7 +250,10 @@ class Roster:
         shown = task if entry.held else replace(task, phase=None)
         left_usd = min(self._budgets.left_usd, self._budgets.left_of(job.job_id))
         member = self.memberships.member(task.key)
-        need = need_of(job, shown, entry.held, now_s, self._settings, member, left_usd)
+        written_in = regions_of(self._store, job.job_id, job.spec)
+        need = need_of(
+            job, shown, entry.held, now_s, self._settings, member, left_usd, written_in, self._start_s
+        )
         cooling = self._cooldowns.of_task(task.key, now_s)
         return Asked(replace(need, cooling_s=cooling) if cooling else need, task, entry.standing)
 
@@ -275,7 +284,7 @@ class Roster:
         """Those whose deadline the safety net may have to see to now, the nearest first."""
         self._look_up_ends({row.key.job_id for row in due} - self._ends.keys())
         sure = [offer for offer in offers if offer.market != "spot"]
-        start_s = max((offer.launch_s for offer in sure), default=0.0) + self._settings.set_up_s
+        start_s = self._start_s
         slowest = min((offer.speed for offer in sure), default=1.0)
         found = []
         for row in self._may_be_urgent(due, start_s, slowest, now_s):
@@ -321,6 +330,8 @@ class Roster:
             took_s = work["rounds"] * (work["epoch_s"] or DEFAULT_EPOCH_S)
         elif work["kind"] == "bag":
             took_s = 60.0 * max(task["minutes"] for task in work["tasks"])
+        elif work["kind"] == "workflow":
+            took_s = Workflow.model_validate_json(json.dumps(work)).standard_s
         else:
             learned_s = self._learned.standard_s(spec["name"], work["kind"], "main")
             took_s = work["standard_s"] or learned_s or DEFAULT_STANDARD_S
