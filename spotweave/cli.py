@@ -17,6 +17,7 @@ import deploy.cli.commands
 from spotweave.tables import show
 from training.bags import commands as bags
 from training.federated import commands as federated
+from training.workflows import commands as workflows
 
 app = typer.Typer(
     name="spotweave",
@@ -113,6 +114,7 @@ def compare(context: typer.Context) -> None:
 
 federated.mount(app)
 bags.mount(app)
+workflows.mount(app)
 deploy.cli.commands.mount(app)
 
 

@@ -18,9 +18,11 @@ import numba
 COMPILED_FOLDERS = (
     "envs/simulation",
     "envs/simulation/guards",
+    "envs/simulation/workflows",
     "envs/simulation/slices",
     "envs/simulation/market",
     "agents/bags",
+    "agents/workflows",
     "envs/simulation/spot",
     "agents/rules",
     "agents/scorer",

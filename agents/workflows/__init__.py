@@ -1,0 +1,1 @@
+"""Planners of workflows over several clusters, and the division of steps."""

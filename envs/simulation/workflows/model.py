@@ -1,0 +1,195 @@
+"""What runs and where it may run: steps, files, clusters and the network (Liu 2022, chapter 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Stays(StrEnum):
+    """How far a file may be moved from where it lies at the start."""
+
+    FREE = "free"
+    REGION = "region"
+    """Only to clusters of the regions in which it lies."""
+    CLUSTER = "cluster"
+    """Not at all."""
+
+
+@dataclass(frozen=True)
+class File:
+    """What a step reads or writes.
+
+    Attributes:
+        name: unique in its workflow.
+        gb: its size.
+        at: names of the clusters with a copy at the start; none for a file that a step writes.
+        stays: how far it may be moved.
+    """
+
+    name: str
+    gb: float
+    at: tuple[str, ...] = ()
+    stays: Stays = Stays.FREE
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a Spark job, as profiled.
+
+    Attributes:
+        tasks: a of Eq. 3.1, the most tasks in an RDD of the stage.
+        task_s: l of Eq. 3.1, mean seconds of a task on an executor of speed 1.
+        shuffle_s: ST of Eq. 3.2, seconds of the shuffle after it at network factor 1; 0 if there is none.
+    """
+
+    tasks: int
+    task_s: float
+    shuffle_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a step needs and how long it takes: profiled stages, or seconds measured on each cluster.
+
+    Attributes:
+        stages: for Eq. 3.2; empty where `run_s` is given.
+        sample_gb: SampleSize of Eq. 3.2, the input that was profiled; None if it was all that the step reads.
+        run_s: measured seconds by the name of the cluster; a cluster that it lacks cannot run the step.
+        executors: how many it occupies from start to end; None for all of the cluster.
+        memory_gib: of each executor.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    sample_gb: float | None = None
+    run_s: Mapping[str, float] = field(default_factory=dict)
+    executors: int | None = None
+    memory_gib: float = 0.0
+
+
+@dataclass(frozen=True)
+class Divisible:
+    """How a step's input may be divided among parts of the step (Liu 2022, Algorithm 1).
+
+    Attributes:
+        part_gb: what each part writes.
+        collect: of the step that reads what the parts have written and writes what the whole step would have.
+    """
+
+    part_gb: float
+    collect: Profile
+
+
+@dataclass(frozen=True)
+class Step:
+    """A component job of a workflow.
+
+    Attributes:
+        name: unique in its workflow.
+        profile: what it needs and how long it takes.
+        reads: names of files; all must be at its cluster before it starts.
+        writes: names of files; they are at its cluster when it ends.
+        clusters: names of the only clusters that may run it; empty if any may.
+        divisible: how it may be divided; None if it may not.
+    """
+
+    name: str
+    profile: Profile
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    divisible: Divisible | None = None
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A directed acyclic graph of steps, whose edges are files.
+
+    Attributes:
+        name: for people.
+        files: all that its steps read and write.
+        steps: in any order.
+        deadline_s: seconds after the start by which all steps shall have ended; None if there is none.
+    """
+
+    name: str
+    files: tuple[File, ...]
+    steps: tuple[Step, ...]
+    deadline_s: float | None = None
+
+    def file(self, name: str) -> File:
+        """The file of that name; it must exist."""
+        return next(file for file in self.files if file.name == name)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Executors that steps can be put on.
+
+    Attributes:
+        name: unique.
+        executors: how many there are.
+        speed: of an executor; a step's stages take 1 / speed as long.
+        network_factor: nF of Eq. 3.2; a shuffle takes so many times as long.
+        memory_gib: of an executor.
+        region: for files that may not leave theirs.
+        price_usd_hour: of an executor while a step occupies it; 0 if owned.
+        interruptions_hour: how often the provider takes an executor back, per hour of running; 0 unless spot.
+    """
+
+    name: str
+    executors: int
+    speed: float = 1.0
+    network_factor: float = 1.0
+    memory_gib: float = math.inf
+    region: str = ""
+    price_usd_hour: float = 0.0
+    interruptions_hour: float = 0.0
+
+
+@dataclass(frozen=True)
+class Link:
+    """The network between two clusters.
+
+    Attributes:
+        gb_s: bandwidth.
+        latency_s: seconds that moving a file takes whatever its size, such as the start of `hdfs distcp`.
+    """
+
+    gb_s: float
+    latency_s: float = 0.0
+
+    def transfer_s(self, gb: float) -> float:
+        """Seconds that moving a file of this size takes: IMO of Eq. 3.3."""
+        return self.latency_s + gb / self.gb_s
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Clusters and the network between them.
+
+    Attributes:
+        clusters: where steps may run.
+        link: between any two clusters that `pairs` does not hold.
+        pairs: links by the names of the two clusters, in either order.
+    """
+
+    clusters: tuple[Cluster, ...]
+    link: Link
+    pairs: Mapping[frozenset[str], Link] = field(default_factory=dict)
+
+    def cluster(self, name: str) -> Cluster:
+        """The cluster of that name; it must exist."""
+        return next(cluster for cluster in self.clusters if cluster.name == name)
+
+    def between(self, source: str, target: str) -> Link:
+        """The link from one cluster, by name, to another; within one nothing takes time."""
+        if source == target:
+            return Link(math.inf)
+        return self.pairs.get(frozenset((source, target)), self.link)
+
+    def transfer_s(self, gb: float, source: str, target: str) -> float:
+        """Seconds that a file takes from one cluster, by name, to another."""
+        return self.between(source, target).transfer_s(gb)

@@ -1,0 +1,133 @@
+"""Recorded workflows in WfFormat, the JSON of WfCommons (Coleman et al. 2022): versions 1.3 to 1.6."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from envs.simulation.bags.errors import BagError
+from envs.simulation.bags.fields import require_number, require_text
+from envs.simulation.workflows.checks import require_sound
+from envs.simulation.workflows.errors import WorkflowError
+from envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow
+
+VERSIONS = ("1.3", "1.4", "1.5", "1.6")
+BYTES_PER_GB = 1e9
+BYTES_PER_GIB = 2.0**30
+
+
+def is_instance(document: object) -> bool:
+    """Whether a parsed JSON file says that it is in WfFormat."""
+    return isinstance(document, dict) and "schemaVersion" in document
+
+
+def workflow_of_instance(document: object, home: str) -> Workflow:
+    """The workflow that a parsed instance describes.
+
+    A task becomes a step that takes as long as recorded on executors of speed 1, one for each of its cores.
+    Where a task waits for a parent without reading what it wrote, an empty file stands for that.
+
+    Args:
+        document: the parsed JSON.
+        home: the cluster at which all files lie that no task writes.
+
+    Raises:
+        WorkflowError: one line that names the field, its value and what is expected.
+    """
+    try:
+        return require_sound(_workflow(document, home))
+    except BagError as error:  # of the shared checks of fields
+        raise WorkflowError(str(error)) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise WorkflowError(f"the instance does not follow WfFormat: {error!r}") from error
+
+
+def _workflow(document: object, home: str) -> Workflow:
+    top: Mapping[str, Any] = document if isinstance(document, dict) else {}
+    version = top.get("schemaVersion")
+    if version not in VERSIONS:
+        raise WorkflowError(f"schemaVersion is {version!r}, expected one of {', '.join(VERSIONS)}")
+    tasks, sizes = (_since_1_5 if version in ("1.5", "1.6") else _until_1_4)(top["workflow"], str(version))
+    reads = {
+        name: [file for file in task["reads"] if file not in task["writes"]] for name, task in tasks.items()
+    }
+    writes = {name: list(task["writes"]) for name, task in tasks.items()}
+    for name, task in tasks.items():
+        for parent in task["parents"]:
+            if parent not in tasks:
+                raise WorkflowError(f"task {name!r} has the parent {parent!r}, which is no task")
+            if not set(reads[name]) & set(writes[parent]):
+                edge = f"{parent} before {name}"
+                sizes[edge] = 0.0
+                reads[name].append(edge)
+                writes[parent].append(edge)
+    written = {file for files in writes.values() for file in files}
+    used = dict.fromkeys(file for files in (*reads.values(), *writes.values()) for file in files)
+    for file in used:
+        if file not in sizes:
+            raise WorkflowError(f"file {file!r} has no size: add it to the files")
+    return Workflow(
+        require_text("name", top["name"]),
+        tuple(
+            File(
+                file,
+                require_number(f"size of {file!r}", sizes[file]) / BYTES_PER_GB,
+                () if file in written else (home,),
+            )
+            for file in used
+        ),
+        tuple(
+            Step(name, _profile(name, task), tuple(dict.fromkeys(reads[name])), tuple(writes[name]))
+            for name, task in tasks.items()
+        ),
+    )
+
+
+def _profile(name: str, task: Mapping[str, Any]) -> Profile:
+    cores = max(1, math.ceil(require_number(f"cores of {name!r}", task["cores"])))
+    seconds = require_number(f"run time of {name!r}", task["run_s"])
+    memory_gib = require_number(f"memory of {name!r}", task["memory_bytes"]) / BYTES_PER_GIB / cores
+    return Profile((Stage(cores, seconds),), executors=cores, memory_gib=memory_gib)
+
+
+def _since_1_5(workflow: Mapping[str, Any], _: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Tasks by id, sizes by file id; what ran is apart from what was specified."""
+    specification = workflow["specification"]
+    if "execution" not in workflow:
+        raise WorkflowError("the instance has no execution, so that its run times are unknown")
+    ran = {entry["id"]: entry for entry in workflow["execution"]["tasks"]}
+    tasks = {}
+    for entry in specification["tasks"]:
+        name = entry["id"]
+        if name not in ran:
+            raise WorkflowError(f"task {name!r} has no run time: its execution is not recorded")
+        tasks[name] = {
+            "parents": entry["parents"],
+            "reads": entry.get("inputFiles", []),
+            "writes": entry.get("outputFiles", []),
+            "run_s": ran[name]["runtimeInSeconds"],
+            "cores": ran[name].get("coreCount", 1),
+            "memory_bytes": ran[name].get("memoryInBytes", 0),
+        }
+    return tasks, {entry["id"]: entry["sizeInBytes"] for entry in specification.get("files", [])}
+
+
+def _until_1_4(workflow: Mapping[str, Any], version: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """As `_since_1_5`; tasks name each other, and files with a direction belong to a task."""
+    run_s, size = ("runtime", "size") if version == "1.3" else ("runtimeInSeconds", "sizeInBytes")
+    # Version 1.3 counts memory in thousands of bytes.
+    memory, unit = ("memory", 1000) if version == "1.3" else ("memoryInBytes", 1)
+    tasks, sizes = {}, {}
+    for entry in workflow["tasks"]:
+        files = [(one.get("path", "") + one["name"], one) for one in entry.get("files", [])]
+        sizes.update({name: one[size] for name, one in files})
+        tasks[entry["name"]] = {
+            "parents": entry.get("parents", []),
+            "reads": [name for name, one in files if one["link"] == "input"],
+            "writes": [name for name, one in files if one["link"] == "output"],
+            "run_s": entry[run_s],
+            "cores": entry.get("cores", 1),
+            "memory_bytes": entry.get(memory, 0) * unit,
+        }
+    return tasks, sizes

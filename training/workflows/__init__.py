@@ -1,0 +1,1 @@
+"""The commands for workflows over several clusters."""

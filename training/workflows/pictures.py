@@ -1,0 +1,127 @@
+"""A picture of a workflow's plan: one row per executor, grouped by cluster, and the files that move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from envs.simulation.workflows.checks import private_files
+from envs.simulation.workflows.performance import occupied
+from envs.simulation.workflows.plan import Placement, Plan
+from training.studies.figures.canvas import save
+
+# Okabe and Ito (2008): colour-blind readers can tell these apart.
+STEP, PRIVATE, MOVE = "#56B4E9", "#E69F00", "#6B6B6B"
+GAP = 0.6
+"""Rows between two clusters."""
+ROW_INCHES = 0.22
+NARROWEST_PER_LETTER = 0.009
+"""Share of the width that a bar needs for each letter of the step's name."""
+MOST_MOVES = 60
+"""More lines than these would hide the bars."""
+
+
+def write_picture(plan: Plan, title: str, path: Path) -> None:
+    """Write the picture as a PNG. Raises WriteError."""
+    save(plan_figure(plan, title), path)
+
+
+def plan_figure(plan: Plan, title: str) -> Figure:
+    """The steps on each executor over time, the files that move between clusters, and the deadline."""
+    clusters = plan.platform.clusters
+    rows = sum(cluster.executors + GAP for cluster in clusters)
+    figure = Figure(figsize=(10, 1.6 + ROW_INCHES * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.add_subplot()
+    deadline_s = plan.workflow.deadline_s
+    width_s = 1.02 * max(plan.finish_s, deadline_s or 0.0, 1.0)
+    private = private_files(plan.workflow)
+    holds_private = {step.name for step in plan.workflow.steps if any(name in private for name in step.reads)}
+    top, middle = 0.0, {}
+    for cluster in clusters:
+        mine = [placed for placed in plan.placements if placed.cluster == cluster.name]
+        for placed, lanes in _lanes(plan, mine, cluster.executors):
+            _draw(axis, placed, top, lanes, placed.step in holds_private, width_s)
+        middle[cluster.name] = top + (cluster.executors - 1) / 2
+        top += cluster.executors + GAP
+    moves = plan.moves()
+    drawn = moves if len(moves) <= MOST_MOVES else ()
+    for move in drawn:
+        axis.plot(
+            [move.start_s, move.end_s],
+            [middle[move.source], middle[move.target]],
+            color=MOVE,
+            linewidth=0.9,
+            linestyle="--",
+            marker="o",
+            markersize=2.5,
+        )
+    marks: list[Patch | Line2D] = [Patch(color=STEP, label="step")]
+    if holds_private:
+        marks.append(Patch(color=PRIVATE, label="step that reads private data"))
+    if drawn:
+        marks.append(Line2D([], [], color=MOVE, linewidth=0.9, linestyle="--", label="file that moves"))
+    if deadline_s is not None:
+        axis.axvline(deadline_s, color="black", linewidth=1)
+        marks.append(Line2D([], [], color="black", linewidth=1, label=f"deadline {deadline_s:g} s"))
+    axis.set_yticks(list(middle.values()), list(middle), fontsize=8)
+    axis.set_ylim(top - GAP - 0.4, -0.6)
+    axis.set_xlim(0, width_s)
+    axis.set_xlabel("seconds after the start; one row per executor")
+    axis.set_title(f"{title}: finish {plan.finish_s:.0f} s, {plan.cost_usd:.4f} USD", fontsize=10)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8, frameon=False)
+    return figure
+
+
+def _lanes(plan: Plan, mine: list[Placement], executors: int) -> list[tuple[Placement, list[int]]]:
+    """The executors that each step of a cluster is drawn on; the lowest that are free when it starts."""
+    steps = {step.name: step for step in plan.workflow.steps}
+    free_s = [0.0] * executors
+    found = []
+    for placed in sorted(mine, key=lambda one: one.start_s):
+        needed = occupied(steps[placed.step], plan.platform.cluster(placed.cluster))
+        lanes = [lane for lane in range(executors) if free_s[lane] <= placed.start_s + 1e-6][:needed]
+        for lane in lanes:
+            free_s[lane] = placed.end_s
+        found.append((placed, lanes))
+    return found
+
+
+def _draw(axis: Axes, placed: Placement, top: float, lanes: list[int], private: bool, width_s: float) -> None:
+    duration_s = placed.end_s - placed.start_s
+    for lane in lanes:
+        # Executors beside each other make one bar.
+        joined = lane - 1 in lanes
+        axis.barh(
+            top + lane - (0.1 if joined else 0.0),
+            duration_s,
+            left=placed.start_s,
+            height=1.0 if joined else 0.8,
+            color=PRIVATE if private else STEP,
+            edgecolor="none",
+        )
+    axis.barh(
+        top + (min(lanes) + max(lanes)) / 2,
+        duration_s,
+        left=placed.start_s,
+        height=max(lanes) - min(lanes) + 0.8,
+        fill=False,
+        edgecolor="white",
+        linewidth=0.8,
+    )
+    if duration_s >= NARROWEST_PER_LETTER * len(placed.step) * width_s:
+        axis.text(
+            (placed.start_s + placed.end_s) / 2,
+            top + (min(lanes) + max(lanes)) / 2,
+            placed.step,
+            ha="center",
+            va="center",
+            fontsize=7,
+            clip_on=True,
+        )
