@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_validator
 
@@ -40,6 +40,8 @@ class PolicyConfig(Part):
         mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
             would have chosen is written down next to it.
         acting: who acts in mode "shadow".
+        workflows: planner of the clusters on which steps of workflows run, of whose offers the market policy
+            takes one. None: that decides among all.
     """
 
     market: str = "multicloud"
@@ -47,6 +49,7 @@ class PolicyConfig(Part):
     weights: tuple[FiniteFloat, ...] | None = None
     mode: Mode = Mode.ACT
     acting: ActingConfig = ActingConfig()
+    workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "annealing"
 
 
 class TlsConfig(Part):

@@ -42,6 +42,7 @@ from deploy.runners.workflow.runner import WorkflowRunner
 from deploy.runners.workflow.settings import WorkflowSettings
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decide.plans import Plans
 from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
@@ -122,18 +123,22 @@ class Service:
             offers = self._first_offers()
             self.heartbeats = Heartbeats(self.store, self.clock, node_status)
             opened.callback(self.heartbeats.close)
+            settings = SchedulerSettings(
+                **config.scheduler.model_dump(),
+                transfers=transfers_of(config),
+                budget_usd=config.budget_usd,
+            )
+            policies = load_policies(config, sum(count_offers(config).values()))
+            if config.policy.workflows is not None:
+                policies.plans = Plans(config.policy.workflows, settings.set_up_s, settings.transfers)
             self.scheduler = Scheduler(
                 self.store,
                 self.providers,
                 self.runners,
-                load_policies(config, sum(count_offers(config).values())),
+                policies,
                 self.clock,
                 self.heartbeats,
-                SchedulerSettings(
-                    **config.scheduler.model_dump(),
-                    transfers=transfers_of(config),
-                    budget_usd=config.budget_usd,
-                ),
+                settings,
                 SchedulerMetrics(self.registry),
             )
             # Jobs are judged by them from the first request on, also before the first pass has ended.

@@ -2,6 +2,7 @@
 
 import { badge, bar, el } from "/dashboard/dom.js";
 import { clock, duration, market, percent, plural, usd } from "/dashboard/format.js";
+import { graph } from "/dashboard/graph.js";
 import { range, ticks } from "/dashboard/timeline.js";
 
 export const GROUPS = { running: ["running"], waiting: ["pending"], ended: ["succeeded", "failed", "cancelled"] };
@@ -62,6 +63,7 @@ function row(job, scale, onJob, redraw) {
   const left = job.tasks - job.lanes.length;
   return el("li", { class: "job", "data-job": job.job_id },
     el("div", { class: "lane" }, label, track(job, job.lanes, scale)),
+    open && graph(job.lanes, job.name),
     open && job.lanes.map((lane) => el("div", { class: "lane task" }, laneLabel(lane, scale.now), track(job, [lane], scale, true))),
     open && left > 0 && el("p", { class: "quiet indent" }, `${plural(left, "more task")} not shown: the job's explanation has all.`));
 }
