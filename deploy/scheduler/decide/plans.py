@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from envs.simulation.workflows import model
 
 _ALMOST = 0.99
 """A step that runs has something left to do."""
+_MOVE_S = 1.0
+"""What moving a file takes at least: so that a step runs where its files are if all else is equal."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +122,13 @@ class Plans:
         clusters = tuple(model.Cluster(region, max(1, count)) for region, count in room.items())
         files = tuple(self._files(work, stands, tuple(room), run_s.keys()))
         links = {
-            frozenset((a, b)): model.Link(1.0 / seconds)
+            frozenset((a, b)): model.Link(1.0 / seconds, _MOVE_S)
             for a in room
             for b in room
             if a != b and (seconds := max(self._seconds_gb(a, b), self._seconds_gb(b, a))) > 0
         }
-        return model.Workflow(spec.name, files, steps), model.Platform(
-            clusters, model.Link(float("inf")), links
-        )
+        at_once = model.Link(math.inf, _MOVE_S)
+        return model.Workflow(spec.name, files, steps), model.Platform(clusters, at_once, links)
 
     def _run_s(
         self, spec: JobSpec, step: str, stand: Stand | None, offers: Sequence[Offer], used: Counter[str]

@@ -57,9 +57,9 @@ def test_what_is_left_of_a_workflow_is_planned_with_what_is_true_now() -> None:
         "small": File("small", 0.0, ("n", "s", "away")),
     }
     assert all(one.stays is Stays.FREE for one in left.files)
-    # The slower way of the two; what is not in the tables takes no time.
-    assert math.isclose(platform.transfer_s(2.0, "n", "s"), 60.0)
-    assert platform.transfer_s(2.0, "n", "away") == 0.0
+    # The slower way of the two, and a second; that alone where the tables say nothing.
+    assert math.isclose(platform.transfer_s(2.0, "n", "s"), 61.0)
+    assert platform.transfer_s(2.0, "n", "away") == 1.0
     # Where there is no room anywhere a step is planned all the same.
     full = Counter({"n/sure": 3, "s/sure": 2})
     assert set(plans.problem(flow, stands, offers, full)[0].steps[1].profile.run_s) == {"n", "s", "away"}
@@ -126,6 +126,13 @@ def test_a_step_whose_cluster_is_lost_is_planned_anew(tmp_path: Path) -> None:
     assert world.state(job) is JobState.SUCCEEDED
     assert regions(world, job) == {"long": ["fast", "slow"], "kept": ["slow"], "last": ["slow"]}
     world.check_nothing_is_left()
+
+
+def test_a_step_runs_where_its_files_are_if_all_else_is_equal(tmp_path: Path) -> None:
+    world = Planned(tmp_path, [place("n"), place("s")])
+    job = world.submit(workflow(step("one", "there"), step("two", "one-out"), files=(file("there", "s"),)))
+    world.until_all_end()
+    assert regions(world, job) == {"one": ["s"], "two": ["s"]}
 
 
 def test_where_only_spot_capacity_is_planned_a_deadline_keeps_all_places_open(tmp_path: Path) -> None:
