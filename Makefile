@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws results-liu2022 results-markets results-spot results-teylo2021 results-fl test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws results-liu2022 results-markets results-spot results-teylo2021 results-workflows results-fl test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -61,6 +61,9 @@ results-spot: $(VENV)/.core  ## train what is missing, measure on the test days 
 
 results-teylo2021: $(VENV)/.core  ## regenerate the tables of Teylo 2021: plans and executions of bags of tasks
 	$(BIN)/python -m training.studies.bags $(value ARGS)
+
+results-workflows: $(VENV)/.core  ## regenerate the tables of Liu 2022, chapter 3: workflows over several clusters
+	$(BIN)/python -m training.studies.workflows $(value ARGS)
 
 results-fl: $(VENV)/.core  ## regenerate every table and picture of federated work; ARGS="checkpoint=NAME"
 	$(BIN)/python training/results_fl.py $(value ARGS)

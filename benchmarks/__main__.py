@@ -27,6 +27,7 @@ from benchmarks import (
     paper_schedule,
     simulation,
     training,
+    workflow_plans,
 )
 from benchmarks.machine import describe
 from benchmarks.measurement import Benchmark, Measurement
@@ -49,6 +50,7 @@ BENCHMARKS = (
     Benchmark("episodes", "whole episodes of MultiCloud-v2", episodes.measure),
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
     Benchmark("bag_executions", "executions of a bag of tasks", bag_executions.measure),
+    Benchmark("workflow_plans", "planning of a large workflow", workflow_plans.measure),
     Benchmark("training", "training throughput", training.measure),
     Benchmark("inference", "decision latency", inference.measure),
     Benchmark("decisions", "decisions of the policy server", decisions.measure),

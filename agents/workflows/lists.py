@@ -26,7 +26,8 @@ def plan_by_heft(problem: Problem) -> Solution:
 def plan_by_cpop(problem: Problem) -> Solution:
     """Critical Path on a Processor: the critical path on one cluster, other steps where they end first.
 
-    Where no cluster may run the whole critical path, its steps go where they end first as well.
+    Unlike in the print, input that lies elsewhere counts when that cluster is chosen. Where none may run the
+    whole path, its steps go where they end first as well.
     """
     n = len(problem.topological)
     up, down = upward_rank_s(problem), downward_rank_s(problem)
@@ -39,7 +40,7 @@ def plan_by_cpop(problem: Problem) -> Solution:
     while step >= 0:
         path.append(step)
         step = next((k for k in _followers(problem)[step] if critical[k]), -1)
-    total_s = problem.run_s[path].sum(axis=0)
+    total_s = problem.run_s[path].sum(axis=0) + problem.input_s[path].max(axis=0)
     only = np.full(n, -1)
     if np.isfinite(total_s).any():
         only[path] = int(np.argmin(total_s))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from agents.workflows.annealing import plan_by_annealing
 from agents.workflows.exact import plan_exactly
@@ -17,31 +16,19 @@ from envs.simulation.workflows.plan import Plan, plan_of, require_possible
 from envs.simulation.workflows.problem import Problem, problem_of
 
 
-@dataclass(frozen=True)
-class Planner:
-    """A planner.
-
-    Attributes:
-        title: what it is.
-        plan: its solution of a problem with a seed.
-    """
-
-    title: str
-    plan: Callable[[Problem, int], Solution]
+def _unseeded(plan: Callable[[Problem], Solution]) -> Callable[[Problem, int], Solution]:
+    return lambda problem, _: plan(problem)
 
 
-def _unseeded(title: str, plan: Callable[[Problem], Solution]) -> Planner:
-    return Planner(title, lambda problem, _: plan(problem))
-
-
-PLANNERS = {
-    "greedy": _unseeded("greedy initial plan (Liu 2022, Algorithm 2)", plan_greedily),
-    "annealing": Planner("simulated annealing (Liu 2022, Algorithm 2)", plan_by_annealing),
-    "heft": _unseeded("HEFT (Topcuoglu 2002)", plan_by_heft),
-    "cpop": _unseeded("CPOP (Topcuoglu 2002)", plan_by_cpop),
-    "exact": _unseeded("shortest schedule, by HiGHS; small workflows only", plan_exactly),
-    "fair": _unseeded("clusters take turns (baseline of Liu 2022, Table 3.1)", plan_fairly),
+PLANNERS: dict[str, Callable[[Problem, int], Solution]] = {
+    "greedy": _unseeded(plan_greedily),
+    "annealing": plan_by_annealing,
+    "heft": _unseeded(plan_by_heft),
+    "cpop": _unseeded(plan_by_cpop),
+    "exact": _unseeded(plan_exactly),
+    "fair": _unseeded(plan_fairly),
 }
+"""By name: a problem and a seed give a solution."""
 
 
 def plan_workflow(name: str, workflow: Workflow, platform: Platform, seed: int = 0) -> Plan:
@@ -62,5 +49,5 @@ def plan_workflow(name: str, workflow: Workflow, platform: Platform, seed: int =
         raise WorkflowError(f"the seed is {seed}, expected a whole number >= 0")
     require_runnable(require_sound(workflow), platform)
     problem = problem_of(workflow, platform)
-    solution = PLANNERS[name].plan(problem, seed)
+    solution = PLANNERS[name](problem, seed)
     return require_possible(plan_of(workflow, platform, problem, *solution))

@@ -145,17 +145,17 @@ def test_a_broken_instance_is_one_line(change: str, said: str) -> None:
 def test_a_family_gives_sound_workflows_of_about_the_size_that_repeat(name: str) -> None:
     random = np.random.default_rng(5)
     platform = drawn_platform(4, random)
-    workflow = require_sound(family_workflow(name, 60, random, "cluster-1"))
+    workflow = require_sound(family_workflow(name, 60, random, ("cluster-1",)))
     require_runnable(workflow, platform)
     assert 0.5 * 60 <= len(workflow.steps) <= 1.6 * 60
     random = np.random.default_rng(5)
     assert drawn_platform(4, random) == platform
-    assert family_workflow(name, 60, random, "cluster-1") == workflow
+    assert family_workflow(name, 60, random, ("cluster-1",)) == workflow
 
 
 def kinds(name: str) -> dict[str, set[str]]:
     """For each kind of step the kinds that it waits for."""
-    workflow = family_workflow(name, 60, np.random.default_rng(0), "cluster-1")
+    workflow = family_workflow(name, 60, np.random.default_rng(0), ("cluster-1",))
     found: dict[str, set[str]] = {}
     for step, before in predecessors(workflow).items():
         kind = step.rpartition("-")[0]
@@ -191,7 +191,7 @@ def test_families_have_their_published_structure() -> None:
 def test_a_scaled_workflow_has_the_mean_run_time_and_ratio_asked_for() -> None:
     random = np.random.default_rng(1)
     platform = drawn_platform(4, random)
-    workflow = scaled(family_workflow("epigenomics", 40, random, "cluster-1"), platform, 60.0, 0.5)
+    workflow = scaled(family_workflow("epigenomics", 40, random, ("cluster-1",)), platform, 60.0, 0.5)
     assert np.mean([step.profile.stages[0].task_s for step in workflow.steps]) == pytest.approx(60)
     files, written = files_by_name(workflow), writers(workflow)
     moved_gb = np.mean([files[name].gb for step in workflow.steps for name in step.reads if name in written])
@@ -201,4 +201,4 @@ def test_a_scaled_workflow_has_the_mean_run_time_and_ratio_asked_for() -> None:
 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(WorkflowError, match="no family 'soykb': use montage"):
-        family_workflow("soykb", 10, np.random.default_rng(0), "a")
+        family_workflow("soykb", 10, np.random.default_rng(0), ("a",))

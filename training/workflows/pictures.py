@@ -22,6 +22,8 @@ GAP = 0.6
 ROW_INCHES = 0.22
 NARROWEST_PER_LETTER = 0.009
 """Share of the width that a bar needs for each letter of the step's name."""
+FAR = 2.5
+"""A deadline further than so many finishes is told in words, as the bars would be too thin otherwise."""
 MOST_MOVES = 60
 """More lines than these would hide the bars."""
 
@@ -39,7 +41,8 @@ def plan_figure(plan: Plan, title: str) -> Figure:
     FigureCanvasAgg(figure)
     axis = figure.add_subplot()
     deadline_s = plan.workflow.deadline_s
-    width_s = 1.02 * max(plan.finish_s, deadline_s or 0.0, 1.0)
+    shown_s = deadline_s if deadline_s is not None and deadline_s <= FAR * plan.finish_s else None
+    width_s = 1.02 * max(plan.finish_s, shown_s or 0.0, 1.0)
     private = private_files(plan.workflow)
     holds_private = {step.name for step in plan.workflow.steps if any(name in private for name in step.reads)}
     top, middle = 0.0, {}
@@ -66,14 +69,17 @@ def plan_figure(plan: Plan, title: str) -> Figure:
         marks.append(Patch(color=PRIVATE, label="step that reads private data"))
     if drawn:
         marks.append(Line2D([], [], color=MOVE, linewidth=0.9, linestyle="--", label="file that moves"))
-    if deadline_s is not None:
-        axis.axvline(deadline_s, color="black", linewidth=1)
-        marks.append(Line2D([], [], color="black", linewidth=1, label=f"deadline {deadline_s:g} s"))
+    if shown_s is not None:
+        axis.axvline(shown_s, color="black", linewidth=1)
+        marks.append(Line2D([], [], color="black", linewidth=1, label=f"deadline {shown_s:g} s"))
     axis.set_yticks(list(middle.values()), list(middle), fontsize=8)
     axis.set_ylim(top - GAP - 0.4, -0.6)
     axis.set_xlim(0, width_s)
     axis.set_xlabel("seconds after the start; one row per executor")
-    axis.set_title(f"{title}: finish {plan.finish_s:.0f} s, {plan.cost_usd:.4f} USD", fontsize=10)
+    beyond = (
+        f" (deadline {deadline_s:g} s: further right)" if deadline_s is not None and shown_s is None else ""
+    )
+    axis.set_title(f"{title}: finish {plan.finish_s:.0f} s, {plan.cost_usd:.4f} USD{beyond}", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8, frameon=False)
     return figure

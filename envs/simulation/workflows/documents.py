@@ -44,7 +44,7 @@ from envs.simulation.workflows.model import (
 )
 
 _PROFILE = ("stages", "sample_gb", "run_s", "executors", "memory_gib")
-_CLUSTER = ("speed", "network_factor", "memory_gib", "region", "price_usd_hour", "interruptions_hour")
+_CLUSTER = ("speed", "network_factor", "memory_gib", "region", "price_usd_hour")
 
 
 def workflow_of(document: object) -> tuple[Workflow, Platform]:
@@ -171,7 +171,7 @@ def _cluster(name: str, entry: object) -> Cluster:
     }
     others = {
         key: require_number(f"{owner}.{key}", fields[key])
-        for key in ("network_factor", "price_usd_hour", "interruptions_hour")
+        for key in ("network_factor", "price_usd_hour")
         if key in fields
     }
     return Cluster(

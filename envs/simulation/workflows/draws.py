@@ -7,22 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from envs.simulation.workflows.checks import writers
-from envs.simulation.workflows.model import Cluster, Link, Platform, Stage, Workflow
-
-REGIONS = ("eu", "us")
+from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profile, Stage, Step, Workflow
 
 
 def drawn_platform(clusters: int, random: np.random.Generator) -> Platform:
     """Clusters of 1 to 4 executors and speed 0.5 to 2, with 0.05 to 0.2 GB/s and 1 s between any two."""
     names = [f"cluster-{k + 1}" for k in range(clusters)]
     drawn = tuple(
-        Cluster(
-            name,
-            int(random.integers(1, 5)),
-            float(random.uniform(0.5, 2.0)),
-            region=REGIONS[k % len(REGIONS)],
-        )
-        for k, name in enumerate(names)
+        Cluster(name, int(random.integers(1, 5)), float(random.uniform(0.5, 2.0))) for name in names
     )
     pairs = {
         frozenset((one, other)): Link(float(random.uniform(0.05, 0.2)), 1.0)
@@ -58,3 +50,23 @@ def scaled(workflow: Workflow, platform: Platform, mean_run_s: float, ratio: flo
     )
     files = tuple(replace(file, gb=file.gb * larger) for file in workflow.files)
     return replace(workflow, files=files, steps=steps)
+
+
+def random_workflow(steps: int, random: np.random.Generator, home: str) -> Workflow:
+    """A random graph: each two steps are joined with probability 0.3; run times and sizes vary tenfold.
+
+    Steps of one executor take 10 to 100 s, files have 0.5 to 5 GB; each step without predecessors reads one
+    that lies at `home`.
+    """
+    edges = [(i, j) for j in range(steps) for i in range(j) if random.random() < 0.3]
+    files, made = [], []
+    for i in range(steps):
+        reads = [f"{a}-{b}" for a, b in edges if b == i]
+        if not reads:
+            files.append(File(f"in-{i}", float(random.uniform(0.5, 5.0)), (home,)))
+            reads = [f"in-{i}"]
+        writes = tuple(f"{a}-{b}" for a, b in edges if a == i)
+        files += [File(name, float(random.uniform(0.5, 5.0))) for name in writes]
+        profile = Profile((Stage(1, float(random.uniform(10.0, 100.0))),), executors=1)
+        made.append(Step(f"step-{i}", profile, tuple(reads), writes))
+    return Workflow("random", tuple(files), tuple(made))

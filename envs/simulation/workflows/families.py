@@ -25,15 +25,15 @@ LEAST_SHARE = 0.05
 class _Draft:
     """A workflow in the making; each step writes one file, which carries its name."""
 
-    def __init__(self, random: np.random.Generator, home: str) -> None:
+    def __init__(self, random: np.random.Generator, at: tuple[str, ...]) -> None:
         self._random = random
-        self._home = home
+        self._at = at
         self.files: list[File] = []
         self.steps: list[Step] = []
 
     def given(self, name: str, gb: float) -> str:
-        """A file that lies at the home cluster from the start."""
-        self.files.append(File(name, gb, (self._home,)))
+        """A file that lies there from the start."""
+        self.files.append(File(name, gb, self._at))
         return name
 
     def add(self, kind: str, mean_s: float, deviation_s: float, gb: float, reads: Iterable[str]) -> str:
@@ -200,20 +200,20 @@ FAMILIES: dict[str, Callable[[_Draft, int], None]] = {
 }
 
 
-def family_workflow(name: str, steps: int, random: np.random.Generator, home: str) -> Workflow:
+def family_workflow(name: str, steps: int, random: np.random.Generator, at: tuple[str, ...]) -> Workflow:
     """A random workflow of a family.
 
     Args:
         name: one of FAMILIES.
         steps: about how many.
         random: what is drawn from.
-        home: the cluster at which all inputs lie.
+        at: the clusters at which all inputs lie.
 
     Raises:
         WorkflowError: for another name.
     """
     if name not in FAMILIES:
         raise WorkflowError(f"there is no family {name!r}: use {', '.join(FAMILIES)}")
-    draft = _Draft(random, home)
+    draft = _Draft(random, at)
     FAMILIES[name](draft, steps)
     return Workflow(name, tuple(draft.files), tuple(draft.steps))

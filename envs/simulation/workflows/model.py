@@ -136,7 +136,6 @@ class Cluster:
         memory_gib: of an executor.
         region: for files that may not leave theirs.
         price_usd_hour: of an executor while a step occupies it; 0 if owned.
-        interruptions_hour: how often the provider takes an executor back, per hour of running; 0 unless spot.
     """
 
     name: str
@@ -146,7 +145,6 @@ class Cluster:
     memory_gib: float = math.inf
     region: str = ""
     price_usd_hour: float = 0.0
-    interruptions_hour: float = 0.0
 
 
 @dataclass(frozen=True)

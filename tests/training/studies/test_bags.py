@@ -14,13 +14,15 @@ from envs.simulation.bags.model import Environment
 from training.studies.bags import __main__ as command
 from training.studies.bags import quality
 from training.studies.bags.sections import SECTIONS
+from training.studies.filling import DIFFERS, FilledPage
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_holds_what_is_stored() -> None:
     page = ROOT / command.PAGE
-    assert command.page_text(page) == page.read_text(encoding="utf-8")
+    filled = FilledPage(page, command.MODULE, SECTIONS)
+    assert filled.text() == page.read_text(encoding="utf-8")
     assert all((page.with_suffix("") / f"{name}.json").is_file() for name in SECTIONS)
 
 
@@ -42,7 +44,7 @@ def test_a_table_is_measured_and_written_beside_the_print(
     assert "Not measured yet: `python -m training.studies.bags table_9_4`." in text
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
     page.write_text(text.replace("*21*", "*22*"), encoding="utf-8")
-    assert CliRunner().invoke(app, ["--check"]).exit_code == command.DIFFERS
+    assert CliRunner().invoke(app, ["--check"]).exit_code == DIFFERS
     wrong = CliRunner().invoke(app, ["table_1"])
     assert wrong.exit_code == 2
     assert "there is no section 'table_1': use table_9_3, table_9_4" in wrong.stderr

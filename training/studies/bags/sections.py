@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from training.studies.bags import quality, table_7_4, table_7_5, table_9_5, table_9_6
-
-
-@dataclass(frozen=True)
-class Section:
-    """A block between two markers.
-
-    Attributes:
-        make: measures; gives a document that JSON can hold.
-        body: the block's Markdown, from such a document alone.
-    """
-
-    make: Callable[[], dict[str, Any]]
-    body: Callable[[Mapping[str, Any]], str]
-
+from training.studies.filling import Section
 
 SECTIONS = {
     "table_9_3": Section(quality.make_table_9_3, quality.table_9_3_body),

@@ -1,0 +1,101 @@
+"""docs/results/liu2022-workflows.md holds what is stored next to it, and its figures are near the print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from agents.workflows.lists import plan_by_heft
+from agents.workflows.solution import finish_s
+from envs.simulation.workflows.model import Cluster, Link, Platform, Profile, Stage, Step, Workflow
+from envs.simulation.workflows.problem import problem_of
+from tests.agents.test_workflow_planners import brute_force_s
+from tests.workflow_cases import drawn
+from training.studies.filling import FilledPage
+from training.studies.workflows import __main__ as command
+from training.studies.workflows import gis, planners, wordcount
+from training.studies.workflows.bound import lower_bound_s
+from training.studies.workflows.sections import SECTIONS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_page_holds_what_is_stored() -> None:
+    page = ROOT / command.PAGE
+    filled = FilledPage(page, command.MODULE, SECTIONS)
+    assert filled.text() == page.read_text(encoding="utf-8")
+    assert all((page.with_suffix("") / f"{name}.json").is_file() for name in SECTIONS)
+
+
+def test_fitted_components_are_near_the_printed_ones() -> None:
+    task_s, shuffle_s = wordcount.fitted()
+    for gb, nodes, printed_s in wordcount.PRINTED_COMPONENTS_S:
+        ours_s = task_s * gb / wordcount.BLOCK_GB / nodes + shuffle_s
+        assert ours_s == pytest.approx(printed_s, rel=0.04)
+
+
+def test_figure_3_5_and_table_3_1_are_near_the_print() -> None:
+    finish_min = wordcount.make_figure_3_5()["finish_min"]
+    assert finish_min["1"] == pytest.approx(16.0, rel=0.05)
+    assert finish_min["3"] == pytest.approx(6.8, rel=0.05)
+    assert finish_min["1"] > finish_min["2"] > finish_min["3"] > finish_min["4"]
+    found = wordcount.make_table_3_1()
+    worst = {name: max(one["finish_min"]) for name, one in found.items()}
+    assert worst["fair"] == pytest.approx(19.0, rel=0.03)
+    assert worst["annealing"] == pytest.approx(5.3, rel=0.03)
+    # whatever the sequence, the largest part goes to the largest cluster
+    assert found["fair"]["gb"] == [40, 30, 20, 10]
+    assert found["annealing"]["gb"] == [10, 20, 30, 40]
+
+
+def test_the_arrangement_of_table_3_2_takes_as_long_as_printed() -> None:
+    # 59 s, 20 s to the first cluster, 23 s, 20 s to the central one, 45 s; 2 MB take 0.02 s more, twice
+    assert gis.as_printed().finish_s == pytest.approx(167.04)
+    assert gis.as_printed().finish_s / 60 == pytest.approx(gis.PRINTED_TOTAL_MIN, rel=0.05)
+
+
+def document_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A measured table of the planners against the optimum."""
+    return {"rows": rows}
+
+
+def test_gaps_are_those_to_the_optimum() -> None:
+    rows = [
+        {"steps": 6, "optimum_s": 100.0, "annealing": 100.0, "heft": 110.0, "cpop": 150.0, "greedy": 120.0},
+        {"steps": 7, "optimum_s": 50.0, "annealing": 51.0, "heft": 50.0, "cpop": 50.0, "greedy": 50.0},
+    ]
+    # annealing: 0 and 2 %; HEFT: 10 and 0 %
+    text = planners.optimum_body(document_of(rows))
+    assert "| annealing | 1.00 % | 2.00 % | 1 of 2 |" in text
+    assert "| heft | 5.00 % | 10.00 % | 1 of 2 |" in text
+
+
+@settings(max_examples=25, deadline=None)
+@given(drawn(most_steps=4, most_clusters=2))
+def test_no_schedule_is_shorter_than_the_bound(case: tuple[Workflow, Platform]) -> None:
+    problem = problem_of(*case)
+    best_s = brute_force_s(problem)
+    for known_s in (best_s, 2 * best_s, finish_s(problem, plan_by_heft(problem))):
+        assert lower_bound_s(problem, known_s) <= best_s + 1e-6
+
+
+def test_the_bound_counts_work_and_paths() -> None:
+    # 3 steps of 10 s on two executors, of speed 1 and 2: 30 s / 3 = 10 s if they could be divided
+    steps = tuple(Step(f"s{k}", Profile((Stage(1, 10.0),))) for k in range(3))
+    platform = Platform((Cluster("slow", 1), Cluster("fast", 1, 2.0)), Link(1.0))
+    problem = problem_of(Workflow("three", (), steps), platform)
+    assert lower_bound_s(problem, 100.0) == pytest.approx(10)
+    # no schedule of less than 10 s has a step on the slow cluster, and 3 * 5 s do not fit on the other
+    assert lower_bound_s(problem, 10.0) == 10
+
+
+def test_a_family_that_does_not_change_is_zero_against_heft() -> None:
+    same = {"heft": 10.0, "annealing": 10.0, "greedy": 11.0, "cpop": 12.0, "bound": 8.0}
+    shorter = {**same, "annealing": 9.0}
+    runs = {str(ratio): [same, shorter] for ratio in planners.RATIOS}
+    text = planners.families_body({"families": {"one": {"montage": runs}}})
+    assert f"| montage |{' -5.0 % | -20.0 % |' * 3}" in text
+    assert "| greedy | +10.0 % [" in text
