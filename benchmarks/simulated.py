@@ -13,6 +13,7 @@ from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
 from deploy.model.jobs import Flower, JobSpec, SparkStreaming, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.model.workflows import Workflow
 from deploy.providers.base import CapacityError, QuotaError
 from deploy.store.instances import Instance
 
@@ -292,7 +293,7 @@ class SimulatedNodes:
 class SimulatedRunner:
     """Runs tasks of any kind on machines of a simulated cloud; a task's tasks do not wait for each other."""
 
-    kinds = ("spark-batch", "spark-streaming", "flower", "bag")
+    kinds = ("spark-batch", "spark-streaming", "flower", "bag", "workflow")
 
     def __init__(self, cloud: SimulatedCloud) -> None:
         self.cloud = cloud
@@ -355,8 +356,16 @@ class SimulatedRunner:
             progress = min(0.999, work.progress(now_s))
             phase, message = Phase.RUNNING, ""
         done = int(progress * batches(assignment.spec))
+        writes = isinstance(assignment.spec.work, Workflow) and phase is Phase.SUCCEEDED
         return TaskReport(
-            assignment.key, assignment.attempt, phase, progress, saved, message, executions_done=done
+            assignment.key,
+            assignment.attempt,
+            phase,
+            progress,
+            saved,
+            message,
+            executions_done=done,
+            saved_region=assignment.nodes[0].region if writes else "",
         )
 
     def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, field_validator
 
@@ -12,7 +12,7 @@ from deploy.objects.location import Bucket, parse
 from deploy.providers.config import ProviderConfig, provider_class
 from deploy.security.sandbox import Mode as SandboxMode
 from deploy.store.decisions import Mode
-from deploy.yamlfile import Part, YamlFile
+from deploy.yamlfile import ConfigError, Part, YamlFile
 
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
 _Positive = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
@@ -40,6 +40,8 @@ class PolicyConfig(Part):
         mode: "act"; "dry-run", which decides and does nothing; or "shadow": `acting` acts, and what these
             would have chosen is written down next to it.
         acting: who acts in mode "shadow".
+        workflows: planner of the clusters on which steps of workflows run, of whose offers the market policy
+            takes one. None: that decides among all.
     """
 
     market: str = "multicloud"
@@ -47,6 +49,7 @@ class PolicyConfig(Part):
     weights: tuple[FiniteFloat, ...] | None = None
     mode: Mode = Mode.ACT
     acting: ActingConfig = ActingConfig()
+    workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "heft"
 
 
 class TlsConfig(Part):
@@ -154,6 +157,8 @@ class RunnersConfig(Part):
         sandbox_ids: FIRST-LAST of the user and group ids that jobs get where `serve` runs as root; no account
             may have one of them.
         readable: folders that jobs may read although a sandbox hides them (homes, /run, this file's folder).
+        data: by region: a folder, relative to this file, in which its cluster keeps what workflows read. This
+            machine and the region's nodes see it.
         driver_memory_most_gib: what a driver, or a SuperLink with its ServerApps, may have in memory; over
             it, it is killed and has failed.
         driver_files_most_gib: the same of the files in the job's folder and its own.
@@ -171,6 +176,7 @@ class RunnersConfig(Part):
     # The range from which systemd takes ids for the while that a service runs.
     sandbox_ids: Annotated[str, Field(pattern=r"^[1-9][0-9]{2,8}-[1-9][0-9]{2,8}$")] = "61184-65519"
     readable: tuple[Path, ...] = ()
+    data: dict[str, Path] = Field(default_factory=dict)
     driver_memory_most_gib: _Positive = 8.0
     driver_files_most_gib: _Positive = 50.0
     driver_log_most_mib: _Positive = 1024.0
@@ -250,6 +256,14 @@ class DeploymentConfig(YamlFile):
     def store_url(self) -> str:
         """Of the database."""
         return self.store if self.store is not None else f"sqlite:///{self.state_folder / 'store.db'}"
+
+    def data_folders(self) -> dict[str, Path]:
+        """By region, absolute: what its cluster keeps. Raises ConfigError."""
+        found = {region: (self.folder / path).resolve() for region, path in self.runners.data.items()}
+        for region, path in found.items():
+            if not path.is_dir():
+                raise ConfigError(f"runners.data.{region}: {path} is no folder: make it, or name another one")
+        return found
 
     @property
     def key_file(self) -> Path | None:

@@ -6,7 +6,7 @@ import gc
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,8 +38,11 @@ from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.workflow.runner import WorkflowRunner
+from deploy.runners.workflow.settings import WorkflowSettings
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.decide.plans import Plans
 from deploy.scheduler.decide.policies import combined, load_federated_policy, load_market_policy
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
@@ -111,23 +114,31 @@ class Service:
             for provider in self.providers.values():
                 opened.callback(provider.close)
             self.runners = make_runners(
-                config.runners, config.state_folder, open_checkpoints(config), self.sandbox
+                config.runners,
+                config.state_folder,
+                open_checkpoints(config),
+                self.sandbox,
+                config.data_folders(),
             )
             offers = self._first_offers()
             self.heartbeats = Heartbeats(self.store, self.clock, node_status)
             opened.callback(self.heartbeats.close)
+            settings = SchedulerSettings(
+                **config.scheduler.model_dump(),
+                transfers=transfers_of(config),
+                budget_usd=config.budget_usd,
+            )
+            policies = load_policies(config, sum(count_offers(config).values()))
+            if config.policy.workflows is not None:
+                policies.plans = Plans(config.policy.workflows, settings.set_up_s, settings.transfers)
             self.scheduler = Scheduler(
                 self.store,
                 self.providers,
                 self.runners,
-                load_policies(config, sum(count_offers(config).values())),
+                policies,
                 self.clock,
                 self.heartbeats,
-                SchedulerSettings(
-                    **config.scheduler.model_dump(),
-                    transfers=transfers_of(config),
-                    budget_usd=config.budget_usd,
-                ),
+                settings,
                 SchedulerMetrics(self.registry),
             )
             # Jobs are judged by them from the first request on, also before the first pass has ended.
@@ -263,7 +274,11 @@ def open_sandbox(config: DeploymentConfig) -> Sandbox:
 
 
 def make_runners(
-    config: RunnersConfig, state: Path, checkpoints: Objects | None = None, sandbox: Sandbox | None = None
+    config: RunnersConfig,
+    state: Path,
+    checkpoints: Objects | None = None,
+    sandbox: Sandbox | None = None,
+    data: Mapping[str, Path] | None = None,
 ) -> list[Runner]:
     """All runners, for nodes that reach this machine at `config.address`.
 
@@ -272,6 +287,7 @@ def make_runners(
         state: folder of the deployment.
         checkpoints: of federated jobs and bags; None: they are on this machine only.
         sandbox: around jobs' code; None: none.
+        data: by region: the folder in which its cluster keeps what workflows read.
     """
     limits = Limits(
         memory_bytes=int(config.driver_memory_most_gib * (1 << 30)),
@@ -280,19 +296,19 @@ def make_runners(
         processes=config.driver_processes_most,
     )
     address = str(config.address)
+    spark = SparkSettings(
+        state=state / "spark",
+        address=address,
+        node_spark_home=config.node_spark_home,
+        node_python=config.node_python,
+        node_java_home=config.node_java_home,
+        checkpoints=config.checkpoints.spark,
+        sandbox=sandbox,
+        limits=limits,
+    )
     return [
-        SparkRunner(
-            SparkSettings(
-                state=state / "spark",
-                address=address,
-                node_spark_home=config.node_spark_home,
-                node_python=config.node_python,
-                node_java_home=config.node_java_home,
-                checkpoints=config.checkpoints.spark,
-                sandbox=sandbox,
-                limits=limits,
-            )
-        ),
+        SparkRunner(spark),
+        WorkflowRunner(WorkflowSettings(state=state / "workflow", spark=spark, data=data or {})),
         FlowerRunner(
             FlowerSettings(
                 state=state / "flower",

@@ -41,7 +41,7 @@ def _about(on: Console, job: Mapping[str, Any]) -> None:
     work, cost = job["spec"]["work"], job["cost"]
     on.print(f"{job['job_id']}  {state(job)}", markup=False, style="bold")
     facts = [
-        ("what", f"{job['kind']}, {work.get('script') or work.get('app')}"),
+        ("what", f"{job['kind']}, {work.get('script') or work.get('app') or _many(job)}"),
         ("submitted", f"{ago(job['submitted_s'])} by {job['submitter']}"),
         ("deadline", deadline(job)),
         ("took" if job["ended_s"] else "so far", span((job["ended_s"] or time.time()) - job["submitted_s"])),
@@ -53,7 +53,14 @@ def _about(on: Console, job: Mapping[str, Any]) -> None:
         on.print(f"  {name:{max(len(one) for one, _ in facts)}}  {text}", markup=False)
 
 
+def _many(job: Mapping[str, Any]) -> str:
+    done = sum(task["phase"] == "succeeded" for task in job["tasks"])
+    return f"{done} of {len(job['tasks'])} tasks done"
+
+
 def _task(task: Mapping[str, Any]) -> str:
+    if task["attempt"] == 0 and task["message"]:
+        return str(task["message"])
     if task["attempt"] == 0:
         since = task["waiting_since_s"]
         return "waits for a place" + (f" since {clock(since)}" if since else "")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from deploy.billing import Bill
 from deploy.dashboard.schemas import MAX_TEXT, DecisionLine, JobBar, LaneView, Overview, SpanView
 from deploy.model.jobs import JobState
+from deploy.model.workflows import Workflow
 from deploy.server.access import Caller
 from deploy.server.context import Context, SchedulerView
 from deploy.server.hiding import hidden_text
@@ -93,10 +94,7 @@ def _bars(store: Store, jobs: Sequence[Job], now_s: float, caller: Caller) -> li
             job,
             sums[job.job_id],
             costs[job.job_id],
-            [
-                _lane(task, spans[task.key], now_s, caller.may_see(job.submitter))
-                for task in tasks[job.job_id]
-            ],
+            _lanes(job, tasks[job.job_id], spans, now_s, caller.may_see(job.submitter)),
             caller,
         )
         for job in jobs
@@ -121,12 +119,27 @@ def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller
     )
 
 
-def _lane(task: Task, spans: list[SpanView], now_s: float, whole: bool) -> LaneView:
+def _lanes(
+    job: Job,
+    tasks: Sequence[Task],
+    spans: Mapping[tuple[str, str], list[SpanView]],
+    now_s: float,
+    whole: bool,
+) -> list[LaneView]:
+    work = job.spec.work
+    after = work.graph() if isinstance(work, Workflow) else {}
+    return [
+        _lane(task, after.get(task.key.task, ()), spans.get(task.key, []), now_s, whole) for task in tasks
+    ]
+
+
+def _lane(task: Task, after: Sequence[str], spans: list[SpanView], now_s: float, whole: bool) -> LaneView:
     return LaneView.of_fields(
         task,
         task=task.key.task,
         not_before_s=task.not_before_s if task.not_before_s > now_s else None,
         message=task.message[:MAX_TEXT] if whole else hidden_text(task.message),
+        after=list(after),
         spans=spans,
     )
 

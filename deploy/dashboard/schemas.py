@@ -62,6 +62,7 @@ EXAMPLE: dict[str, Any] = {
                     "waiting_since_s": None,
                     "not_before_s": None,
                     "message": "",
+                    "after": [],
                     "spans": [
                         {
                             "offer_id": "aws/us-east-1a/g5.xlarge/spot",
@@ -128,6 +129,8 @@ class LaneView(View):
     not_before_s: float | None
     """It will not be placed again before; null where it may be now."""
     message: str
+    after: list[str]
+    """Tasks of its job that must have succeeded before it is placed."""
     spans: list[SpanView]
     """The oldest first."""
 

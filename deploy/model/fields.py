@@ -26,7 +26,7 @@ MAX_TEXT_BYTES = 65_536
 """Of one mapping, or of all arguments, together: half of what Linux takes in a single one of them."""
 
 MOST_TEXT_BYTES = 1 << 20
-"""Of the configurations of all clients of a training, of all commands of a bag."""
+"""Of the configurations of all clients of a training, of all commands of a bag or a workflow."""
 
 
 def _without_zero(text: str) -> str:
@@ -97,6 +97,14 @@ class Work(Part):
     def words(self) -> tuple[str, ...]:
         """Arguments: those that name files or folders next to the job file go with the job."""
         return ()
+
+    def before(self, task: str) -> tuple[str, ...]:
+        """Tasks that must have succeeded before one is decided about."""
+        return ()
+
+    def region_of(self, task: str) -> str | None:
+        """The only region in which a task may run; None: any."""
+        return None
 
     def asks(self, task: str) -> Mapping[str, object]:
         """Keys of `resources` in which a task differs from the others."""

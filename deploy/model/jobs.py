@@ -29,6 +29,7 @@ from deploy.model.fields import (
     Work,
     check_size,
 )
+from deploy.model.workflows import Workflow
 
 
 class JobState(StrEnum):
@@ -50,7 +51,7 @@ class JobState(StrEnum):
 
 
 class TaskKey(NamedTuple):
-    """One unit of decision: "main" of a Spark job, "client-NAME" of a Flower job, "NAME" of a bag."""
+    """One unit of decision: "main" of a Spark job, "client-NAME" of a Flower job, "NAME" in other jobs."""
 
     job_id: str
     task: str
@@ -236,7 +237,7 @@ class JobSpec(Part):
     """
 
     name: Name
-    work: Annotated[SparkBatch | SparkStreaming | Flower | Bag, Field(discriminator="kind")]
+    work: Annotated[SparkBatch | SparkStreaming | Flower | Bag | Workflow, Field(discriminator="kind")]
     resources: Resources = Resources()
     places: Places = Places()
     profile: Profile = Profile()
@@ -263,6 +264,18 @@ class JobSpec(Part):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _steps(self) -> JobSpec:
+        allowed = self.places.regions
+        for task in self.work.task_names if allowed is not None else ():
+            region = self.work.region_of(task)
+            if allowed is not None and region is not None and region not in allowed:
+                raise ValueError(
+                    f"step {task!r} may run in {region} only, where places.regions lets nothing run: add "
+                    "that region"
+                )
+        return self
+
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of its units of decision."""
@@ -272,3 +285,8 @@ class JobSpec(Part):
         """Of each instance of a task."""
         asked = self.work.asks(task)
         return self.resources.model_copy(update=asked) if asked else self.resources
+
+    def places_of(self, task: str) -> Places:
+        """Where a task may run: also by the data that it reads, which may have to stay where they are."""
+        region = self.work.region_of(task)
+        return self.places if region is None else self.places.model_copy(update={"regions": (region,)})

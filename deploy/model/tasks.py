@@ -42,6 +42,7 @@ class Node:
         vcpus: that the task may use.
         memory_gib: that the task may use.
         speed: of the instance, that of the reference type is 1.
+        region: where it is.
         notice_s: epoch seconds at which it will end; None without notice.
         certificate: of its node agent, PEM: whoever shows another one is not this node.
     """
@@ -55,6 +56,7 @@ class Node:
     notice_s: float | None = None
     certificate: str = field(default="", repr=False)
     speed: float = 1.0
+    region: str = ""
 
 
 @dataclass(frozen=True)

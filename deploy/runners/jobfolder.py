@@ -88,6 +88,16 @@ class JobFolder:
         except OSError as error:
             raise _judged(error, name) from error
 
+    def rename(self, name: str, to: str) -> None:
+        """Give a file or folder another name, in place of a file that has it. Raises FileNotFoundError."""
+        try:
+            with self._parent(name) as (here, last), self._parent(to, make=True) as (there, new):
+                os.rename(last, new, src_dir_fd=here, dst_dir_fd=there)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _judged(error, name) from error
+
     def write(self, name: str, content: bytes) -> None:
         """Put a file (mode 0600) there, whole or not at all, in place of what has its name."""
         with self._new(name) as handle, os.fdopen(handle, "wb", closefd=False) as file:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deploy.model.bags import Bag
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming, TaskKey
+from deploy.model.workflows import Workflow
 from deploy.scheduler.snapshot.needs import Need
 
 
@@ -24,15 +25,19 @@ def admit(spec: JobSpec, offers: Sequence[Offer]) -> None:
         AdmissionError: what is missing.
     """
     # A thousand clients of a training are one case.
-    for task in {(spec.resources_of(task), _promise(spec, task)): task for task in spec.tasks}.values():
+    for task in {
+        (spec.resources_of(task), spec.places_of(task), _promise(spec, task)): task for task in spec.tasks
+    }.values():
         _admit_task(spec, task, offers)
 
 
 def _admit_task(spec: JobSpec, task: str, offers: Sequence[Offer]) -> None:
-    need = Need(TaskKey("", task), "general", spec.resources_of(task), spec.places, standard_s=0.0)
+    need = Need(TaskKey("", task), "general", spec.resources_of(task), spec.places_of(task), standard_s=0.0)
     refusals = {offer.offer_id: need.refusal(offer) for offer in offers}
     fitting = [offer for offer in offers if refusals[offer.offer_id] is None]
     which = f"task {task!r} of this job" if spec.work.asks(task) else "this job"
+    if region := spec.work.region_of(task):
+        which += f", which must run in {region},"
     if offers and not fitting:
         shown = "; ".join(f"{offer_id} {refusal}" for offer_id, refusal in sorted(refusals.items())[:3])
         more = f" (and {len(offers) - 3} more)" if len(offers) > 3 else ""
@@ -55,6 +60,8 @@ def _promise(spec: JobSpec, task: str) -> tuple[float | None, bool, float | None
     work = spec.work
     if isinstance(work, SparkBatch | Bag):
         return work.deadline_s, True, work.standard_s_of(task), "the deadline"
+    if isinstance(work, Workflow):
+        return work.deadline_s, True, work.standard_s, "the deadline"
     if isinstance(work, SparkStreaming):
         return work.batch_deadline_s, False, work.standard_s, "the batch deadline"
     rounds_s = None if work.epoch_s is None else work.rounds * work.epoch_s

@@ -11,6 +11,7 @@ from typing import Any
 
 from deploy.model.bags import Bag
 from deploy.model.jobs import Flower, JobSpec
+from deploy.model.workflows import Workflow
 
 HIDDEN = "(hidden)"
 _TOLD = frozenset({"message", "reason", "error"})
@@ -32,6 +33,11 @@ def hidden_spec(spec: JobSpec) -> JobSpec:
         tasks = tuple(one.model_copy(update={"command": _words(one.command)}) for one in work.tasks)
         checkpoint = None if work.checkpoint is None else _words(work.checkpoint)
         shown = work.model_copy(update={"tasks": tasks, "checkpoint": checkpoint})
+    elif isinstance(work, Workflow):
+        steps = tuple(
+            one.model_copy(update={"args": _words(one.args), "conf": _values(one.conf)}) for one in work.steps
+        )
+        shown = work.model_copy(update={"steps": steps})
     else:
         shown = work.model_copy(update={"args": _words(work.args), "conf": _values(work.conf)})
     return spec.model_copy(update={"work": shown, "env": _values(spec.env)})

@@ -16,7 +16,7 @@ from deploy.model.jobs import Flower, JobSpec
 MANIFEST = ".spotweave-upload.json"
 """Digests of the files as they were sent; runners may change the files themselves."""
 _STAGED = ".incoming-"
-_RESERVED = ("logs", "checkpoint", "flower")
+_RESERVED = ("logs", "checkpoint", "flower", "workspace")
 """Folders of a job's folder that runners write to."""
 _MAX_PARTS = 16
 _MAX_PART_BYTES = 200

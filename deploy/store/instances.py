@@ -87,6 +87,7 @@ class Instance:
             notice_s=self.notice_s,
             certificate=self.certificate,
             speed=self.offer.speed,
+            region=self.offer.region,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,8 @@ from deploy.store.values import plain, portions
 
 LIVE = tuple(state.value for state in JobState if state.live)
 _ENDED = tuple(state.value for state in JobState if not state.live)
+_SHOWN = 3
+"""Names of others that a held task's message tells."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,10 @@ class Jobs:
         }
         connection.execute(
             insert(tasks),
-            [{**waiting, "task": name, "position": at} for at, name in enumerate(job.spec.tasks)],
+            [
+                {**waiting, "task": name, "position": at, **_held(job.spec.work.before(name))}
+                for at, name in enumerate(job.spec.tasks)
+            ],
         )
         return job
 
@@ -206,3 +212,11 @@ class Jobs:
             update(jobs).where(jobs.c.job_id == job_id).values(user_failures=jobs.c.user_failures + 1)
         )
         return self.get(job_id).user_failures
+
+
+def _held(names: Sequence[str]) -> dict[str, object]:
+    """What is kept of a task that is not placed before others have succeeded: see `Tasks.release`."""
+    if not names:
+        return {}
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return {"not_before_s": math.inf, "waiting_since_s": None, "message": f"waits for {shown}"}

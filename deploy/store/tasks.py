@@ -236,6 +236,10 @@ class Tasks:
         )
         return attempt
 
+    def release(self, key: TaskKey, now_s: float) -> None:
+        """All that a held task has waited for is there: it waits for a place. Raises NotFoundError."""
+        self._write(key, not_before_s=0.0, waiting_since_s=now_s, message="")
+
     def set_instances(self, key: TaskKey, instances: Sequence[str]) -> None:
         """The attempt goes on with other instances (one more, or one less). Raises NotFoundError."""
         self._write(key, instances=list(instances))

@@ -21,7 +21,7 @@ def spec(*args: str, script: str = "run.py") -> JobSpec:
     )
 
 
-@pytest.mark.parametrize("name", ["wordcount", "streaming", "federated_mnist", "fed_suda", "bag"])
+@pytest.mark.parametrize("name", ["wordcount", "streaming", "federated_mnist", "fed_suda", "bag", "gis"])
 def test_the_examples_can_be_read(name: str) -> None:
     path = ROOT / "examples" / f"{name}.yaml"
     files = read_files(read_job(path), path.parent)
@@ -31,6 +31,9 @@ def test_the_examples_can_be_read(name: str) -> None:
         assert "federated_mnist/pyproject.toml" in files
     if name == "bag":
         assert set(files) == {"primes.py"}
+    if name == "gis":
+        scripts = ("accumulate", "join", "mean", "median")
+        assert set(files) == {f"workflows/{script}.py" for script in scripts}
     if name == "wordcount":
         assert set(files) == {"wordcount.py", "gettysburg.txt"}
 

@@ -2,6 +2,7 @@
 
 import { badge, bar, el } from "/dashboard/dom.js";
 import { clock, duration, market, percent, plural, usd } from "/dashboard/format.js";
+import { graph } from "/dashboard/graph.js";
 import { range, ticks } from "/dashboard/timeline.js";
 
 export const GROUPS = { running: ["running"], waiting: ["pending"], ended: ["succeeded", "failed", "cancelled"] };
@@ -53,7 +54,7 @@ function row(job, scale, onJob, redraw) {
       el("button", { type: "button", class: "name", title: job.job_id, "data-key": `job ${job.job_id}`, onclick: () => onJob(job.job_id) }, job.name),
       badge(job.state, job.state === "pending" ? "waiting" : job.state)),
     el("div", { class: "second" }, bar(job.progress, `${percent(job.progress)} done`), el("span", {}, percent(job.progress)),
-      job.kind === "bag" && el("span", {}, `${job.tasks_done} of ${plural(job.tasks, "task")} done`),
+      (job.kind === "bag" || job.kind === "workflow") && el("span", {}, `${job.tasks_done} of ${plural(job.tasks, "task")} done`),
       job.state === "pending" && el("span", {}, doing(job.lanes[0], scale.now)),
       due(job, scale.now), el("span", { title: `on demand ${usd(job.cost.on_demand_usd)}` }, usd(job.cost.usd)),
       job.interruptions > 0 && el("span", { class: "hit" }, plural(job.interruptions, "interruption")),
@@ -62,6 +63,7 @@ function row(job, scale, onJob, redraw) {
   const left = job.tasks - job.lanes.length;
   return el("li", { class: "job", "data-job": job.job_id },
     el("div", { class: "lane" }, label, track(job, job.lanes, scale)),
+    open && graph(job.lanes, job.name),
     open && job.lanes.map((lane) => el("div", { class: "lane task" }, laneLabel(lane, scale.now), track(job, [lane], scale, true))),
     open && left > 0 && el("p", { class: "quiet indent" }, `${plural(left, "more task")} not shown: the job's explanation has all.`));
 }
@@ -78,6 +80,7 @@ function due(job, now) {
 
 export function doing(lane, now) {
   if (lane.phase !== null) return lane.phase === "waiting" ? "waits for others" : lane.phase;
+  if (lane.attempt === 0 && lane.message) return lane.message;
   if (lane.not_before_s !== null) return `tried again in ${duration(lane.not_before_s - now)}`;
   return lane.waiting_since_s === null ? "has no place" : `waits for a place, ${duration(now - lane.waiting_since_s)}`;
 }

@@ -40,7 +40,7 @@ class Attempt:
 
     Files: attempt.json (`Record`, mode 0600), driver/ (see detached.py), own/ (all of it that the driver may
     see), tmp/ (its /tmp), has_run, ending (why it is being ended), verdict.json (how it ended, once that is
-    decided; never changed afterwards).
+    decided; changed afterwards only by `refute`).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -115,6 +115,12 @@ class Attempt:
         verdict = _Verdict(phase=phase, message=message)
         write_private(self.folder / "verdict.json", verdict.model_dump_json())
         return phase, message
+
+    def refute(self, why: str) -> None:
+        """It had come to its end, and did not do what it was to do."""
+        write_private(
+            self.folder / "verdict.json", _Verdict(phase=Phase.FAILED, message=why).model_dump_json()
+        )
 
     def clear(self) -> None:
         """Remove what only its driver, which has ended, needed: secrets, shuffle files. Raises OSError."""

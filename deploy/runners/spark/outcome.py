@@ -17,6 +17,8 @@ from deploy.runners.spark.worker import Workers, known_states
 from deploy.security.untrusted import tail
 
 DRIVER_GRACE_S = 3.0
+MAIN = "main"
+"""The task of a job that has only one."""
 _KILLED = "the driver was killed by signal"
 _MOST_KILLS = 3
 """A driver that is killed so often is killed for its own fault: it needs more memory than there is."""
@@ -24,12 +26,13 @@ _MOST_KILLS = 3
 
 def driver_log(assignment: Assignment) -> Path:
     """What an attempt's driver prints; it stays when the job is over."""
-    return Path(assignment.workdir).resolve() / log_name(assignment.attempt)
+    return Path(assignment.workdir).resolve() / log_name(assignment)
 
 
-def log_name(attempt: int) -> str:
+def log_name(assignment: Assignment) -> str:
     """The same below the job's folder, to which the job's code can write."""
-    return f"logs/driver-{attempt}.log"
+    task = assignment.key.task
+    return f"logs/{'driver' if task == MAIN else task}-{assignment.attempt}.log"
 
 
 def end_driver(attempt: Attempt, why: str, grace_s: float = DRIVER_GRACE_S) -> tuple[Phase, str]:
@@ -93,7 +96,7 @@ class Outcomes:
             if self._kills(assignment) + 1 < _MOST_KILLS:
                 return attempt.decide(Phase.LOST, message)
             return attempt.decide(Phase.FAILED, f"{message} again and again: it may need more memory")
-        log = tail(Path(assignment.workdir), log_name(assignment.attempt))
+        log = tail(Path(assignment.workdir), log_name(assignment))
         by_cluster = reason.by_cluster(log, bool(self._gone(assignment, view, attempt, sure=False)))
         error = reason.last_error(log) or f"the script exited with {result.exit_code}"
         return attempt.decide(Phase.LOST if by_cluster else Phase.FAILED, error)
@@ -119,7 +122,8 @@ class Outcomes:
         return BatchLog(folder / "events", folder / "batches.json", work.batch_deadline_s).read()
 
     def _kills(self, assignment: Assignment) -> int:
-        verdicts = [attempt.verdict for attempt in self._attempts.of_job(assignment.key.job_id)]
+        of_task = [one for one in self._attempts.of_job(assignment.key.job_id) if one.key == assignment.key]
+        verdicts = [attempt.verdict for attempt in of_task]
         return sum(verdict is not None and verdict[1].startswith(_KILLED) for verdict in verdicts)
 
     def _gone(

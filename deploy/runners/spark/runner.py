@@ -30,7 +30,7 @@ from deploy.runners.spark.driver import (
     spark_work,
 )
 from deploy.runners.spark.master import Master, free_port
-from deploy.runners.spark.outcome import DRIVER_GRACE_S, Outcomes, driver_log, end_driver
+from deploy.runners.spark.outcome import DRIVER_GRACE_S, MAIN, Outcomes, driver_log, end_driver
 from deploy.runners.spark.settings import SparkSettings, find_spark, properties
 from deploy.runners.spark.worker import Workers
 from deploy.security.sandbox import Box
@@ -86,7 +86,8 @@ class SparkRunner:
             if attempt.driver.was_started():
                 # It died unseen; reports tell. The same attempt never starts twice.
                 return
-            if self._finished_earlier(assignment, attempt):
+            if (number := self.finished_earlier(assignment)) is not None:
+                attempt.decide(Phase.SUCCEEDED, f"attempt {number} had finished the work")
                 return
             self.start()
             if not attempt.known:
@@ -134,9 +135,8 @@ class SparkRunner:
 
         Raises RunnerError if something cannot be ended or removed.
         """
+        self.end_job(job_id)
         with self._lock(job_id):
-            for attempt in self._attempts.of_job(job_id):
-                self._end(attempt, self._nodes(attempt), "the job is over", grace_s=0.0)
             try:
                 self._attempts.forget(job_id)
                 if self._settings.sandbox is not None:
@@ -146,12 +146,16 @@ class SparkRunner:
         with self._locks_lock:
             self._locks.pop(job_id, None)
 
+    def end_job(self, job_id: str, why: str = "the job is over") -> None:
+        """End all that a job runs here. Raises RunnerError if something cannot be ended."""
+        with self._lock(job_id):
+            for attempt in self._attempts.of_job(job_id):
+                self._end(attempt, self._nodes(attempt), why, grace_s=0.0)
+
     def shutdown(self) -> None:
         """End all attempts and the master."""
         for job_id in list(self._attempts.jobs()):
-            with self._lock(job_id):
-                for attempt in self._attempts.of_job(job_id):
-                    self._end(attempt, self._nodes(attempt), "the cluster was shut down", grace_s=0.0)
+            self.end_job(job_id, "the cluster was shut down")
         self._master.end()
 
     def _lock(self, job_id: str) -> threading.RLock:
@@ -160,18 +164,34 @@ class SparkRunner:
 
     # --- starting -----------------------------------------------------------------------------------------
 
-    def _finished_earlier(self, assignment: Assignment, attempt: Attempt) -> bool:
-        """End all earlier attempts, and take over the success of one that came to its end meanwhile."""
-        for earlier in self._attempts.of_job(assignment.key.job_id):
-            if earlier.key != assignment.key or earlier.number == assignment.attempt:
-                continue
-            if earlier.number > assignment.attempt:
-                raise RunnerError(f"{assignment.attempt_id} is older than {earlier.attempt_id}")
-            self._end(earlier, self._nodes(earlier), "a later attempt took its place", grace_s=0.0)
-            if earlier.verdict is not None and earlier.verdict[0] is Phase.SUCCEEDED:
-                attempt.decide(Phase.SUCCEEDED, f"attempt {earlier.number} had finished the work")
-                return True
-        return False
+    def finished_earlier(self, assignment: Assignment) -> int | None:
+        """End all earlier attempts at a task here.
+
+        Returns:
+            The number of one that came to its end meanwhile; None if none did.
+
+        Raises:
+            RunnerError: if there is a later one, or one still ends.
+        """
+        with self._lock(assignment.key.job_id):
+            for earlier in self._attempts.of_job(assignment.key.job_id):
+                if earlier.key != assignment.key or earlier.number == assignment.attempt:
+                    continue
+                if earlier.number > assignment.attempt:
+                    raise RunnerError(f"{assignment.attempt_id} is older than {earlier.attempt_id}")
+                self._end(earlier, self._nodes(earlier), "a later attempt took its place", grace_s=0.0)
+                if earlier.verdict is not None and earlier.verdict[0] is Phase.SUCCEEDED:
+                    return earlier.number
+        return None
+
+    def began(self, assignment: Assignment) -> bool:
+        """Whether this attempt's driver was ever started here, or it was stopped before."""
+        attempt = self._attempts.get(assignment)
+        return attempt.driver.was_started() or attempt.verdict is not None
+
+    def refute(self, assignment: Assignment, why: str) -> None:
+        """An attempt that came to its end has failed all the same: it did not do what it was to do."""
+        self._attempts.get(assignment).refute(why)
 
     def _start_driver(self, assignment: Assignment, attempt: Attempt) -> None:
         spec, workdir = assignment.spec, Path(assignment.workdir).resolve()
@@ -219,12 +239,13 @@ class SparkRunner:
 
     def _checkpoints(self, assignment: Assignment) -> tuple[str, tuple[Path, ...]]:
         """Where the job's checkpoints are, and the folders for that beyond the job's own."""
+        below = "" if assignment.key.task == MAIN else f"/{assignment.key.task}"
         configured = self._settings.checkpoints
         if configured is not None:
-            place = f"{configured.rstrip('/')}/{assignment.key.job_id}"
+            place = f"{configured.rstrip('/')}/{assignment.key.job_id}{below}"
             local = place.removeprefix("file://")
             return place, (Path(local),) if local.startswith("/") else ()
-        return str(Path(assignment.workdir).resolve() / "checkpoint"), ()
+        return f"{Path(assignment.workdir).resolve() / 'checkpoint'}{below}", ()
 
     # --- reporting ----------------------------------------------------------------------------------------
 

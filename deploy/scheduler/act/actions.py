@@ -15,7 +15,7 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.act.egress import of_start
+from deploy.scheduler.act.egress import of_start, regions_of
 from deploy.scheduler.act.placing import kept_for_moves, move
 from deploy.scheduler.observe.observer import assignment_of
 from deploy.scheduler.retries.retries import Retries, attempt_id, end, requeue
@@ -241,7 +241,13 @@ class Actions:
             data: dict[str, Json] = {"attempt": task.attempt, "instances": list(task.instances)}
             place = instances[task.instances[0]]
             self._cooldowns.started(place.offer.offer_id)
-            charges = of_start(job.spec, task, place.offer.region, self._settings.transfers)
+            charges = of_start(
+                job.spec,
+                task,
+                place.offer.region,
+                self._settings.transfers,
+                regions_of(self._store, job.job_id, job.spec),
+            )
             if charges:
                 self._store.egress.add(key, task.attempt, place, charges, now_s)
                 data["egress_usd"] = float(usd(charges))

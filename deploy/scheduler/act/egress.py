@@ -9,17 +9,29 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from deploy.billing import CHARGES_PER_USD
-from deploy.model.jobs import Flower, JobSpec, Profile, TaskKey
+from deploy.model.jobs import Flower, JobSpec, TaskKey
 from deploy.model.transfers import Transfers
+from deploy.model.workflows import Workflow
 from deploy.scheduler.retries.retries import attempt_id
 from deploy.store.intents import IntentKind
 from deploy.store.store import Store
 from deploy.store.tasks import Task
 
 
-def loads(profile: Profile, saved_in: str) -> tuple[tuple[str, float], ...]:
-    """(region, GB) of what must be where a task starts: its input, and its checkpoint if there is one."""
-    found = []
+def loads(
+    spec: JobSpec, task: str, saved_in: str, written_in: Mapping[str, str]
+) -> tuple[tuple[str, float], ...]:
+    """(region, GB) of what must be where a task starts: its input, and its checkpoint if there is one.
+
+    Args:
+        spec: of the job.
+        task: of it.
+        saved_in: region of its checkpoint; "" where there is none.
+        written_in: of a workflow: by step, the region where its files are (see `regions_of`).
+    """
+    if isinstance(spec.work, Workflow):
+        return _read(spec.work, task, written_in)
+    profile, found = spec.profile, []
     if profile.data_region is not None and profile.data_gb > 0:
         found.append((profile.data_region, profile.data_gb))
     if saved_in and profile.checkpoint_gb > 0:
@@ -27,11 +39,28 @@ def loads(profile: Profile, saved_in: str) -> tuple[tuple[str, float], ...]:
     return tuple(found)
 
 
-def of_start(spec: JobSpec, task: Task, region: str, transfers: Transfers) -> int:
+def _read(work: Workflow, step: str, written_in: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
+    kept_in = {file.name: file.region for file in work.files}
+    kept_in |= {file: written_in.get(writer) for file, writer in work.written_by().items()}
+    sizes_gb = work.sizes_gb()
+    there = ((kept_in[name], sizes_gb[name]) for name in work.step(step).reads)
+    return tuple((region, size_gb) for region, size_gb in there if region and size_gb > 0)
+
+
+def regions_of(store: Store, job_id: str, spec: JobSpec) -> Mapping[str, str]:
+    """By step of a workflow that has succeeded: the region where its files are. Nothing for other jobs."""
+    if not isinstance(spec.work, Workflow):
+        return {}
+    return {task.key.task: task.saved_region for task in store.tasks.of_job(job_id) if task.saved_region}
+
+
+def of_start(
+    spec: JobSpec, task: Task, region: str, transfers: Transfers, written_in: Mapping[str, str]
+) -> int:
     """Charges for a start of a task in a region. Data of federated clients stay where they are."""
     if isinstance(spec.work, Flower):
         return 0
-    move = transfers.moves(loads(spec.profile, task.saved_region)).get(region)
+    move = transfers.moves(loads(spec, task.key.task, task.saved_region, written_in)).get(region)
     return 0 if move is None else round(move.usd * CHARGES_PER_USD)
 
 
@@ -55,5 +84,7 @@ def to_come(store: Store, transfers: Transfers) -> Mapping[str, int]:
         instances = store.instances.named({name for _, name in ways})
     for key, name in ways:
         region = instances[name].offer.region
-        found[key.job_id] += of_start(jobs[key.job_id].spec, tasks[key], region, transfers)
+        spec = jobs[key.job_id].spec
+        written_in = regions_of(store, key.job_id, spec)
+        found[key.job_id] += of_start(spec, tasks[key], region, transfers, written_in)
     return found

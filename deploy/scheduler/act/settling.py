@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
+from deploy.model.workflows import Workflow
 from deploy.scheduler.act.placing import kept_for_moves
 from deploy.scheduler.guards.budgets import Budgets
 from deploy.scheduler.guards.leaving import leave_the_spent, too_few
@@ -92,6 +94,7 @@ class Ending:
             take_off(self._store, task, now_s)
             # Others of its job may go on for long: what is intended for its end is intended once.
             self._store.tasks.set_instances(task.key, ())
+            _release_next(self._store, job, now_s)
             return
         if task.phase is Phase.FAILED:
             self._failed(job, task, now_s)
@@ -235,6 +238,18 @@ def _fate(states: Mapping[str, Instance], gone: Sequence[str]) -> str:
         return "not answering any more"
     stopped = all(states[name].state is InstanceState.STOPPED for name in gone)
     return "stopped by somebody" if stopped else "ended"
+
+
+def _release_next(store: Store, job: Job, now_s: float) -> None:
+    """A step of a workflow has succeeded: those that waited for it are decided about."""
+    if not isinstance(job.spec.work, Workflow):
+        return
+    graph, tasks = job.spec.work.graph(), store.tasks.of_job(job.job_id)
+    done = {task.key.task for task in tasks if task.phase is Phase.SUCCEEDED}
+    for task in tasks:
+        if task.not_before_s == math.inf and done.issuperset(graph[task.key.task]):
+            store.tasks.release(task.key, now_s)
+            store.events.add("task.released", now_s, {"after": graph[task.key.task]}, key=task.key)
 
 
 def _drain_target(task: Task, name: str) -> str:

@@ -16,6 +16,7 @@ from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.act.placing import cancel_move, intend_move, place
 from deploy.scheduler.decide.appraisal import Appraisals
 from deploy.scheduler.decide.decider import Decider, Decision
+from deploy.scheduler.decide.plans import Plans
 from deploy.scheduler.decide.records import Records, Watched
 from deploy.scheduler.decide.roster import Asked, Roster
 from deploy.scheduler.guards.budgets import Budgets
@@ -50,11 +51,13 @@ class Policies:
         mode: ACT; DRY_RUN, which decides and does nothing; SHADOW, in which another one is watched.
         watched: SHADOW: asked about the same tasks, and only written down, where another policy would decide
             there.
+        plans: in which regions steps of workflows run; None: `decides` alone says.
     """
 
     decides: Decider
     mode: Mode = Mode.ACT
     watched: Decider | None = None
+    plans: Plans | None = None
 
 
 class Chooser:
@@ -80,7 +83,7 @@ class Chooser:
         self._budgets = budgets
         self._policies = policies
         self._settings = settings
-        self._roster = Roster(store, settings, budgets, cooldowns, quarantine)
+        self._roster = Roster(store, settings, budgets, cooldowns, quarantine, policies.plans)
         self._records = Records(store, policies.mode)
         self._guards = Guards(settings.guards, store.prices)
         self._appraisals = Appraisals()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +12,10 @@ from typing import NamedTuple
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
+from deploy.model.workflows import Workflow
+from deploy.scheduler.act.egress import regions_of
 from deploy.scheduler.act.placing import moves
+from deploy.scheduler.decide.plans import Plans, stands_of
 from deploy.scheduler.decide.questions import Questions, doomed
 from deploy.scheduler.decide.urgency import Urgency
 from deploy.scheduler.guards.budgets import Budgets
@@ -100,8 +103,14 @@ class Roster:
         budgets: Budgets,
         cooldowns: Cooldowns,
         quarantine: Quarantine,
+        plans: Plans | None = None,
     ) -> None:
         self._store = store
+        self._plans = plans
+        self._planned: dict[str, Mapping[str, str]] = {}
+        """Of this pass: by job and step, the region."""
+        self._offers: Sequence[Offer] = ()
+        self._held: Sequence[Instance] = ()
         self._budgets = budgets
         self._cooldowns = cooldowns
         self._quarantine = quarantine
@@ -110,6 +119,8 @@ class Roster:
         self._urgency = Urgency(store, settings, self._learned, quarantine)
         self.questions = Questions(settings.reconsider_s)
         self.memberships = Memberships(store, settings.set_up_s)
+        self._start_s = settings.set_up_s
+        """What a task takes on capacity that stays until it works, at most."""
         self._entries: dict[TaskKey, _Entry] = {}
         """Those who are asked about in this pass."""
         self._jobs: dict[str, Job] = {}
@@ -131,6 +142,9 @@ class Roster:
             now_s: epoch seconds.
         """
         self._learned.look(now_s)
+        self._offers, self._held, self._planned = offers, held, {}
+        launch_s = max((offer.launch_s for offer in offers if offer.market != "spot"), default=0.0)
+        self._start_s = launch_s + self._settings.set_up_s
         with self._store.snapshot():
             placed = self._store.tasks.placed()
             waiting = self._store.tasks.waiting()
@@ -237,9 +251,28 @@ class Roster:
         shown = task if entry.held else replace(task, phase=None)
         left_usd = min(self._budgets.left_usd, self._budgets.left_of(job.job_id))
         member = self.memberships.member(task.key)
-        need = need_of(job, shown, entry.held, now_s, self._settings, member, left_usd)
+        written_in = regions_of(self._store, job.job_id, job.spec)
+        need = need_of(
+            job, shown, entry.held, now_s, self._settings, member, left_usd, written_in, self._start_s
+        )
         cooling = self._cooldowns.of_task(task.key, now_s)
-        return Asked(replace(need, cooling_s=cooling) if cooling else need, task, entry.standing)
+        need = replace(need, cooling_s=cooling) if cooling else need
+        return Asked(need if entry.held else self._as_planned(need, job), task, entry.standing)
+
+    def _as_planned(self, need: Need, job: Job) -> Need:
+        """A step that waits, with the region of its plan, if it may start there and its deadline is safe."""
+        if self._plans is None or not isinstance(job.spec.work, Workflow):
+            return need
+        if job.job_id not in self._planned:
+            own = [one for one in self._held if one.key.job_id == job.job_id]
+            used = Counter(one.offer.offer_id for one in self._held if one.key.job_id != job.job_id)
+            stands = stands_of(self._store.tasks.of_job(job.job_id), own)
+            self._planned[job.job_id] = self._plans.regions(job, stands, self._offers, used)
+        planned = replace(need, planned=self._planned[job.job_id][need.key.task])
+        # The safety net must have a place that stays.
+        sure = need.slack_s is not None
+        may = any(planned.refusal(one) is None for one in self._offers if not sure or one.market != "spot")
+        return planned if may else need
 
     def _who_wait(
         self, waiting: Sequence[Waiting], moving: Collection[TaskKey], offers: Sequence[Offer], now_s: float

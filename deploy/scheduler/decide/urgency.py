@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from deploy.model.instances import Offer
 from deploy.model.jobs import TaskKey
+from deploy.model.workflows import Workflow
 from deploy.scheduler.retries.quarantine import Quarantine
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.estimates import DEFAULT_STANDARD_S
@@ -109,6 +110,8 @@ class Urgency:
             took_s = work["rounds"] * (work["epoch_s"] or DEFAULT_EPOCH_S)
         elif work["kind"] == "bag":
             took_s = 60.0 * max(task["minutes"] for task in work["tasks"])
+        elif work["kind"] == "workflow":
+            took_s = Workflow.model_validate_json(json.dumps(work)).standard_s
         else:
             learned_s = self._learned.standard_s(spec["name"], work["kind"], "main")
             took_s = work["standard_s"] or learned_s or DEFAULT_STANDARD_S

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deploy.model.bags import Bag
 from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkBatch, SparkStreaming
 from deploy.model.tasks import Phase
+from deploy.model.workflows import Workflow
 from deploy.scheduler.act.egress import loads
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.memberships import Membership, places_of
@@ -30,6 +31,8 @@ def need_of(
     settings: SchedulerSettings,
     member: Membership | None = None,
     budget_left_usd: float = math.inf,
+    written_in: Mapping[str, str] | None = None,
+    start_s: float = 0.0,
 ) -> Need:
     """The need of a task, in physical units.
 
@@ -41,6 +44,8 @@ def need_of(
         settings: with what set-up and transfers take.
         member: of a federated client: its place in its application.
         budget_left_usd: what its job's budget, and the deployment's, still pay.
+        written_in: of a workflow: by step, the region where its files are.
+        start_s: of a workflow: what each of the steps that follow takes until it works.
     """
     work, profile = job.spec.work, job.spec.profile
     running = task.phase is Phase.RUNNING
@@ -48,7 +53,7 @@ def need_of(
     common = {
         "key": task.key,
         "resources": job.spec.resources_of(task.key.task),
-        "places": job.spec.places,
+        "places": job.spec.places_of(task.key.task),
         "age_s": max(0.0, now_s - job.submitted_s),
         "waited_s": 0.0 if task.waiting_since_s is None else max(0.0, now_s - task.waiting_since_s),
         "restart_s": settings.set_up_s,
@@ -77,7 +82,7 @@ def need_of(
         "save_s": profile.checkpoint_s,
         "data_gb": profile.data_gb,
         "checkpoint_gb": profile.checkpoint_gb,
-        "moves": settings.transfers.moves(loads(profile, saved_in)),
+        "moves": settings.transfers.moves(loads(job.spec, task.key.task, saved_in, written_in or {})),
     }
     if isinstance(work, SparkStreaming):
         need = Need(**common, **_streaming(job, work, task, now_s))  # type: ignore[arg-type]
@@ -86,11 +91,13 @@ def need_of(
         if task.last_execution_s is not None:
             need = need.measured(task.last_execution_s, here.speed)
         return replace(need, left_here_s=need.left_s(here.speed))
+    # The steps that follow must end in time too.
+    later_s = work.after_s(task.key.task, start_s) if isinstance(work, Workflow) else 0.0
     need = Need(
         **common,  # type: ignore[arg-type]
         kind="general" if work.deadline_s is None else "deadline",
         standard_s=work.standard_s_of(task.key.task) or DEFAULT_STANDARD_S,
-        slack_s=_until_end_s(job, work, now_s),
+        slack_s=_until_end_s(job, work, now_s, later_s),
         progress=task.progress if running else task.saved,
     )
     return need if here is None else replace(need, left_here_s=need.left_s(here.speed))
@@ -142,8 +149,10 @@ def _streaming(job: Job, work: SparkStreaming, task: Task, now_s: float) -> dict
     }
 
 
-def _until_end_s(job: Job, work: SparkBatch | Flower | Bag, now_s: float) -> float | None:
-    return None if work.deadline_s is None else job.submitted_s + work.deadline_s - now_s
+def _until_end_s(
+    job: Job, work: SparkBatch | Flower | Bag | Workflow, now_s: float, later_s: float = 0.0
+) -> float | None:
+    return None if work.deadline_s is None else job.submitted_s + work.deadline_s - later_s - now_s
 
 
 def _federated(job: Job, work: Flower, task: Task, member: Membership) -> dict[str, object]:

@@ -108,6 +108,7 @@ class Need:
         cooling_s: by offer: for how much longer it is left alone, since the task came to nothing there.
         least_s: every instance is paid for at least so long: ending it takes a while.
         round: of tasks of kind "federated".
+        planned: of a step of a workflow: the region in which its plan puts it; None: wherever it may run.
     """
 
     key: TaskKey
@@ -140,6 +141,7 @@ class Need:
     cooling_s: Mapping[str, float] = field(default_factory=dict)
     least_s: float = 0.0
     round: Round = field(default_factory=Round)
+    planned: str | None = None
 
     @property
     def category(self) -> Category:
@@ -189,7 +191,7 @@ class Need:
 
     def refusal(self, offer: Offer) -> str | None:
         """Why this task may not run on such an offer, whatever is free; None if it may."""
-        return self.ban(offer) or self._cools(offer) or self.unpaid(offer)
+        return self.ban(offer) or self._elsewhere(offer) or self._cools(offer) or self.unpaid(offer)
 
     def unpaid(self, offer: Offer) -> str | None:
         """Why budgets do not pay this task on such an offer; None if they do."""
@@ -204,6 +206,11 @@ class Need:
     def ban(self, offer: Offer) -> str | None:
         """Why this task may never run on such an offer, whatever it costs; None if it may."""
         return ban(self.resources, self.places, offer)
+
+    def _elsewhere(self, offer: Offer) -> str | None:
+        if self.planned is None or offer.region == self.planned:
+            return None
+        return f"its plan puts it in {self.planned}"
 
     def _cools(self, offer: Offer) -> str | None:
         """Why it leaves the offer alone for a while."""

@@ -44,7 +44,7 @@ def check_nothing_runs(deployment: Deployment) -> None:
 def check_bills(deployment: Deployment) -> Fraction:
     """The store's bills are the provider's, instance by instance and job by job. Returns the sum in USD."""
     store, now_s = deployment.store, time.time()
-    entries = ledger.read(deployment.state / "local")
+    entries = ledger.read(deployment.state / "local", deployment.offers)
     assert all(entry.ended for entry in entries)
     tokens = {
         instance.client_token: instance.instance_id

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,19 +32,31 @@ START_S = 120.0
 
 
 class Deployment:
-    """Serves from `folder`; started again whenever it was killed, as a service manager would."""
+    """Serves from `folder`; started again whenever it was killed, as a service manager would.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: for all its files.
+        offers: what there is to rent.
+        data: by region: the folder that its cluster keeps.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        offers: Sequence[dict[str, Any]] = OFFERS,
+        data: Mapping[str, Path] | None = None,
+    ) -> None:
         self.folder = folder.resolve()
         self.state = self.folder / "state"
         self.trap = self.folder / "trap.json"
         self.log = self.folder / "serve.log"
+        self.offers = offers
         self.starts = 0
         self._killed = False
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        local = {"state": str(self.state / "local"), "imds_poll_s": 0.5, "offers": OFFERS}
+        local = {"state": str(self.state / "local"), "imds_poll_s": 0.5, "offers": list(offers)}
         (self.folder / "local.yaml").write_text(yaml.safe_dump(local))
         config = {
             "state": str(self.state),
@@ -52,7 +64,11 @@ class Deployment:
             "scheduler": {"period_s": 1, "ask_again_s": 2, "cool_down_s": 5, "failures_most": 1000},
             "http": {"port": port, "tokens": False},
             # All jobs of a test write one ledger, which a sandbox would keep them from.
-            "runners": {"sandbox": "none", "trust_submitters": True},
+            "runners": {
+                "sandbox": "none",
+                "trust_submitters": True,
+                "data": {region: str(path) for region, path in (data or {}).items()},
+            },
             "providers": {"local": "local.yaml"},
         }
         (self.folder / "deployment.yaml").write_text(yaml.safe_dump(config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -56,15 +57,15 @@ class Entry:
     micro_usd: Fraction
 
 
-def read(state: Path) -> list[Entry]:
-    """All instances that were ever born, from the state folder of a local provider."""
+def read(state: Path, offers: Sequence[dict[str, Any]]) -> list[Entry]:
+    """All instances that were ever born, from the state folder and the offers of a local provider."""
     found = []
     for folder in sorted((state / "instances").iterdir()):
         if not (folder / "init.json").exists():
             continue
         record = json.loads((folder / "instance.json").read_bytes())
         launched_s = json.loads((folder / "init.json").read_bytes())["launched_s"]
-        offer = next(one for one in OFFERS if _offer_id(one) == record["offer_id"])
+        offer = next(one for one in offers if _offer_id(one) == record["offer_id"])
         ended_s = record["ended_s"]
         # Microseconds: what epoch seconds resolve.
         ran_us = round(((ended_s or launched_s) - launched_s) * 1e6)

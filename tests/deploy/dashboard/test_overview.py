@@ -17,6 +17,7 @@ from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, Service, one_line_error
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, report, request
+from tests.deploy.workflows import step, workflow
 
 KEY = TaskKey("j1", "main")
 
@@ -101,6 +102,19 @@ def test_a_federated_job_has_a_lane_for_each_client(
     monkeypatch.setattr(module, "LANES", 1)
     (job,) = seen(service).jobs
     assert ([lane.task for lane in job.lanes], job.tasks) == (["client-one"], 2)
+
+
+def test_steps_of_a_workflow_show_what_they_wait_for(service: Service) -> None:
+    add_job(service.store, "flow", workflow(step("one"), step("two"), step("all", "two-out one-out")))
+    (job,) = seen(service).jobs
+    assert [(lane.task, lane.after, lane.message) for lane in job.lanes] == [
+        ("one", [], ""),
+        ("two", [], ""),
+        ("all", ["two", "one"], "waits for two, one"),
+    ]
+    # For ever, until they have succeeded: there is no such moment.
+    assert job.lanes[2].not_before_s is None
+    assert job.lanes[2].waiting_since_s is None
 
 
 def test_so_many_jobs_of_each_group(service: Service) -> None:

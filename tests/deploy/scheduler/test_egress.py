@@ -70,7 +70,7 @@ def test_after_an_interruption_the_input_is_moved_to_where_it_goes_on(tmp_path: 
     # And so are the 2 GB of its checkpoint, from where its runner says that it lies.
     for region, saved_in, cents in (("far", "home", 24), ("far", "far", 20), ("home", "far", 10)):
         saved = replace(task, saved_region=saved_in)
-        assert of_start(job(), saved, region, TRANSFERS) == cents * CHARGES_PER_USD // 100
+        assert of_start(job(), saved, region, TRANSFERS, {}) == cents * CHARGES_PER_USD // 100
 
 
 @pytest.mark.parametrize("budget_usd", [0.21, 0.25])

@@ -42,6 +42,19 @@ WORKS: dict[str, dict[str, Any]] = {
         "tasks": [{"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}],
         "checkpoint": ["save", SECRET],
     },
+    "workflow": {
+        "kind": "workflow",
+        "steps": [
+            {
+                "name": "one",
+                "script": "hello.py",
+                "args": [f"--password={SECRET}"],
+                "conf": {"spark.hadoop.fs.s3a.secret.key": SECRET},
+                "writes": [{"name": "out"}],
+                "minutes": 1.0,
+            }
+        ],
+    },
 }
 
 

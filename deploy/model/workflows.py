@@ -1,0 +1,235 @@
+"""Workflows: Spark jobs that read each other's files, on several clusters (Liu 2022, chapter 3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Literal
+
+from pydantic import Field, FiniteFloat, model_validator
+
+from deploy.model.fields import (
+    MOST_SECONDS,
+    MOST_TEXT_BYTES,
+    Arguments,
+    Gigabytes,
+    Name,
+    Part,
+    Path,
+    Seconds,
+    Text,
+    Texts,
+    Work,
+    check_size,
+)
+
+MOST_STEPS = 200
+MOST_FILES = 1000
+
+
+class InputFile(Part):
+    """A file, or a folder of files, that is there before the workflow begins."""
+
+    name: Name
+    path: Path
+    """Below the folder of its region's data; without a region next to the job file, with which it goes."""
+    region: Text | None = None
+    """Of the cluster that keeps it; None: every cluster is given it with the job."""
+    gb: Gigabytes = 0.0
+    stays: bool = False
+    """Whether it may be read in its region only, and is never copied elsewhere."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> InputFile:
+        if self.stays and self.region is None:
+            raise ValueError(f"file {self.name!r} stays, and no region keeps it: give its region")
+        return self
+
+
+class OutputFile(Part):
+    """A file, or a folder of files, that a step writes."""
+
+    name: Name
+    gb: Gigabytes = 0.0
+    """Expected."""
+    stays: bool = False
+    """Whether it may be read only in the region where its step ran."""
+
+
+class Step(Part):
+    """One Spark application. In its arguments `{NAME}` is the path of a file that it reads or writes."""
+
+    name: Name
+    script: Path
+    """Python file or jar, relative to the file that describes the job."""
+    args: Arguments = ()
+    conf: Texts = Field(default_factory=dict)
+    reads: Annotated[tuple[Name, ...], Field(max_length=MOST_FILES)] = ()
+    writes: Annotated[tuple[OutputFile, ...], Field(min_length=1, max_length=MOST_FILES)]
+    minutes: Annotated[FiniteFloat, Field(gt=0, le=MOST_SECONDS / 60)]
+    """Expected, with all its executors, at the reference speed of the job's profile."""
+    executors: Annotated[int, Field(gt=0, le=1000)] = 1
+    """Instances, each of which has one."""
+    vcpus: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    """Cores of each; None: as `resources` of the job says."""
+    memory_gib: Annotated[FiniteFloat, Field(ge=0.001, le=1e5)] | None = None
+    """The same of its memory."""
+    region: Text | None = None
+    """Where it must run; None: wherever its files may be read."""
+
+
+class Workflow(Work):
+    """Steps, each of which is a task, decided about once the steps that write its files have succeeded."""
+
+    kind: Literal["workflow"] = "workflow"
+    files: Annotated[tuple[InputFile, ...], Field(max_length=MOST_FILES)] = ()
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MOST_STEPS)]
+    deadline_s: Seconds | None = None
+    """From submission to the end of the last step."""
+
+    @model_validator(mode="after")
+    def _graph(self) -> Workflow:
+        _distinct("steps", self.task_names)
+        names = [file.name for file in self.files] + [file.name for file in self._outputs()]
+        _distinct("files", names)
+        known = set(names)
+        for step in self.steps:
+            for name in step.reads:
+                if name not in known:
+                    raise ValueError(
+                        f"step {step.name!r} reads {name!r}, which is no file of the workflow: name it under "
+                        "files, or under writes of a step"
+                    )
+        try:
+            self.order()
+        except CycleError as error:
+            # The sorter names what is waited for first.
+            ring = " for ".join(repr(name) for name in reversed(error.args[1]))
+            raise ValueError(f"steps wait for each other: {ring}; take one of these files away") from error
+        check_size(self.words, MOST_TEXT_BYTES)
+        configured = (text for step in self.steps for entry in step.conf.items() for text in entry)
+        check_size(configured, MOST_TEXT_BYTES)
+        return self
+
+    @model_validator(mode="after")
+    def _private(self) -> Workflow:
+        for name in self.order():
+            step = self.step(name)
+            if len(regions := self._regions(step)) > 1:
+                told = ", ".join(f"{why} in {region}" for region, why in sorted(regions.items()))
+                raise ValueError(
+                    f"step {name!r} could run nowhere: {told}; let a step in each write what may leave it"
+                )
+            for file in step.writes:
+                if file.stays and not regions:
+                    raise ValueError(
+                        f"file {file.name!r} stays where step {name!r} runs, which may be anywhere: give "
+                        "that step a region"
+                    )
+        return self
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """See Work."""
+        return tuple(step.name for step in self.steps)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """See Work."""
+        sent = tuple(file.path for file in self.files if file.region is None)
+        return tuple(word for step in self.steps for word in (step.script, *step.args)) + sent
+
+    @property
+    def standard_s(self) -> float:
+        """Expected seconds of its longest chain of steps (the critical path), starts left out."""
+        follow_s = self._follow_s(0.0)
+        return max(self.standard_s_of(name) + follow_s[name] for name in follow_s)
+
+    def step(self, name: str) -> Step:
+        """One of them. Raises KeyError."""
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(name)
+
+    def graph(self) -> dict[str, tuple[str, ...]]:
+        """By step: those whose files it reads."""
+        writers = self.written_by()
+        return {
+            step.name: tuple(dict.fromkeys(writers[name] for name in step.reads if name in writers))
+            for step in self.steps
+        }
+
+    def order(self) -> tuple[str, ...]:
+        """Names of the steps, each after those whose files it reads. Raises graphlib.CycleError."""
+        return tuple(TopologicalSorter(self.graph()).static_order())
+
+    def written_by(self) -> Mapping[str, str]:
+        """By file: the step that writes it."""
+        return {file.name: step.name for step in self.steps for file in step.writes}
+
+    def before(self, task: str) -> tuple[str, ...]:
+        """See Work."""
+        return self.graph()[task]
+
+    def region_of(self, task: str) -> str | None:
+        """See Work."""
+        return next(iter(self._regions(self.step(task))), None)
+
+    def sizes_gb(self) -> Mapping[str, float]:
+        """By file: what it holds, as was declared."""
+        sizes_gb = {file.name: file.gb for file in self.files}
+        return sizes_gb | {file.name: file.gb for file in self._outputs()}
+
+    def standard_s_of(self, task: str) -> float:
+        """Expected seconds of a step at the reference speed."""
+        return 60.0 * self.step(task).minutes
+
+    def after_s(self, task: str, start_s: float = 0.0) -> float:
+        """Expected seconds from the end of a step to that of the whole, at the reference speed.
+
+        The longest chain of steps that follows it: the step's latest end is the deadline less this.
+
+        Args:
+            task: the step.
+            start_s: what each further step takes until it works.
+        """
+        return self._follow_s(start_s)[task]
+
+    def _follow_s(self, start_s: float) -> dict[str, float]:
+        graph, follow_s = self.graph(), dict.fromkeys(self.task_names, 0.0)
+        for name in reversed(self.order()):
+            whole_s = start_s + self.standard_s_of(name) + follow_s[name]
+            for before in graph[name]:
+                follow_s[before] = max(follow_s[before], whole_s)
+        return follow_s
+
+    def asks(self, task: str) -> Mapping[str, object]:
+        """See Work."""
+        step = self.step(task)
+        asked = {"instances": step.executors, "vcpus": step.vcpus, "memory_gib": step.memory_gib}
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def _outputs(self) -> Iterator[OutputFile]:
+        return (file for step in self.steps for file in step.writes)
+
+    def _regions(self, step: Step) -> dict[str, str]:
+        """Where a step must run, each with the reason; more than one: it cannot run."""
+        found = {} if step.region is None else {step.region: "it shall run"}
+        inputs, writers = {file.name: file for file in self.files}, self.written_by()
+        for name in step.reads:
+            if name in inputs:
+                kept = inputs[name]
+                if kept.stays and kept.region is not None:
+                    found.setdefault(kept.region, f"{name!r} stays")
+            elif any(file.stays for file in self.step(writers[name]).writes if file.name == name):
+                for region in self._regions(self.step(writers[name])):
+                    found.setdefault(region, f"{name!r} stays")
+        return found
+
+
+def _distinct(what: str, names: tuple[str, ...] | list[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"two {what} are called {min(twice)!r}: names must differ")

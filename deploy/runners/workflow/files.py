@@ -1,0 +1,119 @@
+"""What is known of a workflow's files: who has written them, where they are, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deploy.model.jobs import TaskKey
+from deploy.model.tasks import Assignment
+from deploy.runners.base import RunnerError
+from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.workflow.application import Workspace, workflow
+from deploy.runners.workflow.digests import Part, digest_of
+from deploy.runners.workflow.moving import Mover
+from deploy.security.untrusted import remove_tree
+from spotweave.files import write_private
+
+
+class Sealed(BaseModel):
+    """What a step that has succeeded wrote.
+
+    Attributes:
+        region: of the cluster that has it.
+        attempt: which wrote it.
+        files: digests by name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    region: str
+    attempt: int
+    files: dict[str, dict[str, Part]]
+
+    @classmethod
+    def load(cls, file: Path) -> Sealed | None:
+        """As it was written down; None if nothing was, or what was is damaged."""
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def save(self, file: Path) -> None:
+        """Write it down, whole or not at all."""
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, self.model_dump_json())
+
+
+class Files:
+    """The records are the scheduler's own: no program of a job can change them.
+
+    Args:
+        folder: of the records, with one folder for each job.
+        data: by region: what its cluster keeps.
+    """
+
+    def __init__(self, folder: Path, data: Mapping[str, Path]) -> None:
+        self._folder = folder
+        self._data = data
+
+    def sealed(self, key: TaskKey) -> Sealed | None:
+        """What a step wrote; None while it has not succeeded."""
+        return Sealed.load(self._record(key))
+
+    def seal(self, assignment: Assignment, region: str) -> str:
+        """Give what an attempt, which came to its end in a region, wrote its final place.
+
+        Returns:
+            Why it has not succeeded all the same, in one line; "" if it has.
+
+        Raises:
+            OSError: if the disk fails.
+        """
+        key, folder, workspace = assignment.key, JobFolder(Path(assignment.workdir)), Workspace(region)
+        if self.sealed(key) is not None:
+            return ""
+        files: dict[str, dict[str, Part]] = {}
+        for name in [file.name for file in workflow(assignment.spec).step(key.task).writes]:
+            written, kept = workspace.written(key.task, assignment.attempt, name), workspace.kept(name)
+            try:
+                # An earlier try may have been killed after this.
+                if (folder.path / written).exists() or not (folder.path / kept).exists():
+                    folder.rename(written, kept)
+                files[name] = digest_of(folder.path, kept)
+            except FileNotFoundError:
+                return f"step {key.task!r} ended well and did not write {name!r}: use {{{name}}} in its args"
+            except PoisonError as error:
+                return f"what step {key.task!r} wrote cannot be used: {error}"
+        Sealed(region=region, attempt=assignment.attempt, files=files).save(self._record(key))
+        return ""
+
+    def bring(self, assignment: Assignment, name: str, region: str, mover: Mover) -> None:
+        """Have a file where a step reads it. Raises as `Mover.bring`."""
+        work, job_id = workflow(assignment.spec), assignment.key.job_id
+        writer = work.written_by().get(name)
+        if writer is not None:
+            sealed = self.sealed(TaskKey(job_id, writer))
+            if sealed is None:
+                raise RunnerError(f"what step {writer!r} wrote is not known any more: submit the job again")
+            source = Workspace(sealed.region).kept(name)
+            mover.bring(Path(assignment.workdir), source, Workspace(region).kept(name), sealed.files[name])
+            return
+        file = next(one for one in work.files if one.name == name)
+        if file.region is None or file.region == region:
+            return  # It is read where it lies.
+        root, record = self._data[file.region], self._folder / job_id / "inputs" / f"{name}.json"
+        known = Sealed.load(record)
+        if known is None:
+            known = Sealed(region=file.region, attempt=0, files={name: digest_of(root, file.path)})
+            known.save(record)
+        mover.bring(root, file.path, Workspace(region).kept(name), known.files[name])
+
+    def forget(self, job_id: str) -> None:
+        """Remove the records of a job; its files stay in its folder. Raises OSError."""
+        remove_tree(self._folder / job_id)
+
+    def _record(self, key: TaskKey) -> Path:
+        return self._folder / key.job_id / f"{key.task}.json"

@@ -1,0 +1,274 @@
+"""The runner of workflows (Liu 2022, section 3, "Global Controller and Distributed Daemon").
+
+The cluster of a region is a standalone Spark of its own, with its master and state; a step's executors join
+it for the step. The files of a job lie in one workspace for each cluster, below the job's folder, which the
+scheduler's machine and the nodes see. Before a step starts, what it reads is brought to its cluster; when it
+has come to its end, what it wrote is sealed: given its final place, with checksums that the scheduler keeps.
+Only then has it succeeded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from deploy.model.jobs import JobSpec
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.runners.base import RunnerError
+from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.runners.spark.runner import SparkRunner
+from deploy.runners.spark.settings import find_spark
+from deploy.runners.workers import Patience, Work, WorkerPool
+from deploy.runners.workflow.application import Workspace, assigned, place, workflow
+from deploy.runners.workflow.check import check
+from deploy.runners.workflow.files import Files, Sealed
+from deploy.runners.workflow.moving import Mover
+from deploy.runners.workflow.settings import WorkflowSettings
+
+_log = logging.getLogger(__name__)
+_THREADS = 16
+_PATIENCE_S, _REFILL = 3.0, 0.2
+
+
+class WorkflowRunner:
+    """Implements `deploy.runners.base.Runner`; may be used from several threads."""
+
+    def __init__(self, settings: WorkflowSettings) -> None:
+        self._settings = settings
+        self._state = settings.state.resolve()
+        self._files = Files(self._state / "jobs", settings.data)
+        self._lock = threading.Lock()
+        self._clusters: dict[str, SparkRunner] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        """One thing at a time for a job on a cluster: two steps may read the same file."""
+        self._unwanted: set[str] = set()
+        """Attempts that were stopped, and jobs that are over."""
+        self._pool = WorkerPool("workflow", _THREADS)
+        self._patience = Patience(_PATIENCE_S, _REFILL)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Workflows."""
+        return ("workflow",)
+
+    def check(self, spec: JobSpec, folder: str) -> None:
+        """See Runner."""
+        check(spec, Path(folder), self._settings.data)
+        find_spark()
+
+    def start(self) -> None:
+        """See Runner. The master of a cluster comes up with its first step."""
+        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def ensure(self, assignment: Assignment) -> None:
+        """See Runner. What is not done in a moment goes on, and `reports` tells how it ends."""
+        work = self._begin(assignment)
+        if self._patience.wait(work):
+            self._pool.collect(_beginning(assignment))
+            if (error := work.future.exception()) is not None:
+                raise RunnerError(_text(error)) from error
+
+    def reports(self, assignments: Sequence[Assignment]) -> Sequence[TaskReport]:
+        """See Runner."""
+        by_region: defaultdict[str, list[Assignment]] = defaultdict(list)
+        found: dict[str, TaskReport] = {}
+        for one in assignments:
+            report = self._early(one)
+            if report is None:
+                by_region[one.nodes[0].region].append(one)
+            else:
+                found[one.attempt_id] = report
+        for region, some in by_region.items():
+            told = self._cluster(region).reports([assigned(one, self._settings.data) for one in some])
+            for one, report in zip(some, told, strict=True):
+                found[one.attempt_id] = self._sealed(one, report)
+        return [found[one.attempt_id] for one in assignments]
+
+    def drain(self, assignment: Assignment, instance_ids: Sequence[str], within_s: float) -> None:
+        """See Runner."""
+        cluster = self._cluster(assignment.nodes[0].region)
+        cluster.drain(assigned(assignment, self._settings.data), instance_ids, within_s)
+
+    def stop(self, assignment: Assignment) -> None:
+        """See Runner. Raises RunnerError while it still ends."""
+        with self._lock:
+            self._unwanted.add(assignment.attempt_id)
+        for name in (_beginning(assignment), _sealing(assignment)):
+            work = self._pool.pending(name)
+            if work is not None and not self._patience.wait(work):
+                raise RunnerError(f"{assignment.attempt_id} still ends")
+            self._pool.collect(name)
+        if assignment.nodes:
+            cluster = self._cluster(assignment.nodes[0].region)
+            cluster.stop(assigned(assignment, self._settings.data))
+
+    def leave(self, assignment: Assignment) -> None:
+        """See Runner. Steps have no budgets of their own: none leaves."""
+
+    def forget(self, job_id: str) -> None:
+        """See Runner. Raises RunnerError while something of it still ends."""
+        with self._lock:
+            self._unwanted.add(job_id)
+            locks = [lock for (of_job, _), lock in self._locks.items() if of_job == job_id]
+        for lock in locks:
+            if not lock.acquire(timeout=_PATIENCE_S):
+                raise RunnerError(f"files of job {job_id} are still worked at")
+            lock.release()
+        clusters = self._known()
+        # All of them first: what is forgotten gives the job's folder and user id back.
+        for cluster in clusters.values():
+            cluster.end_job(job_id)
+        for cluster in clusters.values():
+            cluster.forget(job_id)
+        try:
+            self._files.forget(job_id)
+        except OSError as error:
+            raise RunnerError(f"job {job_id} cannot be forgotten: {error}") from error
+        with self._lock:
+            self._locks = {key: lock for key, lock in self._locks.items() if key[0] != job_id}
+            self._unwanted = {name for name in self._unwanted if not name.startswith(f"{job_id}.")}
+
+    def shutdown(self) -> None:
+        """See Runner."""
+        for cluster in self._known().values():
+            cluster.shutdown()
+
+    # --- clusters -----------------------------------------------------------------------------------------
+
+    def _cluster(self, region: str) -> SparkRunner:
+        with self._lock:
+            if region not in self._clusters:
+                state = self._state / "clusters" / place(region)
+                self._clusters[region] = SparkRunner(replace(self._settings.spark, state=state))
+            return self._clusters[region]
+
+    def _known(self) -> dict[str, SparkRunner]:
+        """The clusters that were ever used, by this process or an earlier one, by region."""
+        folders = sorted((self._state / "clusters").glob("at-*"))
+        regions = [unquote(folder.name.removeprefix("at-")) for folder in folders]
+        return {region: self._cluster(region) for region in regions}
+
+    # --- beginning ----------------------------------------------------------------------------------------
+
+    def _begin(self, assignment: Assignment) -> Work:
+        return self._pool.begin(_beginning(assignment), lambda: self._start(assignment))
+
+    def _start(self, assignment: Assignment) -> None:
+        """Bring all that a step reads to its cluster, and start it there."""
+        work, key, region = workflow(assignment.spec), assignment.key, assignment.nodes[0].region
+        allowed = work.region_of(key.task)
+        if allowed is not None and allowed != region:
+            raise RunnerError(f"step {key.task!r} may run in {allowed} only, its nodes are in {region}")
+        own = assigned(assignment, self._settings.data)
+        for at, cluster in self._known().items():
+            number = cluster.finished_earlier(own)
+            if number is not None and self._seal(replace(assignment, attempt=number), at):
+                return
+        if self._files.sealed(key) is not None:
+            return
+        with self._alone(key.job_id, region):
+            if self._cluster(region).began(own):
+                return
+            mover = Mover(JobFolder(Path(assignment.workdir)), lambda: self._wanted(assignment))
+            for name in work.step(key.task).reads:
+                self._files.bring(assignment, name, region, mover)
+            if not self._wanted(assignment):
+                raise RunnerError("it was stopped")
+            folder = Workspace(region).written(key.task, assignment.attempt, ".")
+            JobFolder(Path(assignment.workdir)).make(folder.removesuffix("/."))
+            self._cluster(region).ensure(own)
+        if mover.moved_bytes:
+            _log.info("%s: %d bytes moved to %s", assignment.attempt_id, mover.moved_bytes, region)
+
+    def _wanted(self, assignment: Assignment) -> bool:
+        return not {assignment.attempt_id, assignment.key.job_id} & self._unwanted
+
+    # --- ending -------------------------------------------------------------------------------------------
+
+    def _seal(self, assignment: Assignment, region: str) -> bool:
+        """Seal what an attempt wrote. Returns whether all of it is there; if not, the attempt has failed."""
+        with self._alone(assignment.key.job_id, region):
+            why = self._files.seal(assignment, region)
+            if why:
+                self._cluster(region).refute(assignment, why)
+        return not why
+
+    def _early(self, assignment: Assignment) -> TaskReport | None:
+        """What is known of an attempt without its cluster; None if only that knows."""
+        key, number, region = assignment.key, assignment.attempt, assignment.nodes[0].region
+        sealed = self._files.sealed(key)
+        if sealed is not None:
+            return _succeeded(assignment, sealed)
+        work = self._pool.pending(_beginning(assignment))
+        if work is None and not self._cluster(region).began(assignment):
+            # A scheduler was killed while its files were moved: that goes on.
+            work = self._begin(assignment)
+        if work is None:
+            return None
+        if not work.future.done():
+            return TaskReport(key, number, Phase.STARTING, message=f"its files are moved to {region}")
+        self._pool.collect(_beginning(assignment))
+        error = work.future.exception()
+        if error is None:
+            return None
+        phase = Phase.FAILED if isinstance(error, PoisonError) else Phase.LOST
+        return TaskReport(key, number, phase, message=_text(error))
+
+    def _sealed(self, assignment: Assignment, report: TaskReport) -> TaskReport:
+        """What is told of an attempt, of which its cluster told this."""
+        if report.phase is not Phase.SUCCEEDED:
+            return report
+        region, name = assignment.nodes[0].region, _sealing(assignment)
+        work = self._pool.begin(name, lambda: self._seal(assignment, region))
+        if not self._patience.wait(work):
+            return replace(report, phase=Phase.RUNNING, message="its files are sealed")
+        self._pool.collect(name)
+        sealed = self._files.sealed(assignment.key)
+        if sealed is not None:
+            return _succeeded(assignment, sealed)
+        error = work.future.exception()
+        if error is None:  # It was refuted: its cluster tells why.
+            return self._cluster(region).reports([assigned(assignment, self._settings.data)])[0]
+        why = f"its files cannot be sealed: {_text(error)}"
+        return replace(report, phase=Phase.RUNNING, progress=0.99, saved=0.0, message=why)
+
+    @contextmanager
+    def _alone(self, job_id: str, region: str) -> Iterator[None]:
+        with self._lock:
+            lock = self._locks.setdefault((job_id, region), threading.Lock())
+        with lock:
+            yield
+
+
+def _succeeded(assignment: Assignment, sealed: Sealed) -> TaskReport:
+    size = sum(part.size for digest in sealed.files.values() for part in digest.values())
+    return TaskReport(
+        assignment.key,
+        assignment.attempt,
+        Phase.SUCCEEDED,
+        progress=1.0,
+        saved=1.0,
+        saved_region=sealed.region,
+        details={"wrote_bytes": str(size)},
+    )
+
+
+def _beginning(assignment: Assignment) -> str:
+    return f"{assignment.attempt_id}:begin"
+
+
+def _sealing(assignment: Assignment) -> str:
+    return f"{assignment.attempt_id}:seal"
+
+
+def _text(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())[:300]
+    known = isinstance(error, RunnerError | PoisonError)
+    return text if known and text else f"{type(error).__name__}: {text}"

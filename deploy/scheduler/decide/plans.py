@@ -1,0 +1,172 @@
+"""Plans of workflows: the cluster of each step that gets the whole done first (Liu 2022, Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.workflows.planners import plan_workflow
+from deploy.model.instances import Offer
+from deploy.model.jobs import JobSpec
+from deploy.model.speeds import slowness
+from deploy.model.tasks import Phase
+from deploy.model.transfers import Transfers
+from deploy.model.workflows import Workflow
+from deploy.scheduler.decide.questions import doomed
+from deploy.scheduler.snapshot.needs import ban
+from deploy.store.instances import Instance
+from deploy.store.jobs import Job
+from deploy.store.tasks import Task
+from envs.simulation.workflows import model
+
+_ALMOST = 0.99
+"""A step that runs has something left to do."""
+_MOVE_S = 1.0
+"""What moving a file takes at least: so that a step runs where its files are if all else is equal."""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A step that has begun.
+
+    Attributes:
+        region: where it runs, or its files are.
+        progress: share that is done; 1 for one that has succeeded.
+    """
+
+    region: str
+    progress: float
+
+
+def stands_of(tasks: Sequence[Task], held: Sequence[Instance]) -> dict[str, Stand]:
+    """By step: those that run or have succeeded; the others wait."""
+    by_name = {one.instance_id: one for one in held}
+    found = {}
+    for task in tasks:
+        here = [by_name[name] for name in task.instances if name in by_name]
+        if task.phase is Phase.SUCCEEDED:
+            found[task.key.task] = Stand(task.saved_region, 1.0)
+        elif here and not doomed(here):
+            found[task.key.task] = Stand(here[0].offer.region, min(_ALMOST, task.progress))
+    return found
+
+
+class Plans:
+    """Where steps that wait shall run.
+
+    A plan is made whenever one of its steps is decided about, from what is true then: what has ended and
+    where its files are, what runs and how far it is, which offers have room. So a step that is late, or a
+    cluster that is lost, changes it at once. It minimises the time of the whole, not its price.
+
+    Args:
+        planner: one of `agents.workflows.planners.PLANNERS`.
+        start_s: expected from a ready instance to work.
+        transfers: what moving data between regions takes.
+    """
+
+    def __init__(self, planner: str, start_s: float, transfers: Transfers) -> None:
+        self._planner = planner
+        self._start_s = start_s
+        self._transfers = transfers
+        # The first plan loads compiled code, which takes a second: not in a pass that others wait for.
+        one = model.Step("one", model.Profile(run_s={"here": 1.0}, executors=1))
+        here = model.Platform((model.Cluster("here", 1),), model.Link(1.0))
+        plan_workflow(planner, model.Workflow("first", (), (one,)), here)
+
+    def regions(
+        self, job: Job, stands: Mapping[str, Stand], offers: Sequence[Offer], used: Counter[str]
+    ) -> Mapping[str, str]:
+        """By step: its region, of those that have not succeeded.
+
+        Args:
+            job: of a workflow.
+            stands: of its steps (see `stands_of`).
+            offers: as they are.
+            used: by offer: instances of other jobs.
+        """
+        plan = plan_workflow(self._planner, *self.problem(job.spec, stands, offers, used))
+        return {placed.step: placed.cluster for placed in plan.placements}
+
+    def problem(
+        self, spec: JobSpec, stands: Mapping[str, Stand], offers: Sequence[Offer], used: Counter[str]
+    ) -> tuple[model.Workflow, model.Platform]:
+        """What is left of a workflow, and the regions as clusters; arguments as `regions`."""
+        work = spec.work
+        assert isinstance(work, Workflow)
+        run_s = {
+            step.name: self._run_s(spec, step.name, stands.get(step.name), offers, used)
+            for step in work.steps
+            if step.name not in stands or stands[step.name].progress < 1.0
+        }
+        steps = tuple(
+            model.Step(
+                step.name,
+                model.Profile(run_s=run_s[step.name], executors=step.executors),
+                tuple(dict.fromkeys(step.reads)),
+                tuple(file.name for file in step.writes),
+            )
+            for step in work.steps
+            if step.name in run_s
+        )
+        room: defaultdict[str, int] = defaultdict(int)
+        for offer in offers:
+            room[offer.region] += max(0, offer.quota - used[offer.offer_id]) if offer.available else 0
+        for step in steps:
+            for region in step.profile.run_s:
+                room[region] = max(room[region], step.profile.executors or 1)
+        for file in work.files:
+            # Data may lie where nothing runs.
+            room[file.region or next(iter(room))] += 0
+        clusters = tuple(model.Cluster(region, max(1, count)) for region, count in room.items())
+        files = tuple(self._files(work, stands, tuple(room), run_s.keys()))
+        links = {
+            frozenset((a, b)): model.Link(1.0 / seconds, _MOVE_S)
+            for a in room
+            for b in room
+            if a != b and (seconds := max(self._seconds_gb(a, b), self._seconds_gb(b, a))) > 0
+        }
+        at_once = model.Link(math.inf, _MOVE_S)
+        return model.Workflow(spec.name, files, steps), model.Platform(clusters, at_once, links)
+
+    def _run_s(
+        self, spec: JobSpec, step: str, stand: Stand | None, offers: Sequence[Offer], used: Counter[str]
+    ) -> dict[str, float]:
+        """By region where a step may run: seconds until it has ended there, once its files are there."""
+        assert isinstance(spec.work, Workflow)
+        standard_s, profile = spec.work.standard_s_of(step), spec.profile
+        if stand is not None:
+            return {stand.region: (1.0 - stand.progress) * standard_s}
+        wanted, places = spec.resources_of(step), spec.places_of(step)
+        allowed = [offer for offer in offers if ban(wanted, places, offer) is None]
+        free = [
+            offer
+            for offer in allowed
+            if offer.available and offer.quota - used[offer.offer_id] >= wanted.instances
+        ]
+        found: dict[str, float] = {}
+        # Where there is no room anywhere, it waits for the best.
+        for offer in free or allowed:
+            slow = slowness(offer.speed, profile.reference_speed, profile.sensitivity)
+            seconds = offer.launch_s + self._start_s + standard_s * slow
+            found[offer.region] = min(seconds, found.get(offer.region, seconds))
+        return found
+
+    def _files(
+        self, work: Workflow, stands: Mapping[str, Stand], regions: tuple[str, ...], left: Collection[str]
+    ) -> Iterator[model.File]:
+        """Those that steps which are left read or write."""
+        named = {name for step in work.steps if step.name in left for name in step.reads}
+        for file in work.files:
+            if file.name in named:
+                yield model.File(file.name, file.gb, (file.region,) if file.region else regions)
+        for step in work.steps:
+            for output in step.writes:
+                if step.name in left:
+                    yield model.File(output.name, output.gb)
+                elif output.name in named:
+                    yield model.File(output.name, output.gb, (stands[step.name].region,))
+
+    def _seconds_gb(self, source: str, target: str) -> float:
+        return self._transfers.seconds_gb.get((source, target), 0.0)

@@ -1,0 +1,276 @@
+"""The runner of workflows: two clusters whose Spark starts at once, real node agents, real files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.model.jobs import JobSpec, TaskKey
+from deploy.model.tasks import Assignment, Phase, TaskReport
+from deploy.node import procfs
+from deploy.runners.base import RunnerError
+from deploy.runners.detached import TAG
+from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.workflow.runner import WorkflowRunner
+from deploy.runners.workflow.settings import WorkflowSettings
+from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
+from tests.deploy.runners.patience import insist
+from tests.deploy.runners.spark.fake_spark import install
+from tests.deploy.workflows import file, step, workflow
+
+pytestmark = [pytest.mark.real]
+JOB = "flow-1"
+# Adds up the numbers of all files but the last, which it writes; it waits while there is a file HOLD.
+ADD = """
+import os, pathlib, sys, time
+*sources, target = map(pathlib.Path, sys.argv[1:])
+while os.path.exists("hold"):
+    time.sleep(0.02)
+files = [one for path in sources for one in (sorted(path.iterdir()) if path.is_dir() else [path])]
+target.write_text(str(sum(int(one.read_text()) for one in files)))
+with open("ran", "a") as ran:
+    ran.write(target.name + " ")
+"""
+# The numbers of a file, each in a file of its own, in a folder.
+SPLIT = """
+import pathlib, sys
+source, target = map(pathlib.Path, sys.argv[1:])
+target.mkdir()
+for k, number in enumerate(source.read_text().split()):
+    (target / f"part-{k}").write_text(number)
+"""
+FLOW = (
+    step("split", "numbers", "parts", args=["{numbers}", "{parts}"]),
+    step("add", "parts open", "sum", args=["{parts}", "{open}", "{sum}"]),
+)
+FILES = (file("numbers", "n", stays=True), file("open", "n"))
+
+
+class Story:
+    """A job's folder, the data of two clusters, and the runner of the moment."""
+
+    def __init__(self, folder: Path, spec: JobSpec) -> None:
+        self.folder, self.spec = folder, spec
+        self.workdir = folder / "jobs" / JOB
+        self.workdir.mkdir(parents=True)
+        for name, code in (("split", SPLIT), ("add", ADD)):
+            (self.workdir / f"{name}.py").write_text(code)
+        self.data = {region: folder / "data of" / region for region in ("n", "s")}
+        for place in self.data.values():
+            (place / "data").mkdir(parents=True)
+        (self.data["n"] / "data" / "numbers").write_text("1 2 3")
+        (self.data["n"] / "data" / "open").write_text("10")
+        self.address = loopback_address()
+        self.restart()
+
+    def restart(self) -> None:
+        spark = SparkSettings(state=self.folder, address=self.address, lost_after_s=0.0)
+        self.runner = WorkflowRunner(WorkflowSettings(self.folder / "the state", spark, self.data))
+        self.runner.start()
+
+    def on(self, agent: AgentProcess, task: str, region: str, attempt: int = 1) -> Assignment:
+        node = replace(agent.node(), region=region)
+        return Assignment(TaskKey(JOB, task), attempt, self.spec, (node,), str(self.workdir))
+
+    def report(self, assignment: Assignment) -> TaskReport:
+        return self.runner.reports([assignment])[0]
+
+    def ended(self, assignment: Assignment) -> TaskReport:
+        wait_until(lambda: self.report(assignment).phase.ended)
+        return self.report(assignment)
+
+    def run(self, assignment: Assignment) -> TaskReport:
+        insist(lambda: self.runner.ensure(assignment))
+        return self.ended(assignment)
+
+    def kept(self, region: str, name: str) -> Path:
+        return self.workdir / "workspace" / f"at-{region}" / "files" / name
+
+
+@pytest.fixture
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+    home = install(tmp_path / "spark home")
+    for module in ("spark", "workflow"):
+        monkeypatch.setattr(f"deploy.runners.{module}.runner.find_spark", lambda: home)
+    told = Story(tmp_path, workflow(*FLOW, files=FILES))
+    yield told
+    insist(told.runner.shutdown)
+    state = str((tmp_path / "the state").resolve())
+    assert not [one for one in procfs.scan() if procfs.environment(one.pid).get(TAG, "").startswith(state)]
+
+
+def test_steps_run_on_clusters_of_their_own_and_their_files_follow(story: Story) -> None:
+    with agents(story.folder, 2) as (north, south):
+        story.runner.check(story.spec, str(story.workdir))
+        split = story.run(story.on(north, "split", "n"))
+        assert (split.phase, split.saved_region) == (Phase.SUCCEEDED, "n")
+        assert sorted(one.name for one in story.kept("n", "parts").iterdir()) == [
+            "part-0",
+            "part-1",
+            "part-2",
+        ]
+        assert not story.kept("s", "parts").exists()
+        add = story.run(story.on(south, "add", "s"))
+        assert (add.phase, add.saved_region, add.details) == (Phase.SUCCEEDED, "s", {"wrote_bytes": "2"})
+    # 1 + 2 + 3 of the step in the north, 10 of the north's data.
+    assert story.kept("s", "sum").read_text() == "16"
+    # Two masters, each with its own state; the private file is where it was, and nowhere else.
+    masters = sorted((story.folder / "the state" / "clusters").glob("*/master/ports.json"))
+    assert [one.parts[-3] for one in masters] == ["at-n", "at-s"]
+    assert len({one.read_text() for one in masters}) == 2
+    assert [one for one in story.workdir.rglob("*") if one.is_file() and one.read_text() == "1 2 3"] == []
+    insist(lambda: story.runner.forget(JOB))
+    assert story.kept("s", "sum").exists()
+    assert list((story.folder / "the state" / "jobs").iterdir()) == []
+
+
+def test_private_data_are_read_nowhere_else_whoever_asks(story: Story) -> None:
+    with AgentProcess(story.folder) as agent:
+        at = story.on(agent, "split", "s")
+        with pytest.raises(RunnerError, match="step 'split' may run in n only, its nodes are in s"):
+            story.runner.ensure(at)
+        # A runner that was started anew is asked for it as if it had begun.
+        story.restart()
+        wait_until(lambda: story.report(at).phase.ended)
+        assert not agent.client.status().processes
+    assert not (story.workdir / "workspace").exists()
+
+
+def test_what_is_not_there_as_it_was_written_is_fetched_again(story: Story) -> None:
+    with agents(story.folder, 2) as (north, south):
+        story.run(story.on(north, "split", "n"))
+        # One of three files is there, and is not what was written.
+        story.kept("s", "parts").mkdir(parents=True)
+        story.kept("s", "parts").joinpath("part-1").write_text("9")
+        assert story.run(story.on(south, "add", "s")).phase is Phase.SUCCEEDED
+    assert story.kept("s", "sum").read_text() == "16"
+
+
+def test_what_is_not_what_was_written_is_not_computed_with(story: Story) -> None:
+    with agents(story.folder, 2) as (north, south):
+        story.run(story.on(north, "split", "n"))
+        story.kept("n", "parts").joinpath("part-1").write_text("7")
+        at = story.on(south, "add", "s")
+        with pytest.raises(RunnerError, match="part-1 is not what was written: its SHA-256 is not"):
+            story.runner.ensure(at)
+        # The same on the cluster that wrote it.
+        with pytest.raises(RunnerError, match="part-1 is not what was written"):
+            story.runner.ensure(story.on(north, "add", "n"))
+    assert not (story.workdir / "ran").exists()
+
+
+def test_a_step_goes_on_under_a_new_scheduler_and_is_not_run_twice(story: Story) -> None:
+    with agents(story.folder, 2) as (north, south):
+        story.run(story.on(north, "split", "n"))
+        (story.workdir / "hold").touch()
+        first = story.on(south, "add", "s")
+        insist(lambda: story.runner.ensure(first))
+        assert story.report(first).phase is not Phase.SUCCEEDED
+        story.restart()
+        assert not story.report(first).phase.ended
+        (story.workdir / "hold").unlink()
+        attempt = story.folder / "the state" / "clusters" / "at-s" / "jobs" / JOB / "add.1"
+        wait_until((attempt / "driver" / "result.json").exists)
+        # It came to its end while nobody looked; the next attempt, in the other cluster, takes that over.
+        story.restart()
+        told = story.run(story.on(north, "add", "n", 2))
+        assert (told.phase, told.saved_region) == (Phase.SUCCEEDED, "s")
+    assert (story.workdir / "ran").read_text() == "sum "
+    assert not story.kept("n", "sum").exists()
+
+
+def test_an_interrupted_step_starts_over_elsewhere_without_what_it_had_half_written(story: Story) -> None:
+    with agents(story.folder, 2) as (north, south):
+        story.run(story.on(north, "split", "n"))
+        (story.workdir / "hold").touch()
+        first = story.on(south, "add", "s")
+        insist(lambda: story.runner.ensure(first))
+        insist(lambda: story.runner.stop(first))
+        assert story.report(first).phase is Phase.LOST
+        (story.workdir / "hold").unlink()
+        told = story.run(story.on(north, "add", "n", 2))
+        assert (told.phase, told.saved_region) == (Phase.SUCCEEDED, "n")
+    assert (story.workdir / "ran").read_text() == "sum "
+    assert story.kept("n", "sum").read_text() == "16"
+    assert not story.kept("s", "sum").exists()
+
+
+def test_a_step_that_was_stopped_before_it_began_never_begins(story: Story) -> None:
+    with AgentProcess(story.folder) as agent:
+        at = story.on(agent, "split", "n")
+        insist(lambda: story.runner.stop(at))
+        assert story.report(at).phase is Phase.LOST
+        assert not agent.client.status().processes
+    assert not story.kept("n", "parts").exists()
+
+
+def test_a_step_that_does_not_write_its_file_has_failed_and_runs_again(story: Story) -> None:
+    (story.workdir / "split.py").write_text("open('ran', 'a').write('x')")
+    with AgentProcess(story.folder) as agent:
+        told = story.run(story.on(agent, "split", "n"))
+        assert (told.phase, told.message) == (
+            Phase.FAILED,
+            "step 'split' ended well and did not write 'parts': use {parts} in its args",
+        )
+        assert story.run(story.on(agent, "split", "n", 2)).phase is Phase.FAILED
+        assert (story.workdir / "ran").read_text() == "xx"
+        # A link would have the scheduler read, and move, what the job itself may not.
+        (story.workdir / "split.py").write_text("import os, sys; os.symlink('/etc/hostname', sys.argv[2])")
+        told = story.run(story.on(agent, "split", "n", 3))
+        assert told.phase is Phase.FAILED
+        assert "a link, or something else than a file" in told.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"resources": {"instances": 2}},
+            "resources.instances is 2: leave it out, each step says its executors",
+        ),
+        ({"profile": {"data_gb": 1.0}}, "profile.data_gb says nothing of a workflow"),
+        (
+            {"files": (file("numbers", "west"), FILES[1])},
+            "kept in west, and this deployment knows the data of n, s",
+        ),
+        (
+            {"files": (file("numbers"), FILES[1])},
+            "file 'numbers': there is no data/numbers next to the job file",
+        ),
+        (
+            {"files": (file("numbers", "n") | {"path": "../s/data/x"}, FILES[1])},
+            "file 'numbers': ../s/data/x leads elsewhere: give a path in the data of n",
+        ),
+        ({"steps": (FLOW[0] | {"script": "no.py"}, FLOW[1])}, "step 'split': script 'no.py' does not exist"),
+        (
+            {"steps": (FLOW[0] | {"args": ["{sum}"]}, FLOW[1])},
+            "step 'split' names {sum} in its arguments, and",
+        ),
+        ({"env": {"SPARK_HOME": "x"}}, "step 'split': env sets SPARK_HOME"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_one_line(
+    story: Story, changes: dict[str, object], message: str
+) -> None:
+    given = {"files": FILES, **changes}
+    steps = given.pop("steps", FLOW)
+    with pytest.raises(ValueError) as refused:
+        story.runner.check(workflow(*steps, **given), str(story.workdir))  # type: ignore[misc, arg-type]
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_braces_that_name_no_file_are_left_alone(story: Story) -> None:
+    odd = FLOW[0] | {"args": ["{numbers}", "{parts}", '{"a": 1}', "{other}"]}
+    story.spec = workflow(odd, files=FILES)
+    code = "import json, os, sys; os.mkdir(sys.argv[2]); json.dump(sys.argv[1:], open('seen', 'w'))"
+    (story.workdir / "split.py").write_text(code)
+    with AgentProcess(story.folder) as agent:
+        assert story.run(story.on(agent, "split", "n")).phase is Phase.SUCCEEDED
+    first, _, *others = json.loads((story.workdir / "seen").read_text())
+    assert first == str(story.data["n"] / "data" / "numbers")
+    assert others == ['{"a": 1}', "{other}"]

@@ -1,0 +1,204 @@
+"""Workflows in the simulated cloud; times by hand."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from agents.policy import Policy
+from benchmarks.simulated import SimulatedOffer
+from deploy.model.jobs import JobState, TaskKey
+from deploy.model.transfers import Transfers
+from deploy.scheduler.act.egress import of_start, regions_of
+from deploy.scheduler.decide.chooser import Policies
+from deploy.scheduler.decide.decider import Decider
+from deploy.scheduler.snapshot.estimates import need_of
+from deploy.server.admission import AdmissionError, admit
+from envs.simulation.snapshot import Observation
+from tests.deploy.scheduler.cases import offer
+from tests.deploy.scheduler.worlds import SETTINGS, World
+from tests.deploy.workflows import file, step, workflow
+
+
+def clusters(*regions: str, price_usd_hour: float = 1.0) -> list[SimulatedOffer]:
+    """Owned-like capacity in each region, which stays; the first is the cheapest."""
+    return [
+        SimulatedOffer(
+            offer(
+                f"{region}/sure",
+                "on_demand",
+                provider="simulated",
+                region=region,
+                zone="",
+                launch_s=30.0,
+                price_usd_hour=price_usd_hour + k,
+            )
+        )
+        for k, region in enumerate(regions)
+    ]
+
+
+def started(world: World) -> dict[str, float]:
+    """By step: when its first attempt was placed, in seconds since the submission."""
+    found: dict[str, float] = {}
+    for event in world.events("task.started"):
+        assert event.task is not None
+        found.setdefault(event.task, event.time_s)
+    first = min(found.values())
+    return {task: at - first for task, at in found.items()}
+
+
+def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
+    world = World(tmp_path, clusters("n", "s"))
+    flow = workflow(
+        step("all", "one-out two-out"),
+        step("one", minutes=2.0),
+        step("two", minutes=5.0),
+        step("after", "one-out"),
+    )
+    job = world.submit(flow)
+    held = {task.key.task: (task.not_before_s, task.message) for task in world.store.tasks.of_job(job)}
+    assert held == {
+        "all": (math.inf, "waits for one, two"),
+        "one": (0.0, ""),
+        "two": (0.0, ""),
+        "after": (math.inf, "waits for one"),
+    }
+    # A scheduler that was killed knows it all the same.
+    for _ in range(4):
+        world.go(50.0)
+        world.restart()
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert world.cloud.completions == {TaskKey(job, name): 1 for name in ("all", "one", "two", "after")}
+    at = started(world)
+    assert at["one"] == at["two"] == 0.0
+    # 120 s and 300 s of work, each at once decided about and 30 s of launch later there; passes every 10 s.
+    assert 150.0 <= at["after"] <= 190.0
+    assert 330.0 <= at["all"] <= 370.0
+    assert [(event.task, event.data["after"]) for event in world.events("task.released")] == [
+        ("after", ["one"]),
+        ("all", ["one", "two"]),
+    ]
+    world.check_nothing_is_left()
+
+
+class Stubborn(Policy):
+    """Answers the same cluster, whatever is allowed."""
+
+    name = "stubborn"
+
+    def __init__(self, cluster: int) -> None:
+        self.cluster = cluster
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.full(len(lanes), self.cluster)
+
+
+class Disobedient(World):
+    """Its policy puts everything on the second cluster, also where that is forbidden."""
+
+    refused: Counter[tuple[str, str]]
+
+    def decides(self) -> Policies:
+        decider = Decider(Stubborn(1))
+        decider.invalid = self.refused
+        return Policies(decider, self.mode)
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["there", "away for a while"])
+def test_private_data_are_read_in_their_region_whatever_the_policy_says(tmp_path: Path, away: bool) -> None:
+    north, south = clusters("n", "s", price_usd_hour=9.0)
+    if away:  # where it must not run there is capacity all the time, where it must only later
+        north = replace(north, available=lambda now_s: now_s > 1_000_500)
+    Disobedient.refused = Counter()
+    world = Disobedient(tmp_path, [north, south])
+    flow = workflow(
+        step("sums", "private", "sums"),
+        step("kept", "private", "kept!"),
+        step("more", "kept sums"),
+        step("all", "sums more-out"),
+        files=(file("private", "n", stays=True),),
+        deadline_s=20_000.0,
+    )
+    job = world.submit(flow)
+    for _ in range(12):
+        world.go(100.0)
+        world.restart()
+        # An interruption: what it did is done again, and again only there.
+        for name in world.cloud.live("n/sure")[:1] if world.clock.now() < 1_000_700 else []:
+            world.cloud.kill(name, by_provider=True)
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    ran = {(one.key.task, one.offer.region) for one in world.store.instances.of_job(job)}
+    assert ran == {("sums", "n"), ("kept", "n"), ("more", "n"), ("all", "s")}
+    # It did try.
+    assert world.refused["stubborn", "masked"] >= 3
+    world.check_nothing_is_left()
+
+
+def test_each_step_has_until_the_latest_moment_that_leaves_time_for_those_behind_it(tmp_path: Path) -> None:
+    world = World(tmp_path, clusters("n"))
+    flow = workflow(step("one", minutes=2.0), step("two", "one-out", minutes=5.0), deadline_s=1000.0)
+    job = world.store.jobs.get(world.submit(flow))
+    tasks = world.store.tasks.of_job(job.job_id)
+    needs = [need_of(job, task, [], job.submitted_s + 100.0, SETTINGS, start_s=50.0) for task in tasks]
+    # Of 1000 s 100 have gone; behind "one" come 300 s of work and 50 s to start it.
+    assert [need.slack_s for need in needs] == [550.0, 900.0]
+    assert [need.standard_s for need in needs] == [120.0, 300.0]
+    assert {need.kind for need in needs} == {"deadline"}
+
+
+def test_files_are_moved_from_where_their_step_ran(tmp_path: Path) -> None:
+    transfers = Transfers(("n", "s"), {("n", "s"): 0.05}, {("n", "s"): 10.0})
+    world = World(tmp_path, clusters("n", "s"), settings=replace(SETTINGS, transfers=transfers))
+    one = step("one", "input") | {"writes": [{"name": "sums", "gb": 2.0}]}
+    flow = workflow(
+        one, step("two", "sums input", region="s"), files=(file("input", "n", gb=4.0), file("small", gb=9.0))
+    )
+    job_id = world.submit(flow)
+    world.until_all_end()
+    job, regions = world.store.jobs.get(job_id), regions_of(world.store, job_id, flow)
+    assert regions == {"one": "n", "two": "s"}
+    two = world.store.tasks.get(TaskKey(job_id, "two"))
+    need = need_of(job, two, [], 0.0, world.settings, written_in=regions)
+    # 2 GB that "one" wrote and 4 GB of input, at 10 s and 0.05 USD a GB.
+    assert need.moves["s"].seconds == 60.0
+    assert need.moves["s"].usd == pytest.approx(0.30)
+    assert need.moves["n"] == (0.0, 0.0)
+    assert of_start(flow, two, "n", transfers, regions) == 0
+    assert float(world.store.costs.of_job(job_id, world.clock.now()).usd) > 0.30
+    [began] = [event for event in world.events("task.started") if event.task == "two"]
+    assert began.data["egress_usd"] == pytest.approx(0.30)
+
+
+def test_a_step_that_fits_nowhere_is_refused_at_once() -> None:
+    offers = [one.offer for one in clusters("n", "s")]
+    private = (file("private", "n", stays=True),)
+    admit(workflow(step("a", "private", executors=4), files=private), offers)
+    with pytest.raises(AdmissionError, match="no offer can run task 'a' of this job, which must run in n"):
+        admit(workflow(step("a", "private"), files=private), offers[1:])
+    with pytest.raises(AdmissionError, match="at most 4 instances may run, the job needs 5"):
+        admit(workflow(step("a", executors=5)), offers)
+    # Two steps of 10 min one after the other, and 30 s of launch.
+    chain = [step("a", minutes=10.0), step("b", "a-out", minutes=10.0)]
+    admit(workflow(*chain, deadline_s=1300.0), offers)
+    with pytest.raises(AdmissionError, match="the deadline of 1200 s cannot be met"):
+        admit(workflow(*chain, deadline_s=1200.0), offers)
+
+
+def test_a_step_that_fails_too_often_fails_the_workflow_and_nothing_behind_it_starts(tmp_path: Path) -> None:
+    world = World(tmp_path, clusters("n"))
+    world.cloud.fails["flow"] = 3
+    job = world.submit(workflow(step("one"), step("two", "one-out"), max_user_failures=2))
+    world.until_all_end()
+    record = world.store.jobs.get(job)
+    assert (record.state, record.reason) == (JobState.FAILED, "exit code 1")
+    assert {event.task for event in world.events("task.started")} == {"one"}
+    world.check_nothing_is_left()
