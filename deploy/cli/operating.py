@@ -148,10 +148,14 @@ def emulate_aws(
     port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5555,
 ) -> None:
     """Emulate AWS on this machine until SIGINT or SIGTERM: for tests and rehearsals."""
+    _emulate("aws", config, port)
+
+
+def _emulate(cloud: str, config: Path, port: int) -> None:
     if importlib.util.find_spec("moto") is None:
         raise ValueError("the emulator needs moto: pip install 'spotweave[dev]'")
     from deploy.emulator import __main__ as emulator
 
-    code = emulator.main(["--config", str(config), "--port", str(port)])
+    code = emulator.main([cloud, "--config", str(config), "--port", str(port)])
     if code:
         raise typer.Exit(code)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from deploy.emulator.wire import REQUEST_ID
+from deploy.emulator.aws.wire import REQUEST_ID
 
 
 def allowed(denied: Sequence[str], permission: str) -> bool:

@@ -12,9 +12,9 @@ import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
-from deploy.emulator.account import group_of, subnet_of
-from deploy.emulator.app import App
-from deploy.emulator.events import REBALANCE, WARNING
+from deploy.emulator.aws.account import group_of, subnet_of
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.events import REBALANCE, WARNING
 from deploy.emulator.faults import FaultConfig
 from deploy.model.instances import InstanceReport
 from deploy.providers.aws.check import check
@@ -23,8 +23,8 @@ from deploy.providers.aws.notices import _Event
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
-from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
-from tests.deploy.emulator.transport import in_process
+from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.aws.transport import in_process
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
 ZONE = "us-east-1a"

@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from deploy.emulator import wire
-from deploy.emulator.errors import AwsError, invalid
-from deploy.emulator.records import STATES, Instance, SpotRequest, Volume
+from deploy.emulator.aws import wire
+from deploy.emulator.aws.errors import AwsError, invalid
+from deploy.emulator.aws.records import STATES, Ec2Instance, SpotRequest
+from deploy.emulator.records import Volume
 
 _T = TypeVar("_T")
 _Look = Callable[[_T], str | Sequence[str] | None]
 
-_INSTANCE: dict[str, _Look[Instance]] = {
+_INSTANCE: dict[str, _Look[Ec2Instance]] = {
     "instance-id": lambda one: one.instance_id,
     "instance-state-name": lambda one: one.state,
     "instance-state-code": lambda one: str(STATES[one.state]),
@@ -46,7 +47,7 @@ _REQUEST: dict[str, _Look[SpotRequest]] = {
 }
 
 
-def instances(found: Iterable[Instance], filters: list[dict[str, Any]]) -> list[Instance]:
+def instances(found: Iterable[Ec2Instance], filters: list[dict[str, Any]]) -> list[Ec2Instance]:
     """Those that match. Raises AwsError."""
     return _matching(found, filters, _INSTANCE)
 
@@ -108,7 +109,7 @@ def state(name: str) -> dict[str, Any]:
     return {"Code": STATES[name], "Name": name}
 
 
-def instance(one: Instance) -> dict[str, Any]:
+def instance(one: Ec2Instance) -> dict[str, Any]:
     """An entry of DescribeInstances."""
     gone = one.state == "terminated"
     about: dict[str, Any] = {
@@ -169,7 +170,7 @@ class Reservations:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[tuple[Any, ...], wire.Ready]] = {}
 
-    def xml(self, one: Instance) -> wire.Ready:
+    def xml(self, one: Ec2Instance) -> wire.Ready:
         """An instance."""
         now = (
             one.state,
@@ -185,9 +186,9 @@ class Reservations:
             self._kept[one.instance_id] = kept
         return kept[1]
 
-    def of(self, found: list[Instance]) -> list[dict[str, Any]]:
+    def of(self, found: list[Ec2Instance]) -> list[dict[str, Any]]:
         """Grouped as they were launched."""
-        groups: dict[str, list[Instance]] = {}
+        groups: dict[str, list[Ec2Instance]] = {}
         for one in found:
             groups.setdefault(one.reservation_id, []).append(one)
         return [

@@ -14,12 +14,12 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.datastructures import MultiDict
 
-from deploy.emulator import wire
+from deploy.emulator.aws import wire
+from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.errors import AwsError
+from deploy.emulator.aws.identities import allowed
+from deploy.emulator.aws.request import Call, read_call
 from deploy.emulator.control import PREFIX, Control
-from deploy.emulator.emulator import Emulator
-from deploy.emulator.errors import AwsError
-from deploy.emulator.identities import allowed
-from deploy.emulator.request import Call, read_call
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -36,7 +36,7 @@ class App:
         LostAnswerError: if the answer shall never arrive: the server closes the connection.
     """
 
-    def __init__(self, emulator: Emulator) -> None:
+    def __init__(self, emulator: AwsEmulator) -> None:
         self._emulator = emulator
         self._control = Control(emulator)
         self._moto = DomainDispatcherApplication(create_backend_app)

@@ -9,8 +9,8 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from deploy.emulator.account import Account, Image
-from deploy.emulator.errors import AwsError, invalid
+from deploy.emulator.aws.account import Account, Image
+from deploy.emulator.aws.errors import AwsError, invalid
 from deploy.emulator.records import Behaviour
 
 _MAX_USER_DATA = 16384

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from deploy.emulator.ledger import total_usd
-from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
 
 Recorded = Callable[..., Cloud]
 

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
-
 from deploy.emulator.__main__ import main
+
 from deploy.emulator.server import Server
-from tests.deploy.emulator.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
 
 Make = Callable[..., Cloud]
 
@@ -269,7 +269,7 @@ def test_a_mistake_is_one_line(
     }
     path = tmp_path / "aws.yaml"
     path.write_text(yaml.safe_dump({"pools": [pool], "images": [{"image_id": IMAGE}], **changes}))
-    assert main(["--config", str(path)]) == 2
+    assert main(["aws", "--config", str(path)]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert said in error

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.deploy.emulator.conftest import START_S, Cloud
+from tests.deploy.emulator.aws.conftest import START_S, Cloud
 
 Recorded = Callable[..., Cloud]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from deploy.emulator import describing
-from deploy.emulator.account import Account
-from deploy.emulator.describing import page
-from deploy.emulator.errors import AwsError, invalid, refuse_dry_run
+from deploy.emulator.aws import describing
+from deploy.emulator.aws.account import Account
+from deploy.emulator.aws.describing import page
+from deploy.emulator.aws.errors import AwsError, invalid, refuse_dry_run
+from deploy.emulator.aws.records import SpotRequest
+from deploy.emulator.aws.world import Ec2World
 from deploy.emulator.market import Pool
-from deploy.emulator.records import SpotRequest
-from deploy.emulator.world import World
 
 _Params = dict[str, Any]
 _Answer = dict[str, Any]
@@ -23,7 +23,7 @@ _MOST_PRICES = 1000
 class SpotActions:
     """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
 
-    def __init__(self, world: World, account: Account) -> None:
+    def __init__(self, world: Ec2World, account: Account) -> None:
         self._world, self._account = world, account
         self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
             ("ec2", "DescribeSpotPriceHistory"): self._describe_spot_price_history,

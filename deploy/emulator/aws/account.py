@@ -17,8 +17,8 @@ from moto.ec2.models.amis import Ami
 from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
-from deploy.emulator.config import EmulatorConfig, ImageConfig
-from deploy.emulator.errors import AwsError, invalid
+from deploy.emulator.aws.config import AwsEmulatorConfig, ImageConfig
+from deploy.emulator.aws.errors import AwsError, invalid
 
 _T = TypeVar("_T")
 
@@ -45,7 +45,7 @@ class Network:
 class Account:
     """The one account. moto keeps one state per process, so there is one of these per process at a time."""
 
-    def __init__(self, config: EmulatorConfig) -> None:
+    def __init__(self, config: AwsEmulatorConfig) -> None:
         BackendDict.reset()
         reset_model_data()
         self._images = {image.image_id: image for image in config.images}

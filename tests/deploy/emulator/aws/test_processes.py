@@ -26,11 +26,11 @@ from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.node.imds import Metadata
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.userdata import user_data
-from tests.deploy.emulator.conftest import IMAGE
+from tests.deploy.emulator.aws.conftest import IMAGE
 
 pytestmark = pytest.mark.real
 TOKEN = "node-token-0123456789abcdef"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 shown: list[str] = []
@@ -92,6 +92,7 @@ class Running:
                 sys.executable,
                 "-m",
                 "deploy.emulator",
+                "aws",
                 "--config",
                 str(self.folder / "aws.yaml"),
                 "--port",

@@ -19,8 +19,8 @@ from deploy.emulator.ledger import Entry, total_usd
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names
 from tests.deploy.bills import wrong_charges
-from tests.deploy.emulator.chaos import HOUR_S, ON_DEMAND, TROUBLES, AwsWorld, agree, spells, troubles
-from tests.deploy.emulator.conftest import START_S
+from tests.deploy.emulator.aws.chaos import HOUR_S, ON_DEMAND, TROUBLES, AwsWorld, agree, spells, troubles
+from tests.deploy.emulator.aws.conftest import START_S
 from tests.deploy.scheduler.worlds import batch
 
 FAULTS = {

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from deploy.emulator.describing import page
-from deploy.emulator.errors import AwsError
-from deploy.emulator.world import World
+from deploy.emulator.aws.describing import page
+from deploy.emulator.aws.errors import AwsError
+from deploy.emulator.aws.world import Ec2World
 
 _Params = dict[str, Any]
 _Answer = dict[str, Any]
@@ -21,7 +21,7 @@ _ON_DEMAND_QUOTAS = {"standard": "L-1216C47A", "g": "L-DB2E81BA", "p": "L-417A18
 class ListActions:
     """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Ec2World) -> None:
         self._world = world
         self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
             ("pricing", "GetProducts"): self._get_products,

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from deploy.emulator.account import Account
-from deploy.emulator.config import region_of
-from deploy.emulator.errors import AwsError, invalid, refuse_dry_run
-from deploy.emulator.market import Pool, limit
-from deploy.emulator.records import Behaviour, Instance, SpotRequest, Volume
-from deploy.emulator.wishes import Wish, max_price, merged, merged_tags, resolve
-from deploy.emulator.world import World
+from deploy.emulator.aws.account import Account
+from deploy.emulator.aws.config import region_of
+from deploy.emulator.aws.errors import AwsError, invalid, refuse_dry_run
+from deploy.emulator.aws.records import Ec2Instance, SpotRequest
+from deploy.emulator.aws.wishes import Wish, max_price, merged, merged_tags, resolve
+from deploy.emulator.aws.world import Ec2World
+from deploy.emulator.market import Pool
+from deploy.emulator.records import Behaviour, Volume
 
 _LIFECYCLES = {"spot": "spot", "on-demand": "on-demand"}
 
@@ -21,16 +22,16 @@ _LIFECYCLES = {"spot": "spot", "on-demand": "on-demand"}
 class Launcher:
     """Launches into a world."""
 
-    def __init__(self, world: World, account: Account) -> None:
+    def __init__(self, world: Ec2World, account: Account) -> None:
         self._world, self._account = world, account
         self._tokens: dict[tuple[str, str, str], tuple[str, list[Any]]] = {}
 
-    def run_instances(self, region: str, params: dict[str, Any]) -> list[Instance]:
+    def run_instances(self, region: str, params: dict[str, Any]) -> list[Ec2Instance]:
         """New instances of one reservation, or those that this client token gave before."""
         token = params.get("ClientToken", "")
         return self._once(region, "run", token, params, lambda: self._run_instances(region, params, token))
 
-    def _run_instances(self, region: str, params: dict[str, Any], token: str) -> list[Instance]:
+    def _run_instances(self, region: str, params: dict[str, Any], token: str) -> list[Ec2Instance]:
         given = dict(params)
         if "LaunchTemplate" in given:
             data, _, _ = self._account.template(region, given["LaunchTemplate"])
@@ -202,7 +203,7 @@ class Launcher:
         faults = world.faults
         if faults.strikes("launch failure", faults.config.launch_failure):
             raise _no_capacity(pool)
-        allowed = limit(world.config, spot=wish.spot, instance_type=wish.instance_type)
+        allowed = world.config.limit(spot=wish.spot, instance_type=wish.instance_type)
         used = world.used_vcpus(wish.region, wish.instance_type, spot=wish.spot)
         fits = (allowed - used) // pool.vcpus
         if fits < least:
@@ -229,7 +230,7 @@ class Launcher:
                 )
         return min(most, fits, free)
 
-    def _launch(self, wish: Wish, pool: Pool, reservation: str) -> Instance:
+    def _launch(self, wish: Wish, pool: Pool, reservation: str) -> Ec2Instance:
         world = self._world
         now_s = world.now_s()
         network = self._account.network(wish.region, wish.subnet_id, pool.zone)
@@ -251,7 +252,7 @@ class Launcher:
                 updated_s=now_s,
             )
         faults = world.faults
-        instance = Instance(
+        instance = Ec2Instance(
             instance_id=name,
             region=wish.region,
             pool=pool,
@@ -276,6 +277,7 @@ class Launcher:
             first_seen_s=now_s + faults.config.describe_delay_s,
             volumes=self._volumes(wish, pool, name, now_s),
             max_usd_hour=top if wish.spot else 0.0,
+            behaviour=wish.behaviour if wish.spot else "terminate",
             request=request,
             fleet_id=wish.fleet_id,
             dies=faults.strikes("launch death", faults.config.launch_death),

@@ -13,7 +13,7 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.emulator.chaos import ON_DEMAND, TYPE, ZONES, AwsWorld, agree
+from tests.deploy.emulator.aws.chaos import ON_DEMAND, TYPE, ZONES, AwsWorld, agree
 from tests.deploy.scheduler.worlds import batch
 
 

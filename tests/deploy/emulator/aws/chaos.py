@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
 from deploy.billing import CHARGES_PER_USD, Bill
-from deploy.emulator.account import group_of, subnet_of
-from deploy.emulator.app import App
-from deploy.emulator.config import EmulatorConfig, region_of
-from deploy.emulator.emulator import Emulator
+from deploy.emulator.aws.account import group_of, subnet_of
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
+from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.aws.records import Ec2Instance as Instance
 from deploy.emulator.ledger import Entry
-from deploy.emulator.records import Instance
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
@@ -36,8 +36,8 @@ from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store
-from tests.deploy.emulator.conftest import IMAGE, START_S, trace
-from tests.deploy.emulator.transport import in_process
+from tests.deploy.emulator.aws.conftest import IMAGE, START_S, trace
+from tests.deploy.emulator.aws.transport import in_process
 from tests.deploy.scheduler.worlds import World
 
 TYPE = "g4dn.xlarge"
@@ -55,7 +55,7 @@ HOUR_S = 3600
 class EmulatedCloud(SimulatedCloud):
     """The simulated runner's view of machines that the emulator's instances are."""
 
-    def __init__(self, clock: VirtualClock, emulator: Emulator) -> None:
+    def __init__(self, clock: VirtualClock, emulator: AwsEmulator) -> None:
         super().__init__(clock, ())
         self.emulator = emulator
         self._looked = 0
@@ -126,10 +126,10 @@ class AwsWorld(World):
         random.seed(1)
         names_rng = random.Random(2)
         monkeypatch.setattr(secrets, "token_hex", lambda n_bytes: names_rng.randbytes(n_bytes).hex())
-        config = EmulatorConfig.model_validate(
+        config = AwsEmulatorConfig.model_validate(
             {"clock": "virtual", "images": [{"image_id": IMAGE}], "folder": folder, **emulated}
         )
-        self.emulator = Emulator(config, self.clock)
+        self.emulator = AwsEmulator(config, self.clock)
         self.session = in_process(App(self.emulator))
         self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator)
         self.url = f"sqlite:///{folder / 'store.db'}"

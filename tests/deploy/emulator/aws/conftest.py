@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from deploy.emulator.app import App
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.emulator import Emulator
-from tests.deploy.emulator.transport import in_process
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
+from tests.deploy.emulator.aws.transport import in_process
 
 IMAGE = "ami-0123456789abcdef0"
 START_S = 1_750_000_000
@@ -38,7 +38,7 @@ class Clients:
         assert self._app is not None
         return self._app(environ, start_response)
 
-    def talk_to(self, emulator: Emulator) -> None:
+    def talk_to(self, emulator: AwsEmulator) -> None:
         self._app = App(emulator)
 
 
@@ -64,7 +64,7 @@ class Cloud:
             "folder": folder,
             **changes,
         }
-        self.emulator = Emulator(EmulatorConfig.model_validate(content))
+        self.emulator = AwsEmulator(AwsEmulatorConfig.model_validate(content))
         CLIENTS.talk_to(self.emulator)
         self.session = CLIENTS
         self.ec2 = self.session.client("ec2")

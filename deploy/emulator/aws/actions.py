@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from deploy.emulator import describing
-from deploy.emulator.account import Account
-from deploy.emulator.describing import Reservations, page, state
-from deploy.emulator.errors import AwsError, not_found, refuse_dry_run
-from deploy.emulator.launching import Launcher
-from deploy.emulator.records import Instance, Volume
-from deploy.emulator.world import World
+from deploy.emulator.aws import describing
+from deploy.emulator.aws.account import Account
+from deploy.emulator.aws.describing import Reservations, page, state
+from deploy.emulator.aws.errors import AwsError, not_found, refuse_dry_run
+from deploy.emulator.aws.launching import Launcher
+from deploy.emulator.aws.records import Ec2Instance
+from deploy.emulator.aws.world import Ec2World
+from deploy.emulator.records import Volume
 
 _Params = dict[str, Any]
 _Answer = dict[str, Any]
@@ -21,7 +22,7 @@ _OURS = ("i-", "sir-", "vol-")
 class InstanceActions:
     """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
 
-    def __init__(self, world: World, account: Account) -> None:
+    def __init__(self, world: Ec2World, account: Account) -> None:
         self._world, self._account = world, account
         self._launcher = Launcher(world, account)
         self._reservations = Reservations()
@@ -109,13 +110,15 @@ class InstanceActions:
                     500,
                 )
 
-        def start(one: Instance) -> None:
+        def start(one: Ec2Instance) -> None:
             if one.state == "stopped":
                 self._world.start(one)
 
         return {"StartingInstances": self._change(region, params, start)}
 
-    def _change(self, region: str, params: _Params, act: Callable[[Instance], None]) -> list[dict[str, Any]]:
+    def _change(
+        self, region: str, params: _Params, act: Callable[[Ec2Instance], None]
+    ) -> list[dict[str, Any]]:
         found = self._visible(region, params.get("InstanceIds", []))
         if not found:
             raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
@@ -133,7 +136,7 @@ class InstanceActions:
             )
         return answer
 
-    def _visible(self, region: str, ids: list[str]) -> list[Instance]:
+    def _visible(self, region: str, ids: list[str]) -> list[Ec2Instance]:
         known = {one.instance_id: one for one in self._world.described(region)}
         absent = [name for name in ids if name not in known]
         if absent:
@@ -213,7 +216,7 @@ class InstanceActions:
         return [known[name] for name in ours]
 
 
-def _expect(one: Instance, *states: str) -> None:
+def _expect(one: Ec2Instance, *states: str) -> None:
     if one.state not in states:
         raise AwsError(
             "IncorrectInstanceState",
