@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.emulator.emulator import Emulator
 from deploy.yamlfile import ConfigError
 
-CLOUDS = ("aws",)
+CLOUDS = ("aws", "gcp")
 
 
 def load(cloud: str, path: Path) -> Emulator:
@@ -21,11 +21,16 @@ def load(cloud: str, path: Path) -> Emulator:
     Raises:
         ConfigError: one line, if it cannot be used.
     """
-    if importlib.util.find_spec("moto") is None:
-        raise ConfigError("the emulator needs moto: pip install 'spotweave[dev]'")
+    if importlib.util.find_spec("werkzeug") is None:
+        raise ConfigError("emulators need werkzeug and moto: pip install 'spotweave[dev]'")
     if cloud == "aws":
         from deploy.emulator.aws.config import AwsEmulatorConfig
         from deploy.emulator.aws.emulator import AwsEmulator
 
         return AwsEmulator(AwsEmulatorConfig.load(path))
+    if cloud == "gcp":
+        from deploy.emulator.gcp.config import GcpEmulatorConfig
+        from deploy.emulator.gcp.emulator import GcpEmulator
+
+        return GcpEmulator(GcpEmulatorConfig.load(path))
     raise ConfigError(f"no cloud {cloud!r} is emulated: expected {', '.join(CLOUDS)}")

@@ -17,12 +17,16 @@ from pathlib import Path
 
 from deploy.emulator.aws.metadata import Ec2Metadata
 from deploy.emulator.cloudinit import Boot
+from deploy.emulator.gcp.metadata import GceMetadataServer
 from deploy.emulator.machines import FATE_FILE, HARDWARE_FILE, USER_DATA_FILE
 from deploy.node import procfs
 from deploy.providers.local.records import Fate
 
 _LOOK_S = 0.5
-_SERVICES = {"aws": Ec2Metadata}
+_SERVICES: dict[str, type[Ec2Metadata] | type[GceMetadataServer]] = {
+    "aws": Ec2Metadata,
+    "gcp": GceMetadataServer,
+}
 _log = logging.getLogger(__name__)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from deploy.node.join import IMDS_VARIABLE
+from deploy.node.metadata import VARIABLES
 from deploy.providers.local.metadata import MetadataServer
 from deploy.providers.local.records import Fate
 
@@ -21,7 +21,7 @@ class Ec2Metadata(MetadataServer):
 
     def environment(self) -> dict[str, str]:
         """Where programs of the instance find it."""
-        return {IMDS_VARIABLE: self.url}
+        return {VARIABLES["ec2"]: self.url}
 
     def answer(self, path: str) -> str | None:
         """The text at a path; None: there is nothing."""

@@ -24,10 +24,10 @@ from deploy.emulator.ledger import Entry
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.providers.aws import names
-from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import ProviderError
+from deploy.providers.calls import Calls
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
-from deploy.emulator.__main__ import main
 
+from deploy.emulator.__main__ import main
 from deploy.emulator.server import Server
 from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
 

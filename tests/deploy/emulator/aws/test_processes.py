@@ -25,7 +25,7 @@ from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeUnreachable
 from deploy.node.imds import Metadata
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.userdata import user_data
+from deploy.providers.userdata import user_data
 from tests.deploy.emulator.aws.conftest import IMAGE
 
 pytestmark = pytest.mark.real
@@ -163,7 +163,7 @@ def launch(running: Running, scheduler_url: str, **changes: Any) -> str:
         InstanceType="m5.large",
         MinCount=1,
         MaxCount=1,
-        UserData=user_data(request, config, None),
+        UserData=user_data(request, config.node, None, "ec2", 16384),
         InstanceMarketOptions={"MarketType": "spot"},
         **changes,
     )

@@ -1,4 +1,4 @@
-"""What we ourselves have seen of capacity: EC2 publishes prices, not availability.
+"""What we ourselves have seen of capacity: clouds publish prices, not availability.
 
 An offer counts as down from a refused launch or an interruption for as long as it is left alone; otherwise it
 counts as up, also while nobody tries. So `up_ratio` is an upper bound, and 1 where we were never refused.
@@ -7,6 +7,7 @@ counts as up, also while nobody tries. So `up_ratio` is an upper bound, and 1 wh
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -60,6 +61,7 @@ class Availability:
         self._cool_down_s = cool_down_s
         self._most_s = most_s
         self._lock = threading.Lock()
+        self._held: dict[str, tuple[float, str]] = {}
         self._file = _File()
         if path is None:
             return
@@ -106,6 +108,28 @@ class Availability:
             if spells.downs and spells.downs[-1][1] > now_s:
                 return spells.reason, spells.downs[-1][1]
             return None
+
+    def hold(self, offer_id: str, until_s: float, reason: str) -> None:
+        """Leave it alone until then: a full quota says nothing of capacity, and is in no record."""
+        with self._lock:
+            self._held[offer_id] = (until_s, reason)
+
+    def release(self) -> None:
+        """Something was ended: quotas may have room again."""
+        with self._lock:
+            self._held.clear()
+
+    def left_alone(self, offer_id: str, now_s: float) -> str:
+        """Why it is left alone and until when, for people; "" if it is not."""
+        found = self.reason(offer_id, now_s)
+        with self._lock:
+            held = self._held.get(offer_id)
+        if found is None and held is not None and held[0] > now_s:
+            found = held[1], held[0]
+        if found is None:
+            return ""
+        until = datetime.fromtimestamp(found[1], UTC)
+        return f"left alone until {until:%H:%M:%S} UTC: {found[0]}"
 
     def history(self, offer_id: str, now_s: float) -> History:
         """Its latest day and week."""

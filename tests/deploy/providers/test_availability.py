@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.providers.aws.availability import Availability
+from deploy.providers.availability import Availability
 from deploy.providers.base import ProviderError
 
 DAY_S = 86_400.0

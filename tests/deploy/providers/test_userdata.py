@@ -6,23 +6,14 @@ import configparser
 import json
 
 from deploy.model.instances import LaunchRequest
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.userdata import user_data
+from deploy.providers.userdata import NodeConfig, user_data
 
-CONFIG = AwsConfig.model_validate(
-    {
-        "regions": {
-            "us-east-1": {"image": "ami-0", "security_group": "sg-0", "subnets": {"us-east-1a": "subnet-0"}}
-        },
-        "instance_types": {"m5.large": {"quota": 1}},
-        "node": {"scheduler_url": "https://scheduler.example:8443", "address": "public"},
-    }
-)
+NODE = NodeConfig(scheduler_url="https://scheduler.example:8443", address="public")
 
 
 def test_a_job_that_forks_or_eats_memory_does_not_end_the_agent() -> None:
     request = LaunchRequest("token-1", "aws/us-east-1a/m5.large/spot", "test", "job", "main", "n" * 43)
-    content = json.loads(user_data(request, CONFIG, None).partition("\n")[2])
+    content = json.loads(user_data(request, NODE, None, "ec2", 16384).partition("\n")[2])
     (unit,) = [one["content"] for one in content["write_files"] if one["path"].endswith(".service")]
     read = configparser.ConfigParser(interpolation=None)
     read.read_string(unit)

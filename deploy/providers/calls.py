@@ -17,7 +17,7 @@ import structlog
 
 from deploy.providers.base import ProviderError
 
-log = structlog.get_logger("aws")
+log = structlog.get_logger("providers")
 LOOK_S = 20.0
 """For what runs and for prices: pages of them, also for a machine that is busy."""
 QUEUE_S = 5.0
@@ -30,9 +30,15 @@ T = TypeVar("T")
 
 
 class Calls:
-    """Safe to use from several threads."""
+    """Safe to use from several threads.
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        provider: its name, for errors.
+        monotonic: a clock, seconds.
+    """
+
+    def __init__(self, provider: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._provider = provider
         self._monotonic = monotonic
         self._late: dict[tuple[str, str], list[tuple[float, Future[object]]]] = {}
         self._lock = threading.Lock()
@@ -57,15 +63,16 @@ class Calls:
             if refused:
                 errors[region] = ProviderError(refused)
             else:
-                started[region] = _start(f"aws {region} {kind}", ask)
+                started[region] = _start(f"{self._provider} {region} {kind}", ask)
         wait(started.values(), within_s)
         answers: dict[str, T] = {}
         for region, future in started.items():
+            where = f"{self._provider} {region}: {kind}"
             if not future.done():
                 with self._lock:
                     late: Future[object] = future  # type: ignore[assignment]
                     self._late.setdefault((kind, region), []).append((self._monotonic(), late))
-                errors[region] = ProviderError(f"aws {region}: {kind}: no answer within {within_s:g} s")
+                errors[region] = ProviderError(f"{where}: no answer within {within_s:g} s")
                 continue
             error = future.exception()
             if error is None:
@@ -74,8 +81,8 @@ class Calls:
                 errors[region] = error
             else:
                 # An answer that we cannot read is no reason not to read those of the others.
-                log.error("a call failed", region=region, kind=kind, exc_info=error)
-                errors[region] = ProviderError(f"aws {region}: {kind}: {type(error).__name__}: {error}")
+                log.error("a call failed", provider=self._provider, region=region, kind=kind, exc_info=error)
+                errors[region] = ProviderError(f"{where}: {type(error).__name__}: {error}")
         return answers, {region: errors[region] for region in asks if region in errors}
 
     def one(self, kind: str, within_s: float, region: str, ask: Callable[[], T]) -> T:
@@ -98,7 +105,8 @@ class Calls:
                 return ""
             self._late[kind, region] = late
             if now_s - late[-1][0] < AGAIN_S or len(late) >= MOST_LATE:
-                return f"aws {region}: {kind}: it did not answer in time, and is left alone for {AGAIN_S:g} s"
+                where = f"{self._provider} {region}: {kind}"
+                return f"{where}: it did not answer in time, and is left alone for {AGAIN_S:g} s"
             return ""
 
 
