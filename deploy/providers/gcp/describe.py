@@ -20,13 +20,14 @@ _STATES = {
     "STAGING": InstanceState.LAUNCHING,
     "RUNNING": InstanceState.RUNNING,
     "REPAIRING": InstanceState.RUNNING,
-    "PENDING_STOP": InstanceState.STOPPED,
-    "STOPPING": InstanceState.STOPPED,
-    "SUSPENDING": InstanceState.STOPPED,
+    "PENDING_STOP": InstanceState.RUNNING,
+    "STOPPING": InstanceState.RUNNING,
+    "SUSPENDING": InstanceState.RUNNING,
     "SUSPENDED": InstanceState.STOPPED,
     "TERMINATED": InstanceState.STOPPED,
 }
-"""TERMINATED is what is stopped and may be started again; what is deleted is listed no more."""
+"""TERMINATED is what is stopped and may be started again; what is deleted is listed no more. What is being
+stopped is paid for until it is."""
 
 
 def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[Done]) -> InstanceReport:
@@ -47,8 +48,8 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
     if any(op.kind == "delete" and op.error is None for op in operations):
         state = InstanceState.STOPPING
     elif preempted and one.status == "STOPPING":
-        # It runs on for its last seconds, in which work is saved.
-        state, notice_s = InstanceState.RUNNING, preempted[0].began_s + NOTICE_S
+        # In its last seconds work is saved.
+        notice_s = preempted[0].began_s + NOTICE_S
     address = _address(one, public=config.node.address == "public")
     return InstanceReport(
         instance_id=one.name,

@@ -19,6 +19,10 @@ REMEDY = "grant deploy/providers/gcp/role.yaml (docs/gcp.md)"
 """For a permission that is missing."""
 _CAPACITY = ("ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "UNSUPPORTED_OPERATION_STOCKOUT")
 _PERMISSION = re.compile(r"Required '([a-zA-Z.]+)' permission")
+_REFUSED = (
+    "Google Cloud does not accept these credentials, or they have expired: "
+    "gcloud auth application-default login"
+)
 _THROTTLED = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED")
 _DISABLED = ("accessNotConfigured", "SERVICE_DISABLED")
 _QUOTA = ("quotaExceeded", "QUOTA_EXCEEDED", "limitExceeded")
@@ -56,6 +60,9 @@ def translated(error: Exception, doing: str) -> ProviderError:
     if isinstance(error, api.GoogleAPICallError):
         return _answered(error, doing)
     text = " ".join(str(error).split())
+    if isinstance(error, auth.InvalidOperation):
+        # What has no secret, as towards an emulator, cannot be renewed.
+        return RefusedError(f"{doing}: {_REFUSED}")
     if isinstance(error, auth.DefaultCredentialsError):
         return RefusedError(f"{doing}: no Google credentials: gcloud auth application-default login")
     if isinstance(error, auth.RefreshError):
@@ -76,6 +83,8 @@ def _answered(error: api.GoogleAPICallError, doing: str) -> ProviderError:
         return ThrottledError(
             f"{doing}: {reason or status}: too many requests; they are tried again more slowly"
         )
+    if reason.startswith(_CAPACITY):
+        return CapacityError(f"{doing}: {reason}: {text}")
     if reason in _QUOTA:
         return QuotaError(f"{doing}: {reason}: {text} Ask for more under IAM & Admin, Quotas, or use less")
     if reason in _DISABLED:
@@ -83,10 +92,7 @@ def _answered(error: api.GoogleAPICallError, doing: str) -> ProviderError:
             f"{doing}: the Compute Engine API is not enabled: gcloud services enable compute.googleapis.com"
         )
     if status == 401:
-        return RefusedError(
-            f"{doing}: Google Cloud does not accept these credentials, or they have expired: "
-            "gcloud auth application-default login"
-        )
+        return RefusedError(f"{doing}: {_REFUSED}")
     if status == 403:
         needed = _PERMISSION.search(text)
         what = f"may not {needed[1]}" if needed else f"is refused ({text})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import AwsEmulator
 from tests.deploy.emulator.aws.transport import in_process
+from tests.deploy.emulator.traces import START_S, trace
 
 IMAGE = "ami-0123456789abcdef0"
-START_S = 1_750_000_000
 
 
 class Clients:
@@ -100,19 +99,6 @@ class Cloud:
 
     def after(self, seconds: float) -> None:
         self.emulator.advance(seconds)
-
-
-def trace(folder: Path, name: str, rows: list[tuple[int, int, float]]) -> str:
-    """A recording of (seconds, available, price); the last row says where it ends."""
-    place = folder / name
-    place.mkdir()
-    about = {"provider": "aws", "region": "us-east-1", "zone": "", "instance_type": "t", "market": "spot"}
-    about |= {"start_utc": "2026-01-01T00:00:00Z", "source": "by hand", "licence": ""}
-    about |= {"format": "spotweave-market-trace", "polarity": "available"}
-    (place / "trace.json").write_text(json.dumps({**about, "format_version": 1}))
-    lines = ["time_s,available,price_usd_hour", *(f"{at},{up},{price}" for at, up, price in rows)]
-    (place / "series.csv").write_text("\n".join(lines) + "\n")
-    return name
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from deploy.emulator.__main__ import main
 from deploy.emulator.server import Server
-from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.aws.conftest import IMAGE, Cloud
+from tests.deploy.emulator.traces import START_S
 
 Make = Callable[..., Cloud]
 

@@ -12,7 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from deploy.emulator.ledger import total_usd
-from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.aws.conftest import IMAGE, Cloud
+from tests.deploy.emulator.traces import START_S
 
 Recorded = Callable[..., Cloud]
 

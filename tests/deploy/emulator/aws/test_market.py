@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.deploy.emulator.aws.conftest import START_S, Cloud
+from tests.deploy.emulator.aws.conftest import Cloud
+from tests.deploy.emulator.traces import START_S
 
 Recorded = Callable[..., Cloud]
 

@@ -23,8 +23,9 @@ from deploy.providers.aws.notices import _Event
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
-from tests.deploy.emulator.aws.conftest import IMAGE, START_S, Cloud
+from tests.deploy.emulator.aws.conftest import IMAGE, Cloud
 from tests.deploy.emulator.aws.transport import in_process
+from tests.deploy.emulator.traces import START_S
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 
 ZONE = "us-east-1a"

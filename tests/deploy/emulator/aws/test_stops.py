@@ -12,16 +12,23 @@ from deploy.billing import usd
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names
+from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.emulator.aws.chaos import ON_DEMAND, TYPE, ZONES, AwsWorld, agree
+from tests.deploy.emulator.aws.test_chaos import TYPE, AwsWorld
+from tests.deploy.emulator.chaos import agree
 from tests.deploy.scheduler.worlds import batch
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsWorld:
     pools = [
-        {"zone": zone, "instance_type": TYPE, "spot_usd_hour": 0.2, "on_demand_usd_hour": ON_DEMAND}
-        for zone in ZONES
+        {
+            "zone": zone,
+            "instance_type": TYPE,
+            "spot_usd_hour": 0.2,
+            "on_demand_usd_hour": AwsWorld.on_demand_usd_hour,
+        }
+        for zone in AwsWorld.zones
     ]
     return AwsWorld(tmp_path, {"pools": pools, "launch_s": 25.0}, monkeypatch)
 
@@ -87,7 +94,8 @@ def test_a_stopped_instance_that_nobody_knows_is_ended_too(world: AwsWorld) -> N
     go_until(world, lambda: running(world) == 1)
     (mine,) = world.emulator.world.living()
     theirs = dict(mine.tags) | {names.TOKEN: "unknown"}
-    ec2 = world.aws.clients.get("ec2", "us-east-1")
+    assert isinstance(world.rented, AwsProvider)
+    ec2 = world.rented.clients.get("ec2", "us-east-1")
     made = ec2.run_instances(
         ImageId=mine.image_id,
         InstanceType=TYPE,

@@ -25,13 +25,18 @@ Changes = list[tuple[float, float]]
 """(epoch seconds, USD per hour)."""
 
 
-def prices(folder: Path, spot: dict[str, Changes], types: dict[str, int] | None = None) -> Path:
+def prices(
+    folder: Path,
+    spot: dict[str, Changes],
+    types: dict[str, int] | None = None,
+    on_demand_usd: float = ON_DEMAND_USD,
+) -> Path:
     """A list with spot prices by zone, as the provider reads it."""
     types = {TYPE: 4, "a2-highgpu-1g": 12, "g2-standard-4": 4} if types is None else types
     regions: dict[str, Any] = {}
     for zone, changes in spot.items():
         steps = [
-            {"since": _utc(at_s), "spot_usd_hour": usd, "on_demand_usd_hour": ON_DEMAND_USD}
+            {"since": _utc(at_s), "spot_usd_hour": usd, "on_demand_usd_hour": on_demand_usd}
             for at_s, usd in changes
         ]
         regions[zone] = {"types": dict.fromkeys(types, steps)}
