@@ -228,8 +228,8 @@ class DeploymentConfig(YamlFile):
         runners: what runs jobs.
         budget_usd: what everything may cost together, since the deployment began; a hard limit. None: none.
         providers: where it rents: files, relative to this one, by the provider's name.
-        emulator: file of an emulated AWS, relative to this file: `python -m deploy.demo` starts it; `serve`
-            does not (see `spotweave emulate-aws`).
+        emulators: files of emulated clouds, relative to this file, by the provider's name: `python -m
+            deploy.demo` starts them; `serve` does not (see `spotweave emulate-aws` and `emulate-gcp`).
     """
 
     state: Path
@@ -240,7 +240,7 @@ class DeploymentConfig(YamlFile):
     runners: RunnersConfig = RunnersConfig()
     budget_usd: Annotated[FiniteFloat, Field(gt=0)] | None = None
     providers: Annotated[dict[str, Path], Field(min_length=1)]
-    emulator: Path | None = None
+    emulators: dict[str, Path] = Field(default_factory=dict)
 
     @property
     def state_folder(self) -> Path:

@@ -9,14 +9,13 @@ instances are processes of this machine.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -203,38 +202,32 @@ def clear(config: DeploymentConfig) -> None:
 
 
 @contextmanager
-def emulated(config: DeploymentConfig) -> Iterator[Callable[[], float] | None]:
-    """The AWS that the deployment names as its `emulator`, if it names one, and no other, until the end.
+def emulated(config: DeploymentConfig) -> Iterator[dict[str, Callable[[], float]]]:
+    """The clouds that the deployment names as its `emulators`, and no others, until the end.
 
     Yields:
-        What tells its own bill in USD; None without one.
+        What tells each one's own bill in USD, by its name.
 
     Raises:
-        ValueError: one line, if it cannot be used.
+        ValueError: one line, if one of them cannot be used.
     """
-    if config.emulator is None:
-        yield None
-        return
-    if importlib.util.find_spec("moto") is None:
-        raise ConfigError("the emulator needs moto: pip install 'spotweave[dev]'")
-    from deploy.emulator.config import EmulatorConfig
-    from deploy.emulator.emulator import Emulator
-    from deploy.emulator.ledger import total_usd
-    from deploy.emulator.server import Server
+    bills: dict[str, Callable[[], float]] = {}
+    with ExitStack() as opened:
+        for cloud, file in config.emulators.items():
+            from deploy.emulator.clouds import load
+            from deploy.emulator.server import Server
 
-    emulator = Emulator(EmulatorConfig.load(config.folder / config.emulator))
-    server = Server(emulator)
-    # The SDK finds these first: no real account is ever asked.
-    os.environ.update(
-        AWS_ENDPOINT_URL=server.url, AWS_ACCESS_KEY_ID="emulated", AWS_SECRET_ACCESS_KEY="emulated"
-    )
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        os.environ.pop(name, None)
-    server.start()
-    try:
-        yield lambda: float(total_usd(emulator.ledger()))
-    finally:
-        server.close()
+            emulator = load(cloud, config.folder / file)
+            server = Server(emulator)
+            for name, value in emulator.environment(server.url).items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            server.start()
+            opened.callback(server.close)
+            bills[cloud] = emulator.total_usd
+        yield bills
 
 
 def run(config: DeploymentConfig, files: Sequence[Path], within_s: float, console: Console) -> int:
@@ -295,10 +288,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = DeploymentConfig.load(given.config)
         console = terminal()
-        with emulated(config) as billed_usd:
+        with emulated(config) as bills:
             code = run(config, given.jobs, given.within, console)
-            if billed_usd is not None:
-                console.print(f"The emulated AWS bills {usd(billed_usd())} USD for it.", highlight=False)
+            for cloud, billed_usd in bills.items():
+                console.print(f"The emulated {cloud} bills {usd(billed_usd())} USD for it.", highlight=False)
             return code
     except ValueError as error:
         say(f"error: {' '.join(str(error).split())}")

@@ -30,6 +30,7 @@ def mount(app: typer.Typer, panel: str) -> None:
     clouds.command("sweep")(reporting_errors(sweep_clouds))
     app.add_typer(clouds, name="clouds", rich_help_panel=panel)
     app.command("emulate-aws", rich_help_panel=panel)(reporting_errors(emulate_aws))
+    app.command("emulate-gcp", rich_help_panel=panel)(reporting_errors(emulate_gcp))
 
 
 def serve(
@@ -148,10 +149,22 @@ def emulate_aws(
     port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5555,
 ) -> None:
     """Emulate AWS on this machine until SIGINT or SIGTERM: for tests and rehearsals."""
+    _emulate("aws", config, port)
+
+
+def emulate_gcp(
+    config: Annotated[Path, typer.Option("--config", help="the emulator's YAML file")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 for a free one")] = 5556,
+) -> None:
+    """Emulate Google Cloud on this machine until SIGINT or SIGTERM: for tests and rehearsals."""
+    _emulate("gcp", config, port)
+
+
+def _emulate(cloud: str, config: Path, port: int) -> None:
     if importlib.util.find_spec("moto") is None:
         raise ValueError("the emulator needs moto: pip install 'spotweave[dev]'")
     from deploy.emulator import __main__ as emulator
 
-    code = emulator.main(["--config", str(config), "--port", str(port)])
+    code = emulator.main([cloud, "--config", str(config), "--port", str(port)])
     if code:
         raise typer.Exit(code)

@@ -38,7 +38,7 @@ def run(path: Path, out: Path, since: str | None) -> None:
                 f"{path}: nothing was seen of its cloud offers"
                 + (" yet" if since is None else f" since {since}")
             )
-        emulated = "" if config.emulator is None else ", on an emulated AWS"
+        emulated = ", on emulated clouds" if config.emulators else ""
         write(recordings, out, f"Spotweave deployment {store.deployment_id}: what it saw{emulated}")
     rows = [
         (

@@ -1,1 +1,1 @@
-"""AWS on this machine: moto, with markets that move, capacity that ends, interruptions on a clock."""
+"""Clouds on this machine: markets that move, capacity that ends, interruptions on a clock, bills."""

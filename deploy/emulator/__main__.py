@@ -1,4 +1,4 @@
-"""`python -m deploy.emulator --config FILE --port 5555`: AWS on this machine, until it is stopped."""
+"""`python -m deploy.emulator CLOUD --config FILE --port 5555`: a cloud on this machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.emulator import Emulator
+from deploy.emulator.clouds import CLOUDS, load
 from deploy.emulator.server import Server
 from deploy.yamlfile import ConfigError
 
@@ -18,6 +17,7 @@ from deploy.yamlfile import ConfigError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; 2 for a configuration that cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m deploy.emulator", description=__doc__)
+    parser.add_argument("cloud", choices=CLOUDS, help="which cloud")
     parser.add_argument("--config", type=Path, required=True, help="YAML or JSON file")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        emulator = Emulator(EmulatorConfig.load(given.config))
+        emulator = load(given.cloud, given.config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     server.start()
-    print(f"AWS_ENDPOINT_URL={server.url}", flush=True)
+    name, url = next(iter(emulator.environment(server.url).items()))
+    print(f"{name}={url}", flush=True)
     stopping.wait()
     server.close()
     return 0

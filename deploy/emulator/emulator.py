@@ -1,55 +1,55 @@
-"""An emulated AWS account: its world, resources and API actions, served over HTTP by `app`."""
+"""An emulated cloud, as the control interface and the server know it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from deploy.emulator.account import Account
-from deploy.emulator.actions import InstanceActions
 from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.events import make_queue
 from deploy.emulator.faults import Faults
-from deploy.emulator.identities import IdentityActions
-from deploy.emulator.ledger import Entry, entry
-from deploy.emulator.lists import ListActions
+from deploy.emulator.ledger import Entry, entry, total_usd
 from deploy.emulator.machines import NoMachines, Processes
-from deploy.emulator.market import Market
-from deploy.emulator.spot import SpotActions
 from deploy.emulator.world import Machines, World
 from deploy.model.clock import Clock, SystemClock, VirtualClock
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
-class Emulator:
-    """One at a time per process, because moto's state is the process's.
 
-    Args:
-        config: what is emulated.
-        clock: None: as configured.
+class Emulator(ABC):
+    """One account of one cloud.
 
-    Raises:
-        ConfigError: if a recording cannot be used.
+    Attributes:
+        calls: how often each action was called.
     """
 
-    def __init__(self, config: EmulatorConfig, clock: Clock | None = None) -> None:
-        self.config = config
-        if clock is None:
-            clock = SystemClock() if config.clock == "real" else VirtualClock(config.start_s)
-        market = Market(config, clock.now())
-        self.account = Account(config)
-        machines: Machines = Processes(config) if config.machines == "processes" else NoMachines()
-        self.world = World(config, clock, market, machines)
-        self.faults: Faults = self.world.faults
-        # What moto has not, or not truly; moto answers the rest.
-        self.actions = {
-            **InstanceActions(self.world, self.account).table,
-            **SpotActions(self.world, self.account).table,
-            **ListActions(self.world).table,
-            **IdentityActions(config.denied).table,
-        }
-        self.calls: Counter[str] = Counter()
-        if config.events_queue is not None:
-            for region in config.regions:
-                make_queue(region, config.events_queue)
+    config: EmulatorConfig
+    world: World[Any]
+    calls: Counter[str]
+    free_first_s: float = 0.0
+    """What the cloud ends sooner after its start costs nothing."""
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong."""
+        return self.world.faults
+
+    @abstractmethod
+    def app(self) -> WSGIApplication:
+        """What answers its clients."""
+
+    @abstractmethod
+    def environment(self, url: str) -> Mapping[str, str | None]:
+        """Environment variables that lead its clients to this address, first the one that names it.
+
+        No real account is asked with them. None: it must not be set.
+        """
+
+    @abstractmethod
+    def disk_usd_gib_month(self, region: str) -> float:
+        """Of every disk."""
 
     def advance(self, seconds: float) -> None:
         """Let virtual time pass, and everything happen at its time."""
@@ -59,15 +59,30 @@ class Emulator:
 
     def ledger(self) -> list[Entry]:
         """Every instance's bill."""
-        with self.world.lock:
-            self.world.settle()
-            now_s = self.world.now_s()
-            gp3 = self.config.gp3_usd_gib_month
+        world = self.world
+        with world.lock:
+            world.settle()
+            now_s = world.now_s()
             return [
-                entry(self.world.market, one, gp3[one.region], now_s) for one in self.world.instances.values()
+                entry(world.market, one, self.disk_usd_gib_month(one.region), now_s, self.free_first_s)
+                for one in world.instances.values()
             ]
+
+    def total_usd(self) -> float:
+        """The ledger's sum."""
+        return float(total_usd(self.ledger()))
 
     def close(self) -> None:
         """End everything that runs."""
         with self.world.lock:
             self.world.machines.close()
+
+
+def clock_of(config: EmulatorConfig) -> Clock:
+    """The one that is configured."""
+    return SystemClock() if config.clock == "real" else VirtualClock(config.start_s)
+
+
+def machines_of(config: EmulatorConfig) -> Machines:
+    """The ones that are configured. Raises ConfigError."""
+    return Processes(config) if config.machines == "processes" else NoMachines()

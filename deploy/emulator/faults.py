@@ -7,13 +7,12 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from deploy.emulator.errors import AwsError
+from deploy.emulator.errors import CloudError
 
-_THEIR_FAULT = ("InternalError", "RequestLimitExceeded", "ServiceUnavailable", "Unavailable")
 _Rate = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
 
@@ -35,7 +34,7 @@ class Spell(BaseModel):
     end_s: float = math.inf
     actions: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
     regions: tuple[str, ...] = ()
-    answer: Annotated[str, Field(pattern=r"^[A-Za-z.]+$")]
+    answer: Annotated[str, Field(pattern=r"^[A-Za-z._]+$")]
 
     def concerns(self, service: str, action: str, region: str, now_s: float) -> bool:
         """Whether a call falls into it."""
@@ -81,15 +80,34 @@ class LostAnswerError(Exception):
     """The call was done, and the caller must never hear of it."""
 
 
+class Failures(Protocol):
+    """How one cloud says that something went wrong."""
+
+    def throttled(self, service: str) -> CloudError:
+        """Too many requests."""
+
+    def failed(self, service: str, *, internal: bool) -> CloudError:
+        """Its own fault, without effect."""
+
+    def coded(self, code: str) -> CloudError:
+        """A code that a configuration names."""
+
+
 class Faults:
     """Decides what goes wrong. Not for several threads.
+
+    Args:
+        config: of the first moment.
+        seed: of what is left to chance.
+        failures: how the cloud says it.
 
     Attributes:
         config: of the moment.
         counts: what went wrong so far, by kind.
     """
 
-    def __init__(self, config: FaultConfig, seed: int) -> None:
+    def __init__(self, config: FaultConfig, seed: int, failures: Failures) -> None:
+        self._failures = failures
         self._random = random.Random(f"faults {seed}")
         self._buckets: dict[str, tuple[float, float]] = {}
         self.counts: Counter[str] = Counter()
@@ -110,7 +128,7 @@ class Faults:
         return True
 
     def throttle(self, service: str, now_s: float) -> None:
-        """Take a request out of the service's bucket. Raises AwsError if it is empty."""
+        """Take a request out of the service's bucket. Raises CloudError if it is empty."""
         rate = self.config.calls_per_s
         if rate is None:
             return
@@ -119,26 +137,20 @@ class Faults:
         if level < 1.0:
             self._buckets[service] = (level, now_s)
             self.counts["throttled"] += 1
-            code = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}.get(service, "ThrottlingException")
-            raise AwsError(code, "Request limit exceeded.", 503 if service in ("ec2", "s3") else 400)
+            raise self._failures.throttled(service)
         self._buckets[service] = (level - 1.0, now_s)
 
     def before(self, service: str, action: str, region: str, now_s: float) -> str:
-        """Fail without effect. Returns the spell that its answer is under; "" for none. Raises AwsError."""
+        """Fail without effect. Returns the spell that its answer is under; "" for none. Raises CloudError."""
         for spell in self.config.spells:
             if not spell.concerns(service, action, region, now_s):
                 continue
             self.counts[spell.answer] += 1
             if spell.answer in ("empty", "lost"):
                 return spell.answer
-            raise AwsError(
-                spell.answer, "It is so for a while.", 503 if spell.answer in _THEIR_FAULT else 400
-            )
+            raise self._failures.coded(spell.answer)
         if _matches(self.config.actions, service, action) and self.strikes("error", self.config.error):
-            if self._random.random() < 0.5:
-                raise AwsError("InternalError", "An internal error has occurred", 500)
-            code = {"ec2": "Unavailable", "s3": "ServiceUnavailable"}.get(service, "ServiceUnavailable")
-            raise AwsError(code, "The server is overloaded and can't handle the request.", 503)
+            raise self._failures.failed(service, internal=self._random.random() < 0.5)
         return ""
 
     def after(self, service: str, action: str, spell: str) -> None:

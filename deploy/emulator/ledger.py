@@ -1,13 +1,14 @@
-"""The independent ledger: what AWS would charge, computed apart from `deploy.billing` and by other means.
+"""The independent ledger: what the cloud would charge, apart from `deploy.billing` and by other means.
 
 The rule (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html, and
 the pricing page): begun seconds from `LaunchTime` to the shutdown, at least 60 for each start; a spot second
 costs the price in force when it begins; nothing if EC2 interrupts an instance within an hour of its first
 start. `LaunchTime` lies before `running`, where AWS's meter starts, by the launch latency: it is the only
-start that the API shows, and so an upper bound.
+start that the API shows, and so an upper bound. Compute Engine's rule is the same but for the free hour, and
+its meter runs until an instance is TERMINATED (https://cloud.google.com/compute/vm-instance-pricing).
 
 Disks (https://aws.amazon.com/ebs/pricing/): each by the seconds from its creation to its deletion, at least
-60, whatever its instance does; a second is its part of the calendar month, UTC. All are priced as gp3.
+60, whatever its instance does; a second is its part of the calendar month, UTC.
 
 Amounts are exact fractions, so that no rounding is shared with the code that is checked.
 """
@@ -23,7 +24,6 @@ from deploy.emulator.market import Market
 from deploy.emulator.records import Instance, Stretch, Volume
 
 _MINIMUM_S = 60
-_FREE_S = 3600
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Entry:
         seconds: that it ran.
         micro_usd: of the instance; exact, as a fraction's text "n/d".
         disk_micro_usd: of its disks, likewise.
-        interrupted: whether EC2 ended it.
+        interrupted: whether the cloud ended it.
         free: whether it costs nothing, for that reason.
     """
 
@@ -59,14 +59,24 @@ class Entry:
         return asdict(self)
 
 
-def entry(market: Market, instance: Instance, gp3_usd_gib_month: float, now_s: float) -> Entry:
-    """The bill so far."""
+def entry(
+    market: Market, instance: Instance, disk_usd_gib_month: float, now_s: float, free_first_s: float
+) -> Entry:
+    """The bill so far.
+
+    Args:
+        market: of its pool.
+        instance: any.
+        disk_usd_gib_month: of its disks.
+        now_s: whole epoch seconds.
+        free_first_s: what the cloud ends sooner after its start costs nothing.
+    """
     cost, seconds = Fraction(0), 0
     # What never ran is charged for nothing.
     disks = instance.volumes if instance.stretches else []
-    disk_cost = sum((_disk_cost(disk, gp3_usd_gib_month, now_s) for disk in disks), Fraction(0))
+    disk_cost = sum((_disk_cost(disk, disk_usd_gib_month, now_s) for disk in disks), Fraction(0))
     first = instance.stretches[0] if instance.stretches else None
-    free = first is not None and _is_free(first)
+    free = first is not None and _is_free(first, free_first_s)
     for stretch in instance.stretches:
         end_s = now_s if stretch.end_s is None else stretch.end_s
         ran = max(0, int(end_s) - int(stretch.start_s))
@@ -98,8 +108,8 @@ def total_usd(entries: Iterable[Entry]) -> Fraction:
     return sum(parts, Fraction(0)) / 1_000_000
 
 
-def _is_free(first: Stretch) -> bool:
-    return first.by_provider and first.end_s is not None and first.end_s - first.start_s < _FREE_S
+def _is_free(first: Stretch, free_first_s: float) -> bool:
+    return first.by_provider and first.end_s is not None and first.end_s - first.start_s < free_first_s
 
 
 def _cost(market: Market, instance: Instance, start_s: int, seconds: int) -> Fraction:

@@ -12,36 +12,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from deploy.emulator.aws.metadata import Ec2Metadata
 from deploy.emulator.cloudinit import Boot
+from deploy.emulator.gcp.metadata import GceMetadataServer
 from deploy.emulator.machines import FATE_FILE, HARDWARE_FILE, USER_DATA_FILE
 from deploy.node import procfs
-from deploy.node.join import IMDS_VARIABLE
-from deploy.providers.local.metadata import MetadataServer
 from deploy.providers.local.records import Fate
 
 _LOOK_S = 0.5
+_SERVICES: dict[str, type[Ec2Metadata] | type[GceMetadataServer]] = {
+    "aws": Ec2Metadata,
+    "gcp": GceMetadataServer,
+}
 _log = logging.getLogger(__name__)
-
-
-class _Metadata(MetadataServer):
-    """With what EC2 tells besides an instance's end."""
-
-    def __init__(
-        self, address: str, instance_id: str, fate: Callable[[], Fate], texts: dict[str, str], action: str
-    ) -> None:
-        self._texts, self._action = texts, action
-        super().__init__(address, instance_id, fate)
-
-    def answer(self, path: str) -> str | None:
-        """The text at a path; None: there is nothing."""
-        found = self._texts.get(path) or super().answer(path)
-        if found is not None and path == "spot/instance-action":
-            return json.dumps({**json.loads(found), "action": self._action})
-        return found
 
 
 def main() -> int:
@@ -56,11 +42,9 @@ def main() -> int:
     def fate() -> Fate:
         return Fate.model_validate_json((folder / FATE_FILE).read_bytes())
 
-    metadata = _Metadata(
-        hardware["address"], hardware["instance_id"], fate, hardware["metadata"], hardware["action"]
-    )
+    metadata = _SERVICES[hardware["cloud"]](hardware, fate)
     metadata.start()
-    environment = {**os.environ, IMDS_VARIABLE: metadata.url}
+    environment = {**os.environ, **metadata.environment()}
     boot = Boot(folder / "root", (folder / USER_DATA_FILE).read_text(encoding="utf-8"), environment)
     boot.start()
     while procfs.is_alive(hardware["owner_pid"], hardware["owner_ticks"]):

@@ -77,15 +77,9 @@ class Processes:
             "address": instance.address,
             "owner_pid": os.getpid(),
             "owner_ticks": _own_ticks(),
+            "cloud": instance.cloud,
             "action": instance.behaviour,
-            "metadata": {
-                "local-ipv4": instance.address,
-                "ami-id": instance.image_id,
-                "instance-type": instance.pool.instance_type,
-                "instance-life-cycle": "spot" if instance.spot else "on-demand",
-                "placement/availability-zone": instance.pool.zone,
-                "placement/region": instance.region,
-            },
+            "metadata": instance.metadata,
         }
         write_private(folder / HARDWARE_FILE, json.dumps(hardware))
         write_private(folder / USER_DATA_FILE, instance.user_data)

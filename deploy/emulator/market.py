@@ -6,9 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from moto.ec2.models.instance_types import INSTANCE_TYPES
-
-from deploy.emulator.config import EmulatorConfig, PoolConfig, bucket_of, region_of
+from deploy.emulator.config import EmulatorConfig, PoolConfig
 from deploy.providers.local.traces import RecordedMarket, constant, load_recording
 from deploy.yamlfile import ConfigError
 from envs.traces.errors import TraceError
@@ -43,12 +41,12 @@ class Pool:
     @property
     def region(self) -> str:
         """The region of its zone."""
-        return region_of(self.config.zone)
+        return self.config.region
 
     @property
     def vcpus(self) -> int:
         """Virtual cores of one instance."""
-        return vcpus(self.config.instance_type)
+        return self.config.vcpus
 
 
 class Market:
@@ -59,7 +57,7 @@ class Market:
         origin_s: epoch seconds of the emulator's first moment.
 
     Raises:
-        ConfigError: if a recording cannot be used, or AWS has no such type.
+        ConfigError: if a recording cannot be used.
     """
 
     def __init__(self, config: EmulatorConfig, origin_s: float) -> None:
@@ -67,8 +65,6 @@ class Market:
         self._start_s, self._factor = config.trace_start_s, config.time_factor
         self.pools: dict[tuple[str, str], Pool] = {}
         for given in config.pools:
-            if given.instance_type not in INSTANCE_TYPES:
-                raise ConfigError(f"pools: AWS has no instance type {given.instance_type!r}")
             self.pools[given.zone, given.instance_type] = Pool(
                 given, _recording(config, given), given.spot_capacity, given.on_demand_capacity
             )
@@ -125,17 +121,6 @@ class Market:
 
     def _time_s(self, position_s: float) -> float:
         return self._origin_s + (position_s - self._start_s) / self._factor
-
-
-def vcpus(instance_type: str) -> int:
-    """Of one instance, as moto's copy of AWS's own list has them."""
-    return int(INSTANCE_TYPES[instance_type]["VCpuInfo"]["DefaultVCpus"])
-
-
-def limit(config: EmulatorConfig, *, spot: bool, instance_type: str) -> int:
-    """Virtual cores that may run at once of all types that share this type's limit."""
-    quota = config.spot_quota if spot else config.on_demand_quota
-    return int(getattr(quota, bucket_of(instance_type)))
 
 
 def _recording(config: EmulatorConfig, given: PoolConfig) -> RecordedMarket:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
-from deploy.emulator.app import App
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import LostAnswerError
 
@@ -35,7 +34,7 @@ class Server:
 
     def __init__(self, emulator: Emulator, host: str = "127.0.0.1", port: int = 0) -> None:
         self._emulator = emulator
-        self._app = App(emulator)
+        self._app = emulator.app()
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         # werkzeug ends the whole process where it cannot listen.
         taken = socket.create_server((host, port))
@@ -49,13 +48,13 @@ class Server:
         )
         self._closing = threading.Event()
         self._threads = [
-            threading.Thread(target=self._server.serve_forever, name="aws", daemon=True),
+            threading.Thread(target=self._server.serve_forever, name="cloud", daemon=True),
             threading.Thread(target=self._tick, name="clock", daemon=True),
         ]
 
     @property
     def url(self) -> str:
-        """For AWS_ENDPOINT_URL."""
+        """Where its clients find it."""
         return f"http://{self._server.host}:{self._server.port}"
 
     def start(self) -> None:

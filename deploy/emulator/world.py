@@ -1,4 +1,4 @@
-"""The emulated account: its instances, and what time does to them."""
+"""An emulated account: its instances, and what time does to them, in any cloud."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import math
 import random
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from deploy.emulator.config import EmulatorConfig, bucket_of
-from deploy.emulator.events import EVENT_LEAD_S, REBALANCE, STATE_CHANGE, WARNING, Events
-from deploy.emulator.faults import Faults
+from deploy.emulator.config import EmulatorConfig
+from deploy.emulator.faults import Failures, Faults
 from deploy.emulator.market import Market, Pool
-from deploy.emulator.records import Instance, SpotRequest, Stretch
+from deploy.emulator.records import Instance, Stretch
 from deploy.model.clock import Clock
 from deploy.providers.local.records import Fate
 
-KEPT_S = 3600.0
-"""Terminated instances are described for so long."""
-_RESUME_EVERY_S = 60.0
+I = TypeVar("I", bound=Instance)  # noqa: E741
+_Act = Callable[[I, float], None]
 
 
 class Machines(Protocol):
@@ -42,75 +39,49 @@ class Machines(Protocol):
         """End everything."""
 
 
-class World:
+class World(Generic[I]):
     """Not for several threads: hold `lock`, then `settle`, then look or act.
+
+    A cloud adds what it does besides by the methods that begin with `on_`.
 
     Attributes:
         instances: all that ever were, in the order of their launch.
-        requests: spot requests.
         interruptions: instances taken away by the market so far.
     """
 
-    def __init__(self, config: EmulatorConfig, clock: Clock, market: Market, machines: Machines) -> None:
-        self.config, self.clock, self.market, self.machines = config, clock, market, machines
+    def __init__(
+        self, config: EmulatorConfig, clock: Clock, market: Market, machines: Machines, failures: Failures
+    ) -> None:
+        self.clock, self.market, self.machines = clock, market, machines
         self.lock = threading.RLock()
-        self.faults = Faults(config.faults, config.seed)
-        self.events = Events(config.seed)
-        self.instances: dict[str, Instance] = {}
-        self.requests: dict[str, SpotRequest] = {}
+        self.faults = Faults(config.faults, config.seed, failures)
+        self.instances: dict[str, I] = {}
         self.interruptions = 0
-        self._living: dict[str, Instance] = {}
-        self._shown: dict[str, Instance] = {}
+        self._times = config
+        self._living: dict[str, I] = {}
         # No id comes twice, also not after another start; in virtual time runs repeat exactly.
-        self._random = random.Random(f"ids {config.seed} {clock.now()}")
-        self._due: list[tuple[float, int, Instance, int, Callable[[Instance, float], None]]] = []
+        self.random = random.Random(f"ids {config.seed} {clock.now()}")
+        self._due: list[tuple[float, int, I, int, _Act[I]]] = []
         self._planned = 0
 
-    def new_id(self, prefix: str) -> str:
-        """`i-0123456789abcdef0`."""
-        return f"{prefix}-{self._random.getrandbits(68):017x}"
-
     def now_s(self) -> float:
-        """Whole epoch seconds: what AWS shows has no finer time."""
+        """Whole epoch seconds: what clouds show has no finer time here."""
         return math.floor(self.clock.now())
 
-    def living(self) -> list[Instance]:
+    def living(self) -> list[I]:
         """All that are not terminated."""
         return list(self._living.values())
-
-    def described(self, region: str) -> list[Instance]:
-        """What DescribeInstances may show now."""
-        now_s = self.now_s()
-        for name, one in list(self._shown.items()):
-            if one.ended_s is not None and one.ended_s <= now_s - KEPT_S:
-                del self._shown[name]
-        return [one for one in self._shown.values() if one.region == region and one.first_seen_s <= now_s]
 
     def used(self, pool: Pool, *, spot: bool) -> int:
         """Instances that take its capacity."""
         return sum(one.occupies and one.pool is pool and one.spot is spot for one in self._living.values())
 
-    def used_vcpus(self, region: str, instance_type: str, *, spot: bool) -> int:
-        """Virtual cores that count against the limit of this type."""
-        bucket = bucket_of(instance_type)
-        return sum(
-            one.pool.vcpus
-            for one in self._living.values()
-            if one.occupies
-            and one.region == region
-            and one.spot is spot
-            and bucket_of(one.pool.instance_type) == bucket
-        )
-
     # Life.
 
-    def add(self, instance: Instance) -> None:
+    def add(self, instance: I) -> None:
         """Launch it now."""
-        for shelf in (self.instances, self._living, self._shown):
-            shelf[instance.instance_id] = instance
-        if instance.request is not None:
-            self.requests[instance.request.request_id] = instance.request
-        self._begin(instance, instance.launched_s)
+        self.instances[instance.instance_id] = self._living[instance.instance_id] = instance
+        self.begin(instance, instance.launched_s)
 
     def settle(self) -> None:
         """Do what was planned until now, in the order of time."""
@@ -126,50 +97,88 @@ class World:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def terminate(self, instance: Instance) -> None:
+    def terminate(self, instance: I) -> None:
         """The user ends it."""
         if instance.state in ("shutting-down", "terminated"):
             return
-        now_s = self.now_s()
-        self._end(instance, now_s, "terminated", by_provider=False)
+        self._end(instance, self.now_s(), "terminated", by_provider=False)
 
-    def stop(self, instance: Instance) -> None:
+    def stop(self, instance: I) -> None:
         """The user stops it."""
         if instance.state in ("stopping", "stopped"):
             return
         self._end(instance, self.now_s(), "stopped", by_provider=False)
 
-    def start(self, instance: Instance) -> None:
+    def start(self, instance: I) -> None:
         """The user starts it again."""
-        self._void(instance)
+        self.void(instance)
         instance.launched_s = self.now_s()
-        self._begin(instance, instance.launched_s)
+        self.begin(instance, instance.launched_s)
 
-    def interrupt(self, instance: Instance, notice_s: float) -> None:
+    def interrupt(self, instance: I, notice_s: float) -> None:
         """Take it away as the market would, after this many seconds."""
         now_s = self.now_s()
-        generation = instance.generation
-        self._foretell(instance, Fate(rebalance_s=now_s, notice_s=now_s, kill_s=now_s + notice_s))
-        assert generation == instance.generation
+        advice_s = self.advice_s(now_s, now_s)
+        self._foretell(instance, Fate(rebalance_s=advice_s, notice_s=now_s, kill_s=now_s + notice_s))
         self.settle()
 
-    def _plan(self, instance: Instance, at_s: float, act: Callable[[Instance, float], None]) -> None:
+    def plan(self, instance: I, at_s: float, act: _Act[I]) -> None:
+        """Do something with it then, unless it is void before."""
         self._planned += 1
         heapq.heappush(self._due, (at_s, self._planned, instance, instance.generation, act))
 
-    def _void(self, instance: Instance) -> None:
+    def void(self, instance: I) -> None:
         """Forget what was planned for it."""
         instance.generation += 1
 
-    def _begin(self, instance: Instance, at_s: float) -> None:
-        instance.reason, instance.transition = None, ""
+    def begin(self, instance: I, at_s: float) -> None:
+        """It is paid for from now on, and runs soon."""
         instance.stretches.append(Stretch(at_s))
-        self._turn(instance, "pending", at_s)
-        self._plan(instance, at_s + self.config.launch_s, self._run)
+        self.on_begin(instance, at_s)
+        self.turn(instance, "pending", at_s)
+        self.plan(instance, at_s + self._times.launch_s, self._run)
         if instance.spot:
             self._foretell(instance, self._fate(instance, at_s))
 
-    def _fate(self, instance: Instance, at_s: float) -> Fate:
+    def turn(self, instance: I, state: str, at_s: float) -> None:
+        """It has another state."""
+        instance.state = state
+        self.on_turn(instance, at_s)
+
+    # What a cloud does besides.
+
+    def advice_s(self, begun_s: float, notice_s: float) -> float | None:
+        """When it advises to leave an instance that gets notice then; None: it does not."""
+        return None
+
+    def paid_until_s(self, at_s: float) -> float:
+        """When the meter of what ends now stops."""
+        return at_s
+
+    def on_begin(self, instance: I, at_s: float) -> None:
+        """It starts, perhaps once more."""
+
+    def on_turn(self, instance: I, at_s: float) -> None:
+        """It has another state."""
+
+    def on_advice(self, instance: I, at_s: float) -> None:
+        """It should be left."""
+
+    def on_notice(self, instance: I, at_s: float) -> None:
+        """It will be taken away."""
+
+    def on_death(self, instance: I, at_s: float) -> None:
+        """It was launched and will never run."""
+
+    def on_end(self, instance: I, at_s: float, final: str, *, by_provider: bool) -> None:
+        """It is being terminated, or stopped."""
+
+    def on_terminated(self, instance: I, at_s: float) -> None:
+        """It is no more."""
+
+    # What the market does.
+
+    def _fate(self, instance: I, at_s: float) -> Fate:
         """When the market takes it away."""
         end_s = self.market.ends_s(instance.pool, at_s, instance.max_usd_hour)
         if end_s is None:
@@ -178,156 +187,71 @@ class World:
         if self.faults.strikes("notice missed", self.faults.config.notice_missed):
             return Fate(kill_s=kill_s)
         # Hibernation begins at once: its notice says "now".
-        lead_s = 0.0 if instance.behaviour == "hibernate" else self.config.notice_s
+        lead_s = 0.0 if instance.behaviour == "hibernate" else self._times.notice_s
         notice_s = max(at_s, kill_s - lead_s)
-        return Fate(
-            rebalance_s=max(at_s, notice_s - self.config.rebalance_s), notice_s=notice_s, kill_s=kill_s
-        )
+        return Fate(rebalance_s=self.advice_s(at_s, notice_s), notice_s=notice_s, kill_s=kill_s)
 
-    def _foretell(self, instance: Instance, fate: Fate) -> None:
+    def _foretell(self, instance: I, fate: Fate) -> None:
         instance.fate = fate
         for at_s, act in (
-            (fate.rebalance_s, self._recommend),
-            (fate.notice_s, self._warn),
+            (fate.rebalance_s, self.on_advice),
+            (fate.notice_s, self.on_notice),
             (fate.kill_s, self._take),
         ):
             if at_s is not None:
-                self._plan(instance, at_s, act)
+                self.plan(instance, at_s, act)
         self.machines.fate(instance)
 
-    def _run(self, instance: Instance, at_s: float) -> None:
+    def _run(self, instance: I, at_s: float) -> None:
         if instance.dies:
-            instance.reason = ("Server.InternalError", "Server.InternalError: Internal error on launch")
-            instance.transition = "Server.InternalError"
-            # AWS takes no money for what never ran.
+            # Nobody pays for what never ran.
             instance.stretches.pop()
-            self._finish(instance, at_s, "terminated")
+            self.on_death(instance, at_s)
+            self._finish(instance, at_s)
             return
         instance.running_s = at_s
-        self._turn(instance, "running", at_s)
+        self.turn(instance, "running", at_s)
         self.machines.start(instance)
 
-    def _recommend(self, instance: Instance, at_s: float) -> None:
-        self._tell(instance, REBALANCE, at_s, {})
-
-    def _warn(self, instance: Instance, at_s: float) -> None:
-        if instance.request is not None:
-            instance.request.status = (
-                "marked-for-termination" if instance.behaviour == "terminate" else "marked-for-stop"
-            )
-            instance.request.updated_s = at_s
-        # Of the end an event says no more than its own time, from which it is 120 s: so it is dated back
-        # where the notice is shorter here.
-        kill_s = instance.fate.kill_s
-        dated_s = at_s if kill_s is None or instance.behaviour == "hibernate" else kill_s - EVENT_LEAD_S
-        self._tell(instance, WARNING, dated_s, {"instance-action": instance.behaviour})
-
-    def _take(self, instance: Instance, at_s: float) -> None:
+    def _take(self, instance: I, at_s: float) -> None:
         self.interruptions += 1
         final = "terminated" if instance.behaviour == "terminate" else "stopped"
         self._end(instance, at_s, final, by_provider=True)
 
-    def _end(self, instance: Instance, at_s: float, final: str, *, by_provider: bool) -> None:
+    def _end(self, instance: I, at_s: float, final: str, *, by_provider: bool) -> None:
         """Stop paying for it; what runs of it ends."""
-        was = instance.state
-        self._void(instance)
+        was, paid_until_s = instance.state, self.paid_until_s(at_s)
+        self.void(instance)
         instance.fate = Fate()
         if was in ("pending", "running"):
             stretch = instance.stretches[-1]
-            stretch.end_s, stretch.by_provider = at_s, by_provider
+            stretch.end_s, stretch.by_provider = paid_until_s, by_provider
             self.machines.stop(instance)
-        instance.transition = f"{'Service' if by_provider else 'User'} initiated ({_gmt(at_s)})"
-        if not by_provider:
-            code = "Client.UserInitiatedShutdown"
-            instance.reason = (code, f"{code}: User initiated shutdown")
-        elif final == "terminated":
-            instance.reason = (
-                "Server.SpotInstanceTermination",
-                "Server.SpotInstanceTermination: Spot instance termination",
-            )
-        else:
-            instance.reason = (
-                "Server.SpotInstanceShutdown",
-                "Server.SpotInstanceShutdown: Spot instance shutdown",
-            )
-        self._close_request(instance, at_s, final, by_provider=by_provider)
         if final == "terminated":
-            instance.ended_s = at_s
-        self._turn(instance, "shutting-down" if final == "terminated" else "stopping", at_s)
-        done = self._terminated if final == "terminated" else self._stopped
-        self._plan(instance, at_s + self.config.shutdown_s, done)
-        if final == "stopped" and by_provider:
-            self._plan(instance, at_s + self.config.shutdown_s + _RESUME_EVERY_S, self._resume)
-        self.settle_volumes(instance, at_s, final)
-
-    def settle_volumes(self, instance: Instance, at_s: float, final: str) -> None:
-        """Disks of a terminated instance are deleted, or left."""
-        if final != "terminated":
-            return
-        for volume in instance.volumes:
-            volume.instance_id = None
-            if volume.delete_on_termination:
-                volume.deleted_s = at_s
-
-    def _close_request(self, instance: Instance, at_s: float, final: str, *, by_provider: bool) -> None:
-        request = instance.request
-        if request is None:
-            return
-        what = "terminated" if final == "terminated" else "stopped"
-        if not by_provider:
-            why = "by-user"
-        elif self.market.price(instance.pool, at_s) > instance.max_usd_hour:
-            why = "by-price"
-        else:
-            why = "no-capacity"
-        request.status, request.updated_s = f"instance-{what}-{why}", at_s
+            instance.ended_s = paid_until_s
+        self.on_end(instance, at_s, final, by_provider=by_provider)
+        self.turn(instance, "shutting-down" if final == "terminated" else "stopping", at_s)
+        done = self._finish if final == "terminated" else self._stopped
+        self.plan(instance, at_s + self._times.shutdown_s, done)
         if final == "terminated":
-            request.state = "closed"
-        elif by_provider:
-            request.state = "open"
-        else:
-            request.state = "disabled"
+            _release(instance, paid_until_s)
 
-    def _terminated(self, instance: Instance, at_s: float) -> None:
-        self._finish(instance, at_s, "terminated")
+    def _stopped(self, instance: I, at_s: float) -> None:
+        self.turn(instance, "stopped", at_s)
 
-    def _stopped(self, instance: Instance, at_s: float) -> None:
-        self._turn(instance, "stopped", at_s)
-
-    def _finish(self, instance: Instance, at_s: float, state: str) -> None:
-        self._void(instance)
+    def _finish(self, instance: I, at_s: float) -> None:
+        self.void(instance)
         if instance.ended_s is None:
             instance.ended_s = at_s
-            self.settle_volumes(instance, at_s, state)
-            if instance.request is not None:
-                instance.request.state, instance.request.updated_s = "closed", at_s
-                instance.request.status = "instance-terminated-launch-failed"
+            _release(instance, at_s)
         self._living.pop(instance.instance_id, None)
-        self._turn(instance, state, at_s)
-
-    def _resume(self, instance: Instance, at_s: float) -> None:
-        """EC2 starts again what it stopped, once there is capacity."""
-        pool = instance.pool
-        request = instance.request
-        assert request is not None
-        if request.state == "cancelled":
-            return
-        free = self.market.returns_s(pool, at_s, instance.max_usd_hour)
-        if free and self.used(pool, spot=True) < pool.spot_capacity:
-            self._void(instance)
-            request.state, request.status, request.updated_s = "active", "fulfilled", at_s
-            instance.launched_s = float(math.floor(at_s))
-            self._begin(instance, instance.launched_s)
-        else:
-            self._plan(instance, at_s + _RESUME_EVERY_S, self._resume)
-
-    def _turn(self, instance: Instance, state: str, at_s: float) -> None:
-        instance.state = state
-        self._tell(instance, STATE_CHANGE, at_s, {"state": state})
-
-    def _tell(self, instance: Instance, kind: str, at_s: float, detail: dict[str, str]) -> None:
-        self.events.send(instance.region, kind, instance.instance_id, instance.pool.zone, at_s, detail)
+        self.turn(instance, "terminated", at_s)
+        self.on_terminated(instance, at_s)
 
 
-def _gmt(epoch_s: float) -> str:
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S GMT")
+def _release(instance: Instance, at_s: float) -> None:
+    """Disks of a terminated instance are deleted, or left."""
+    for volume in instance.volumes:
+        volume.instance_id = None
+        if volume.delete_on_termination:
+            volume.deleted_s = at_s

@@ -25,11 +25,13 @@ class Transfers:
         regions: that can be moved to.
         usd_gb: by (from region, to region).
         seconds_gb: by (from region, to region).
+        internet_usd_gb: of a GB that leaves a region for another cloud, by region.
     """
 
     regions: tuple[str, ...] = ()
     usd_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
     seconds_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    internet_usd_gb: Mapping[str, float] = field(default_factory=dict)
 
     def moves(self, loads: Sequence[tuple[str, float]]) -> dict[str, Move]:
         """By region: what moving loads, (region, GB) each, there takes, in whole seconds and charges."""

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
 from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, server_context
-from deploy.node.imds import Metadata, Watcher
+from deploy.node.imds import Watcher
+from deploy.node.metadata import service
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
 from deploy.yamlfile import ConfigError
@@ -80,9 +81,8 @@ class Agent:
             json.dumps({"address": host, "port": port, "pid": own.pid, "start_ticks": own.start_ticks}),
         )
         if self._config.imds_url is not None:
-            self._watcher = Watcher(
-                Metadata(self._config.imds_url), self._config.imds_poll_s, self._notice, self._rebalance
-            )
+            metadata = service(self._config.metadata, self._config.imds_url)
+            self._watcher = Watcher(metadata, self._config.imds_poll_s, self._notice, self._rebalance)
         _log.info("node %s on %s:%d", self._config.instance_id, host, port)
         self._server.serve_forever(poll_interval=0.5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import stat
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, IPvAnyAddress, ValidationError
 
@@ -15,6 +15,7 @@ from spotweave.files import write_private
 STATE_FOLDER = ".agent"
 """Inside the working folder; not reachable through the files endpoint."""
 STATUS_FILE = "status.json"
+MetadataKind = Literal["ec2", "gce"]
 
 
 class AgentConfig(BaseModel):
@@ -28,6 +29,7 @@ class AgentConfig(BaseModel):
         token: bearer token of every request.
         certificate: what the agent shows, PEM; the scheduler talks to no other.
         key: of the certificate, PEM.
+        metadata: which metadata service the instance has.
         imds_url: root of the instance metadata service, e.g. "http://169.254.169.254"; None for none.
         imds_poll_s: seconds between two looks at it.
     """
@@ -41,6 +43,7 @@ class AgentConfig(BaseModel):
     token: Annotated[str, Field(min_length=16, max_length=512, repr=False)]
     certificate: Annotated[str, Field(max_length=8192, repr=False)]
     key: Annotated[str, Field(max_length=8192, repr=False)]
+    metadata: MetadataKind = "ec2"
     imds_url: Annotated[str, Field(pattern="^http://")] | None = None
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
 

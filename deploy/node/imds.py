@@ -1,4 +1,4 @@
-"""The instance metadata service (IMDSv2), as a node asks it whether its time is up."""
+"""EC2's instance metadata service (IMDSv2), as a node asks it whether its time is up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Protocol
 
 _TOKEN_TTL_S = 21600
 _TIMEOUT_S = 2.0
@@ -19,6 +20,22 @@ _log = logging.getLogger(__name__)
 
 class MetadataError(Exception):
     """The service did not answer as it should."""
+
+
+class MetadataService(Protocol):
+    """What a node asks of any cloud's; all methods raise MetadataError."""
+
+    def instance_id(self) -> str:
+        """As the provider calls the instance."""
+
+    def address(self) -> str:
+        """Private, IPv4."""
+
+    def interruption_s(self) -> float | None:
+        """Epoch seconds at which the instance will be ended; None while there is no notice."""
+
+    def rebalance(self) -> bool:
+        """Whether the provider recommends to leave the instance."""
 
 
 class Metadata:
@@ -50,6 +67,14 @@ class Metadata:
     def rebalance(self) -> bool:
         """Whether the provider recommends to leave the instance. Raises MetadataError."""
         return self._get("events/recommendations/rebalance") is not None
+
+    def instance_id(self) -> str:
+        """See MetadataService."""
+        return self.text("instance-id")
+
+    def address(self) -> str:
+        """See MetadataService."""
+        return self.text("local-ipv4")
 
     def text(self, path: str) -> str:
         """What is at a path below `meta-data/`, e.g. "instance-id". Raises MetadataError."""
@@ -102,7 +127,7 @@ class Watcher:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: MetadataService,
         poll_s: float,
         on_notice: Callable[[float], None],
         on_rebalance: Callable[[], None],

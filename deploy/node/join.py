@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import ssl
 import time
@@ -15,14 +14,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from deploy.node.config import STATE_FOLDER, AgentConfig, load_config, read_private
-from deploy.node.imds import Metadata, MetadataError
+from deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, load_config, read_private
+from deploy.node.imds import MetadataError
+from deploy.node.metadata import service, url_of
 from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
-IMDS_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
-"""As the SDKs know it: where an emulator's instances have their metadata service."""
-IMDS_URL = "http://169.254.169.254"
 PATIENCE_S = 900.0
 _TIMEOUT_S = 10.0
 _MOST_WAIT_S = 30.0
@@ -47,6 +44,7 @@ class JoinConfig(BaseModel):
         port: of the agent.
         workdir: of the agent.
         imds_poll_s: of the agent.
+        metadata: which metadata service the instance has.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,6 +56,7 @@ class JoinConfig(BaseModel):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     workdir: Annotated[str, Field(pattern="^/")]
     imds_poll_s: Annotated[FiniteFloat, Field(gt=0)] = 5.0
+    metadata: MetadataKind = "ec2"
 
 
 class _Pair(BaseModel):
@@ -139,9 +138,9 @@ def _pair(path: Path) -> _Pair:
 
 
 def _try(config: JoinConfig, pair: _Pair) -> AgentConfig:
-    imds_url = os.environ.get(IMDS_VARIABLE, IMDS_URL).rstrip("/")
-    metadata = Metadata(imds_url)
-    fields = {"instance_id": metadata.text("instance-id"), "address": metadata.text("local-ipv4")}
+    imds_url = url_of(config.metadata)
+    metadata = service(config.metadata, imds_url)
+    fields = {"instance_id": metadata.instance_id(), "address": metadata.address()}
     return AgentConfig.model_validate(
         {
             **fields,
@@ -149,6 +148,7 @@ def _try(config: JoinConfig, pair: _Pair) -> AgentConfig:
             "workdir": config.workdir,
             "token": _node_token(config, pair.certificate),
             **pair.model_dump(),
+            "metadata": config.metadata,
             "imds_url": imds_url,
             "imds_poll_s": config.imds_poll_s,
         }

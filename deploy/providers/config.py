@@ -1,7 +1,8 @@
 """A provider as a deployment's file names it (`providers: {NAME: FILE}`), and where its class is found.
 
-Ours are `local` and `aws`. A package of yours adds one by an entry point of the group `spotweave.providers`
-that names a subclass of `ProviderConfig`; see docs/extending.md.
+Ours are the folders here that have a `config.py`, in which NAMEConfig is the class. A package of yours adds
+one by an entry point of the group `spotweave.providers` that names a subclass of `ProviderConfig`; see
+docs/extending.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, YamlFile
 
 GROUP = "spotweave.providers"
-_OURS = {"aws": "deploy.providers.aws.config:AwsConfig", "local": "deploy.providers.local.config:LocalConfig"}
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,15 @@ class ProviderConfig(YamlFile):
         return {}, ()
 
 
+def _ours() -> dict[str, str]:
+    """Module and class of each provider in this folder, by its name."""
+    found = (path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
+    return {name: f"deploy.providers.{name}.config:{name.capitalize()}Config" for name in found}
+
+
 def provider_class(name: str) -> type[ProviderConfig]:
     """The class of the provider of this name. Raises ConfigError (one line)."""
-    known = {one.name: one.value for one in entry_points(group=GROUP)} | _OURS
+    known = {one.name: one.value for one in entry_points(group=GROUP)} | _ours()
     if name not in known:
         raise ConfigError(
             f"no provider {name!r} is installed: expected {', '.join(sorted(known))} (docs/extending.md)"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.emulator.account import group_of, subnet_of
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.emulator import Emulator
+from deploy.emulator.aws.account import group_of, subnet_of
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.server import Server
 from tests.deploy.sdk import read_models_once
 
@@ -31,7 +31,7 @@ class Emulated:
         folder: for the files of deployments.
     """
 
-    emulator: Emulator
+    emulator: AwsEmulator
     folder: Path
 
     def deployment(self, rented: dict[str, Any] | None = None, **changes: Any) -> Path:
@@ -83,7 +83,7 @@ def emulating(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Make]:
                 for zone, usd in zip(ZONES, (0.2, 0.3), strict=True)
             ]
             content = {"pools": pools, "images": [{"image_id": IMAGE}], "launch_s": 0, "shutdown_s": 0}
-            emulator = Emulator(EmulatorConfig.model_validate({**content, **changes}))
+            emulator = AwsEmulator(AwsEmulatorConfig.model_validate({**content, **changes}))
             server = Server(emulator)
             server.start()
             opened.callback(server.close)

@@ -9,12 +9,12 @@ import pytest
 
 from deploy.clouds import missing
 from deploy.config import DeploymentConfig
-from deploy.emulator.app import App
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.emulator import Emulator
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.jobfile import read_files, read_job
 from deploy.providers.aws.catalogue import load_catalogue
-from tests.deploy.emulator.transport import in_process
+from tests.deploy.emulator.aws.transport import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "aws.md").read_text(encoding="utf-8")
@@ -45,8 +45,8 @@ def test_every_file_that_it_names_is_there() -> None:
 
 
 def test_nothing_is_missing_in_the_emulated_account_of_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = EmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
-    session = in_process(App(Emulator(config)))
+    config = AwsEmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
+    session = in_process(App(AwsEmulator(config)))
     monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
     assert missing(DeploymentConfig.load(CONFIGS / "demo_aws.yaml")) == ""
 

@@ -139,7 +139,7 @@ def test_a_deployment_rents_somewhere(tmp_path: Path, given: str) -> None:
 
 def test_a_provider_that_is_not_installed_is_named(tmp_path: Path) -> None:
     config = DeploymentConfig.load(written(tmp_path, "state: state\nproviders: {abc: abc.yaml}\n"))
-    with pytest.raises(ConfigError, match="no provider 'abc' is installed: expected aws, local"):
+    with pytest.raises(ConfigError, match="no provider 'abc' is installed: expected aws, gcp, local"):
         config.rented()
 
 

@@ -18,15 +18,15 @@ from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import DENIED, REMEDY, aws_errors, code_of, denied_permission
-from deploy.providers.aws.launch import market_options
+from deploy.providers.aws.launch import USER_DATA_BYTES, market_options
 from deploy.providers.aws.notices import queue_url
 from deploy.providers.aws.policies import Scope, actions, scheduler
 from deploy.providers.aws.quotas import quota_code, vcpus_allowed
 from deploy.providers.aws.rights import simulated
 from deploy.providers.aws.template import template_data
-from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding
+from deploy.providers.userdata import user_data
 
 _SKEW_S = 60.0
 """AWS refuses requests that are five minutes off; a clock that is a minute off is on its way there."""
@@ -309,7 +309,7 @@ class _Checker:
             "MinCount": 1,
             "MaxCount": 1,
             "SubnetId": next(iter(part.subnets.values())),
-            "UserData": user_data(request, self._config, self._ca_pem),
+            "UserData": user_data(request, self._config.node, self._ca_pem, "ec2", USER_DATA_BYTES),
             "TagSpecifications": [tags, *data["TagSpecifications"]],
             "DryRun": True,
         }

@@ -16,6 +16,7 @@ from deploy.model.transfers import Transfers
 from deploy.providers.aws.catalogue import Catalogue, CatalogueError, load_catalogue
 from deploy.providers.base import Provider
 from deploy.providers.config import Finding, Place, ProviderConfig
+from deploy.providers.userdata import NodeConfig
 from deploy.security.listen import is_loopback
 from deploy.security.sandbox import Sandbox
 from deploy.yamlfile import ConfigError, Part
@@ -29,6 +30,11 @@ _Type = Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+=,@-]{1,100}$")]
 _Queue = Annotated[str, Field(pattern=r"^([A-Za-z0-9_-]{1,80}|https?:/{2}\S+)$")]
 AwsMarket = Literal["spot", "on_demand"]
+INTERNET_USD_GB = 0.09
+"""Of what leaves a region for another cloud, the first 10 TB of a month.
+
+https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer, read 2026-11-22; the same in all US regions.
+"""
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
 
@@ -62,34 +68,6 @@ class InstanceType(Part):
     markets: Annotated[tuple[AwsMarket, ...], Field(min_length=1)] = ("spot", "on_demand")
     max_price_usd_hour: _Positive | None = None
     hibernate: bool = False
-
-
-class NodeConfig(Part):
-    """How instances start their node agent.
-
-    Attributes:
-        scheduler_url: where a node joins, e.g. "https://scheduler.example:8443"; plain http on loopback only.
-        ca_file: PEM of the authority that signed the scheduler's certificate, relative to the
-            configuration; None: the image's own trust.
-        python: interpreter on the image that has this package.
-        setup: commands that cloud-init runs before, as root.
-        port: of the node agent.
-        workdir: of the node agent.
-        imds_poll_s: seconds between two looks at the metadata service.
-        address: which address of the instance the scheduler uses. A public one is no weaker: agents speak TLS
-            only, and the scheduler pins their certificates.
-    """
-
-    scheduler_url: Annotated[
-        str, Field(pattern=r"^(https:/{2}[^/\s]+|http:/{2}(127\.[0-9.]+|localhost)(:\d+)?)$")
-    ]
-    ca_file: Path | None = None
-    python: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/opt/spotweave/bin/python"
-    setup: tuple[str, ...] = ()
-    port: Annotated[int, Field(ge=1024, le=65535)] = 7070
-    workdir: Annotated[str, Field(pattern=r"^/[^\s\"']+$")] = "/var/lib/spotweave"
-    imds_poll_s: _Positive = 5.0
-    address: Literal["private", "public"] = "private"
 
 
 class AwsConfig(ProviderConfig):
@@ -184,13 +162,7 @@ class AwsConfig(ProviderConfig):
 
     def ca_pem(self) -> str | None:
         """Certificate that nodes trust. Raises ConfigError."""
-        if self.node.ca_file is None:
-            return None
-        path = self.folder / self.node.ca_file
-        try:
-            return path.read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"node.ca_file: cannot read {path}: {error}") from error
+        return self.node.ca_pem(self.folder)
 
     def open(self, sandbox: Sandbox | None = None) -> Provider:
         """EC2. Raises ConfigError, ProviderError."""
@@ -248,6 +220,7 @@ class AwsConfig(ProviderConfig):
                 for end in self.regions
                 if end in prices.egress.usd_gb
             },
+            internet_usd_gb=dict.fromkeys(listed, INTERNET_USD_GB),
         )
 
     def details(

@@ -11,9 +11,12 @@ from deploy.providers.aws.config import AwsConfig, InstanceType
 from deploy.providers.aws.describe import Described, described
 from deploy.providers.aws.errors import aws_errors, code_of
 from deploy.providers.aws.template import Templates
-from deploy.providers.aws.userdata import user_data
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Place
+from deploy.providers.userdata import user_data
+
+USER_DATA_BYTES = 16384
+"""The most that EC2 takes."""
 
 
 def max_price(request: LaunchRequest, kind: InstanceType) -> str | None:
@@ -42,7 +45,7 @@ def run(
         "ClientToken": names.client_token(request),
         "InstanceType": place.instance_type,
         "SubnetId": config.regions[place.region].subnets[place.zone],
-        "UserData": user_data(request, config, ca_pem),
+        "UserData": user_data(request, config.node, ca_pem, "ec2", USER_DATA_BYTES),
         "TagSpecifications": [{"ResourceType": "instance", "Tags": names.tags_of(request, config)}],
     }
     if place.market == "spot":

@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from deploy.model.instances import InstanceReport
 from deploy.providers.aws import names
-from deploy.providers.aws.calls import QUEUE_S, Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.errors import aws_errors
+from deploy.providers.calls import QUEUE_S, Calls
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"

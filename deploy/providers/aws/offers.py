@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from deploy.model.instances import Offer
+from deploy.providers.availability import Availability
 from deploy.providers.aws import names
-from deploy.providers.aws.availability import Availability
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.notices import NOTICE_S
@@ -39,18 +37,6 @@ class OfferBook:
         self._places = places
         self._prices = prices
         self._availability = availability
-        self._held: dict[str, tuple[float, str]] = {}
-        self._lock = threading.Lock()
-
-    def hold(self, offer_id: str, until_s: float, reason: str) -> None:
-        """Show it as not available until then: a full quota says nothing of capacity."""
-        with self._lock:
-            self._held[offer_id] = (until_s, reason)
-
-    def release(self) -> None:
-        """Something was ended: quotas may have room again."""
-        with self._lock:
-            self._held.clear()
 
     def all(self, now_s: float, silent: Mapping[str, ProviderError]) -> list[Offer]:
         """Every offer as it is now, in the order of the configuration; not available in silent regions."""
@@ -94,13 +80,9 @@ class OfferBook:
 
     def _reason(self, place: Place, price: float | None, now_s: float) -> str:
         """Why it is not available; "" if it is."""
-        refused = self._availability.reason(place.offer_id, now_s)
-        if refused is not None:
-            return f"left alone until {_clock(refused[1])}: {refused[0]}"
-        with self._lock:
-            held = self._held.get(place.offer_id)
-        if held is not None and held[0] > now_s:
-            return f"left alone until {_clock(held[0])}: {held[1]}"
+        left = self._availability.left_alone(place.offer_id, now_s)
+        if left:
+            return left
         if place.market == "on_demand":
             return ""
         trouble = self._prices.trouble(place.region, now_s)
@@ -112,7 +94,3 @@ class OfferBook:
         if limit is not None and price > limit:
             return f"{price} USD/h now, more than max_price_usd_hour of {limit}"
         return ""
-
-
-def _clock(epoch_s: float) -> str:
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%H:%M:%S UTC")

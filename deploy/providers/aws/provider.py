@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest, Offer
+from deploy.model.instances import InstanceReport, LaunchRequest, Offer
+from deploy.providers.availability import Availability
 from deploy.providers.aws import describe, launch, names, stopping
-from deploy.providers.aws.availability import Availability
-from deploy.providers.aws.calls import CHANGE_S, LOOK_S, Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import Described
@@ -21,19 +19,9 @@ from deploy.providers.aws.offers import OfferBook
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.aws.template import Templates
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
+from deploy.providers.calls import CHANGE_S, LOOK_S, Calls
 from deploy.providers.config import Place
-
-KEPT_S = 3600.0
-"""Ended instances are reported for so long, even where EC2 forgets them sooner."""
-
-
-@dataclass(frozen=True)
-class _Known:
-    """An instance in memory: what was last seen of it, and when it was first and last seen by describe."""
-
-    one: Described
-    first_s: float
-    seen_s: float | None
+from deploy.providers.memory import Memory
 
 
 class AwsProvider:
@@ -58,7 +46,7 @@ class AwsProvider:
         self._ca_pem = config.ca_pem()
         catalogue = config.prices()
         self.clients = Clients(config.profile, config.endpoint_url, session)
-        self._calls = Calls()
+        self._calls = Calls(names.PROVIDER)
         zones = {region: list(part.subnets) for region, part in config.regions.items()}
         self.prices = PriceBook(
             self.clients, self._calls, zones, list(config.instance_types), config.prices_every_s
@@ -71,10 +59,9 @@ class AwsProvider:
         self._offers = OfferBook(config, catalogue, self._places, self.prices, self.availability)
         self._templates = Templates(self.clients, config)
         self._notices = Notices(self.clients, self._calls, config.queues, config.visible_within_s)
-        self._known: dict[str, _Known] = {}
+        self._memory = Memory(config.visible_within_s, self._interrupted)
         self._silent: Mapping[str, ProviderError] = {}
         """Regions that did not answer in the latest `describe`: what runs there is not known."""
-        self._lock = threading.RLock()
 
     def offers(self) -> Sequence[Offer]:
         """Everything configured, with the prices of now; see `Provider.offers`."""
@@ -85,10 +72,10 @@ class AwsProvider:
     def launch(self, request: LaunchRequest) -> InstanceReport:
         """Rent one instance of one offer; see `Provider.launch`."""
         place = names.find(self._places, request.offer_id)
-        known = self._by_token(request)
+        known = self._memory.by_token(request.deployment, request.client_token)
         if known is not None:
-            self._same(known.report, place)
-            return known.report
+            self._same(known, place)
+            return known
         if place.region in self._silent:
             raise ProviderError(f"nothing is launched where nothing is seen: {self._silent[place.region]}")
         self._admit(request.deployment, place)
@@ -105,7 +92,7 @@ class AwsProvider:
                 self.availability.down(place.offer_id, self._now(), str(error))
             raise
         except QuotaError as error:
-            self._offers.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
+            self.availability.hold(place.offer_id, self._now() + self.config.cool_down_s, str(error))
             raise
         self._same(one.report, place)
         now_s = self._now()
@@ -116,19 +103,12 @@ class AwsProvider:
             client_token=request.client_token,
             tags={"deployment": request.deployment, "job_id": request.job_id, "task": request.task},
         )
-        one = replace(one, report=report, deployment=request.deployment)
-        with self._lock:
-            self._remember(one, now_s, seen=False)
+        self._memory.remember(report, request.deployment, place.region, now_s, seen=False)
         return report
 
     def describe(self, deployment: str) -> Sequence[InstanceReport]:
         """One call for each region and 1,000 instances, one for each queue; see `Provider.describe`."""
-        with self._lock:
-            dated = {
-                name: known.one.report.ended_s
-                for name, known in self._known.items()
-                if known.one.report.ended_s is not None
-            }
+        dated = self._memory.ended()
         answers, silent = self._calls.each(
             "instances",
             LOOK_S,
@@ -145,10 +125,9 @@ class AwsProvider:
             for seen, ends in answers.values()
             for one in seen
         ]
-        with self._lock:
-            for one in found:
-                self._remember(one, now_s, seen=True)
-            reports = self._bridged(found, deployment, now_s)
+        for one in found:
+            self._memory.remember(one.report, one.deployment, one.region, now_s, seen=True)
+        reports = self._memory.bridged((one.report for one in found), deployment, silent, now_s)
         reports = self._notices.added(reports, now_s)
         if silent:
             raise PartialError(reports, silent)
@@ -174,10 +153,9 @@ class AwsProvider:
             for region, ids in by_region.items()
         }
         answers, failed = self._calls.each("end of instances", CHANGE_S, asks)
-        with self._lock:
-            for region in answers:
-                for name in by_region[region]:
-                    self._stopping(name)
+        told = [name for region in answers for name in by_region[region]]
+        if self._memory.stopping(told):
+            self.availability.release()
         for error in (failed | errors).values():
             raise error
 
@@ -191,67 +169,22 @@ class AwsProvider:
         if report.offer_id != place.offer_id:
             raise RefusedError(f"aws: this client token was used for {report.offer_id}")
 
-    def _by_token(self, request: LaunchRequest) -> Described | None:
-        with self._lock:
-            for known in self._known.values():
-                mine = known.one.deployment == request.deployment
-                if mine and known.one.report.client_token == request.client_token:
-                    return known.one
-        return None
-
     def _admit(self, deployment: str, place: Place) -> None:
         """The configured quota; EC2 checks the account's own."""
-        with self._lock:
-            running = sum(
-                known.one.deployment == deployment
-                and known.one.report.offer_id == place.offer_id
-                and known.one.report.state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
-                for known in self._known.values()
-            )
+        running = self._memory.running(deployment, place.offer_id)
         if running >= self.config.instance_types[place.instance_type].quota:
             raise QuotaError(f"{place.offer_id}: as many instances run as `quota` allows")
 
     # Memory.
 
-    def _remember(self, one: Described, now_s: float, *, seen: bool) -> None:
-        before = self._known.get(one.report.instance_id)
-        first_s = now_s if before is None else before.first_s
-        seen_s = now_s if seen else None if before is None else before.seen_s
-        self._known[one.report.instance_id] = _Known(one, first_s, seen_s)
-        was_live = before is None or before.one.report.state.live
-        report, ended_s = one.report, one.report.ended_s
+    def _interrupted(self, report: InstanceReport, now_s: float) -> None:
         # Not what was interrupted long ago and is seen only now.
-        fresh = ended_s is not None and now_s - ended_s < self.config.cool_down_s
-        if report.by_provider and was_live and fresh and report.offer_id in self._places:
+        fresh = report.ended_s is not None and now_s - report.ended_s < self.config.cool_down_s
+        if fresh and report.offer_id in self._places:
             self.availability.down(report.offer_id, now_s, "an instance was interrupted just now")
 
-    def _bridged(self, found: list[Described], deployment: str, now_s: float) -> list[InstanceReport]:
-        """What EC2 says, and what it does not say yet or no more. Call it locked."""
-        reports = {one.report.instance_id: one.report for one in found}
-        for name, known in list(self._known.items()):
-            if known.one.deployment != deployment or name in reports or known.one.region in self._silent:
-                continue
-            report = known.one.report
-            new = known.seen_s is None and now_s - known.first_s < self.config.visible_within_s
-            ended = report.ended_s is not None and now_s - report.ended_s < KEPT_S
-            if new or ended:
-                reports[name] = report
-            else:
-                del self._known[name]
-        return list(reports.values())
-
-    def _stopping(self, name: str) -> None:
-        known = self._known.get(name)
-        if known is not None and known.one.report.state.live:
-            report = replace(known.one.report, state=InstanceState.STOPPING, node_port=0)
-            self._known[name] = replace(known, one=replace(known.one, report=report))
-            self._offers.release()
-
     def _is_new(self, name: str) -> bool:
-        """Whether we rented it so lately that EC2 may not know it everywhere."""
-        with self._lock:
-            known = self._known.get(name)
-            return known is not None and self._now() - known.first_s < self.config.visible_within_s
+        return self._memory.is_new(name, self._now())
 
     def _by_region(
         self, instance_ids: Sequence[str]
@@ -260,8 +193,9 @@ class AwsProvider:
 
         Also the errors of the regions in which the others may be.
         """
-        with self._lock:
-            known = {name: self._known[name].one for name in instance_ids if name in self._known}
+        known = {
+            name: (found.report, found.region) for name in instance_ids if (found := self._memory.get(name))
+        }
         unknown = [name for name in dict.fromkeys(instance_ids) if name not in known]
         errors: dict[str, ProviderError] = {}
         if unknown:
@@ -271,11 +205,11 @@ class AwsProvider:
             }
             answers, errors = self._calls.each("instances by id", LOOK_S, asks)
             seen = [one for found in answers.values() for one in found]
-            known |= {one.report.instance_id: one for one in seen}
+            known |= {one.report.instance_id: (one.report, one.region) for one in seen}
             if {one.report.instance_id for one in seen}.issuperset(unknown):
                 errors = {}
-        found: dict[str, list[str]] = {}
-        for name, one in known.items():
-            if one.report.state.live:
-                found.setdefault(one.region, []).append(name)
-        return found, errors
+        by_region: dict[str, list[str]] = {}
+        for name, (report, region) in known.items():
+            if report.state.live:
+                by_region.setdefault(region, []).append(name)
+        return by_region, errors

@@ -1,33 +1,33 @@
-"""The live scheduler on the AWS provider, boto3 and the emulator, in virtual time and one process."""
+"""The live scheduler on a cloud's provider, its client and an emulator, in virtual time and one process."""
 
 from __future__ import annotations
 
 import random
 import secrets
+import time
+from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import botocore.endpoint
 import pytest
 from prometheus_client import CollectorRegistry
 
 from benchmarks.simulated import SimulatedCloud, SimulatedNodes, SimulatedRunner, _Machine
-from deploy.billing import CHARGES_PER_USD, Bill
-from deploy.emulator.account import group_of, subnet_of
-from deploy.emulator.app import App
-from deploy.emulator.config import EmulatorConfig, region_of
+from deploy.billing import CHARGES_PER_USD, Bill, usd
+from deploy.cli.clouds import unneeded
 from deploy.emulator.emulator import Emulator
-from deploy.emulator.ledger import Entry
+from deploy.emulator.faults import FaultConfig
+from deploy.emulator.ledger import Entry, total_usd
 from deploy.emulator.records import Instance
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
-from deploy.providers.aws import names
-from deploy.providers.aws.calls import Calls
-from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.base import ProviderError
+from deploy.model.jobs import JobSpec, JobState, Places
+from deploy.providers.base import Provider, ProviderError
+from deploy.providers.calls import Calls
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy
@@ -36,14 +36,10 @@ from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.decisions import Mode
 from deploy.store.store import Store
-from tests.deploy.emulator.conftest import IMAGE, START_S, trace
-from tests.deploy.emulator.transport import in_process
-from tests.deploy.scheduler.worlds import World
+from tests.deploy.bills import wrong_charges
+from tests.deploy.emulator.traces import START_S, trace
+from tests.deploy.scheduler.worlds import World, batch
 
-TYPE = "g4dn.xlarge"
-ON_DEMAND = 0.526
-REGIONS = ("us-east-1", "us-west-2")
-ZONES = ("us-east-1a", "us-east-1b", "us-west-2a", "us-west-2b")
 LONGEST_S, SHORTEST_S, BUSY_S = 900.0, 20.0, 60.0
 """Between two passes: at most, at least, and at most while something is to be done; see `pause_s`."""
 SETTINGS = SchedulerSettings(
@@ -52,12 +48,20 @@ SETTINGS = SchedulerSettings(
 HOUR_S = 3600
 
 
+class Tags(NamedTuple):
+    """Under which a provider keeps what an instance is for."""
+
+    token: str
+    deployment: str
+    job: str
+
+
 class EmulatedCloud(SimulatedCloud):
     """The simulated runner's view of machines that the emulator's instances are."""
 
-    def __init__(self, clock: VirtualClock, emulator: Emulator) -> None:
+    def __init__(self, clock: VirtualClock, emulator: Emulator, tags: Tags) -> None:
         super().__init__(clock, ())
-        self.emulator = emulator
+        self.emulator, self.tags = emulator, tags
         self._looked = 0
 
     def settle(self) -> None:
@@ -67,13 +71,13 @@ class EmulatedCloud(SimulatedCloud):
             fresh = list(world.instances.values())[self._looked :]
         self._looked += len(fresh)
         for instance in fresh:
-            name, token = instance.instance_id, instance.tags[names.TOKEN]
-            machine = _Machine(_report(instance), instance.launched_s, 1.0)
+            name, token = instance.instance_id, instance.tags[self.tags.token]
+            machine = _Machine(_report(instance, self.tags), instance.launched_s, 1.0)
             self.machines[name] = self._live[name] = machine
             self._by_token[token] = name
-            self._by_own_id[token.removeprefix(f"{instance.tags[names.DEPLOYMENT]}-")] = name
+            self._by_own_id[token.removeprefix(f"{instance.tags[self.tags.deployment]}-")] = name
         for name, machine in list(self._live.items()):
-            machine.report = _report(world.instances[name])
+            machine.report = _report(world.instances[name], self.tags)
             if machine.report.state is InstanceState.TERMINATED:
                 del self._live[name]
         for work in list(self._active.values()):
@@ -98,12 +102,12 @@ def _in_turn(
     return answers, errors
 
 
-def _report(one: Instance) -> InstanceReport:
+def _report(one: Instance, tags: Tags) -> InstanceReport:
     ended = one.state in ("shutting-down", "terminated")
     states = {"pending": InstanceState.LAUNCHING, "running": InstanceState.RUNNING}
     return InstanceReport(
         instance_id=one.instance_id,
-        client_token=one.tags[names.TOKEN],
+        client_token=one.tags[tags.token],
         offer_id=one.pool.zone,
         address=one.address,
         node_port=1,
@@ -113,59 +117,65 @@ def _report(one: Instance) -> InstanceReport:
     )
 
 
-class AwsWorld(World):
-    """A `World` whose cloud is the emulator, behind the real provider."""
+class CloudWorld(World):
+    """A `World` whose cloud is an emulator, behind its real provider.
+
+    Attributes:
+        tags: of the provider.
+        zones: in which it rents.
+        on_demand_usd_hour: of the one type that it rents.
+        regions: of the zones.
+        paid_end_s: how long an instance is paid for after it was told to end.
+        troubles: actions, answer and hours of what goes wrong for a while each time.
+        emulator: set by `emulate`.
+    """
+
+    tags: Tags
+    zones: Sequence[str]
+    regions: Sequence[str]
+    on_demand_usd_hour: float
+    paid_end_s = 0.0
+    troubles: Sequence[tuple[str, str, float]]
+    emulator: Emulator
 
     def __init__(self, folder: Path, emulated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = VirtualClock(START_S)
         # One region after the other, so that all runs are the same; nothing hangs in virtual time.
         monkeypatch.setattr(Calls, "each", _in_turn)
-        # The SDK's pauses between its attempts pass too.
-        monkeypatch.setattr(botocore.endpoint.time, "sleep", self.clock.sleep)
+        # The clients' pauses between their attempts pass too.
+        monkeypatch.setattr(time, "sleep", self.clock.sleep)
         # Their jitter, and the names that the scheduler orders instances by, are the same in every run.
         random.seed(1)
         names_rng = random.Random(2)
         monkeypatch.setattr(secrets, "token_hex", lambda n_bytes: names_rng.randbytes(n_bytes).hex())
-        config = EmulatorConfig.model_validate(
-            {"clock": "virtual", "images": [{"image_id": IMAGE}], "folder": folder, **emulated}
-        )
-        self.emulator = Emulator(config, self.clock)
-        self.session = in_process(App(self.emulator))
-        self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator)
+        self.folder = folder
+        self.emulate({"clock": "virtual", "folder": folder, **emulated})
+        self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator, self.tags)
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS
         self.passes = 0
-        self.folder = folder
         self._opened: Store | None = None
-        self.config = AwsConfig.model_validate(
-            {
-                "regions": {
-                    region: {
-                        "image": IMAGE,
-                        "security_group": group_of(region),
-                        "subnets": {zone: subnet_of(zone) for zone in ZONES if region_of(zone) == region},
-                    }
-                    for region in REGIONS
-                },
-                "instance_types": {TYPE: {"quota": 20}},
-                "node": {"scheduler_url": "https://scheduler.example:8443"},
-                "prices_every_s": 300.0,
-                "launch_s": 30.0,
-            }
-        )
         self.restart()
+
+    @abstractmethod
+    def emulate(self, emulated: dict[str, Any]) -> None:
+        """Make the emulator."""
+
+    @abstractmethod
+    def open(self) -> Provider:
+        """A provider that knows nothing from memory."""
 
     def restart(self) -> None:
         if self._opened is not None:
             self._opened.close()
         self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
-        self.aws = AwsProvider(self.config, self.session, self.clock.now)
+        self.rented = self.open()
         runner = SimulatedRunner(self.cloud)
-        n_offers = 2 * len(ZONES)
+        n_offers = 2 * len(self.zones)
         market = load_market_policy(self.policy, n_offers)
         self.scheduler = Scheduler(
             self.store,
-            {"aws": self.aws},
+            {self.rented.name: self.rented},
             [runner],
             Policies(Decider(market.policy, components=market.components), self.mode),
             self.clock,
@@ -205,16 +215,13 @@ class AwsWorld(World):
             fate = one.fate
             if fate.notice_s is None or fate.notice_s > now_s or one.state != "running":
                 continue
-            known = self.store.instances.by_client_token(one.tags[names.TOKEN])
+            known = self.store.instances.by_client_token(one.tags[self.tags.token])
             if known is not None and known.notice_s is None:
                 with self.store.transaction():
                     self.store.instances.noticed(known.instance_id, fate.kill_s)
 
     def stop_one(self) -> bool:
-        """A person stops an instance that runs, behind the scheduler's back. False if there is none.
-
-        EC2 stops only those that are on demand, or of a persistent request, which ours are not.
-        """
+        """A person stops an instance on demand, behind the scheduler's back. False if there is none."""
         world = self.emulator.world
         with world.lock:
             world.settle()
@@ -230,12 +237,18 @@ class AwsWorld(World):
 
 
 def spells(
-    folder: Path, seed: int, hours: float, up_s: float = 18_000, down_s: float = 3_000
+    folder: Path,
+    seed: int,
+    hours: float,
+    zones: Sequence[str],
+    pool: Mapping[str, Any],
+    up_s: float = 18_000,
+    down_s: float = 3_000,
 ) -> list[dict[str, Any]]:
-    """Four pools whose capacity ends again and again, and whose prices move meanwhile."""
+    """Pools whose capacity ends again and again, and whose prices move meanwhile."""
     rng = random.Random(seed)
     pools = []
-    for k, zone in enumerate(ZONES):
+    for k, zone in enumerate(zones):
         rows, at_s, up = [], 0, 1
         while at_s < hours * HOUR_S:
             end_s = at_s + 300 + int(rng.expovariate(1 / (up_s if up else down_s)))
@@ -245,43 +258,17 @@ def spells(
                 at_s += 60 + int(rng.expovariate(1 / 7200))
             at_s, up = end_s, 1 - up
         rows.append((at_s, up, 0.2))
-        pools.append(
-            {
-                "zone": zone,
-                "instance_type": TYPE,
-                "trace": trace(folder, zone, rows),
-                "on_demand_usd_hour": ON_DEMAND,
-            }
-        )
+        pools.append({**pool, "zone": zone, "trace": trace(folder, zone, rows)})
     return pools
 
 
-TROUBLES: tuple[tuple[str, str, float], ...] = (
-    ("ec2:DescribeInstances", "empty", 0.7),
-    ("ec2:*", "Unavailable", 0.7),
-    ("ec2:*", "RequestLimitExceeded", 0.2),
-    ("ec2:RunInstances", "lost", 0.5),
-    ("ec2:RunInstances", "ACodeThatIsNew", 1.5),
-    ("ec2:RunInstances", "InsufficientInstanceCapacity", 4.0),
-    ("ec2:TerminateInstances", "ACodeThatIsNew", 0.5),
-    ("ec2:Describe*", "UnauthorizedOperation", 0.7),
-    ("ec2:TerminateInstances", "lost", 0.5),
-)
-"""What goes wrong for this many hours each time: actions, answer, hours.
-
-EC2 shows what ended for an hour only: of what ended unseen before that nobody knows when it did, and it is
-billed until it is missed. So nothing is hidden for longer than an hour, less the longest pause between two
-looks.
-"""
-
-
-def troubles(start_s: float, hours: float, every_h: float) -> list[dict[str, Any]]:
+def troubles(world: type[CloudWorld], hours: float, every_h: float) -> list[dict[str, Any]]:
     """One after the other, in one region, in the other, and in both."""
     found = []
     for k in range(int(hours / every_h)):
-        actions, answer, lasts_h = TROUBLES[k % len(TROUBLES)]
-        at_s = start_s + (k + 0.5) * every_h * HOUR_S
-        where = ((REGIONS[0],), (REGIONS[1],), ())[k // len(TROUBLES) % 3]
+        actions, answer, lasts_h = world.troubles[k % len(world.troubles)]
+        at_s = START_S + (k + 0.5) * every_h * HOUR_S
+        where = ((world.regions[0],), (world.regions[1],), ())[k // len(world.troubles) % 3]
         found.append(
             {
                 "start_s": at_s,
@@ -308,3 +295,165 @@ def agree(bill: Bill, entries: Sequence[Entry]) -> bool:
     instances, disks = charges(entries)
     days = sum(2 + (one.ended_s or one.launched_s) // 86_400 - one.launched_s // 86_400 for one in entries)
     return bill.instance == instances and abs(bill.disk - disks) <= days
+
+
+FAULTS = {
+    "error": 0.05,
+    "lost": 0.01,
+    "launch_failure": 0.25,
+    "calls_per_s": 0.1,
+    "burst": 6,
+    "describe_delay_s": 30.0,
+}
+TOGETHER = 3
+RESTART_EVERY_H = 100.0
+STOP_EVERY_H = 5.0
+
+
+def job(n: int) -> JobSpec:
+    """2 to 33 hours of work.
+
+    Of ten jobs three have a budget that is enough, and one has one that is not; of twenty one runs on demand
+    only.
+    """
+    hours = 2.0 + 31.0 * (n * 0.618 % 1.0)
+    instances = 1 + (n % 3 == 0)
+    fair_usd = 0.526 * hours * instances
+    budgets = {1: 2 * fair_usd, 4: 2 * fair_usd, 5: fair_usd / 8, 8: 2 * fair_usd}
+    places = Places(markets=("on_demand",)) if n % 20 == 9 else Places()
+    return batch(
+        f"job{n}",
+        work_s=hours * HOUR_S,
+        instances=instances,
+        budget_usd=budgets.get(n % 10),
+        places=places,
+    )
+
+
+def rehearse(world: CloudWorld, hours: float) -> tuple[dict[str, JobSpec], int]:
+    """Some jobs at any time for so long, and then what is left of them.
+
+    Returns:
+        All jobs, by their ids; how many instances somebody stopped.
+    """
+    given: dict[str, JobSpec] = {}
+    stops = 0
+    began_s = restarted_s = stopped_s = world.clock.now()
+    while True:
+        live = world.store.jobs.live()
+        if world.clock.now() < began_s + hours * HOUR_S:
+            for _ in range(TOGETHER - len(live)):
+                spec = job(len(given))
+                given[world.submit(spec)] = spec
+        elif not live:
+            break
+        if world.clock.now() >= restarted_s + RESTART_EVERY_H * HOUR_S:
+            restarted_s = world.clock.now()
+            world.restart()
+        if world.clock.now() >= stopped_s + STOP_EVERY_H * HOUR_S and world.stop_one():
+            stopped_s = world.clock.now()
+            stops += 1
+        world.go(world.pause_s())
+    world.go(2 * HOUR_S)
+    return given, stops
+
+
+def check(world: CloudWorld, given: dict[str, JobSpec]) -> None:
+    """Jobs, instances, bills and budgets at the end."""
+    store = world.store
+    ended = {one.job_id: one for one in store.jobs.latest(len(given) + 1)}
+    assert ended.keys() == given.keys()
+    poor = {name for name, one in ended.items() if one.state is not JobState.SUCCEEDED}
+    assert {ended[name].state for name in poor} <= {JobState.FAILED}
+    assert all("budget" in ended[name].reason for name in poor), [ended[name].reason for name in poor]
+    assert poor == {f"job{n}-1" for n in range(len(given)) if n % 10 == 5}
+    assert {key.job_id: times for key, times in world.cloud.completions.items()} == dict.fromkeys(
+        given.keys() - poor, 1
+    )
+    world.emulator.faults.change(FaultConfig())
+    assert world.leaked() == []
+    assert unneeded(store, world.rented) == []
+    assert store.instances.live() == []
+    assert store.intents.pending() == []
+    assert wrong_charges(store) == []
+
+
+def until_its_end(entry: Entry, on_demand_usd_hour: float) -> Entry:
+    """Its bill if it was never stopped.
+
+    Clouds tell when an instance was turned last, only. Somebody may stop one and the scheduler, whose task
+    was lost, end it before its next look: then nothing tells of the stop, and the bill goes up to the end.
+    """
+    if entry.market == "spot" or entry.ended_s is None or entry.running_s is None:
+        return entry
+    seconds = int(entry.ended_s) - int(entry.launched_s)
+    if seconds == entry.seconds:
+        return entry
+    cost = Fraction(round(on_demand_usd_hour * 1_000_000) * max(seconds, 60), 3600)
+    return replace(entry, seconds=seconds, micro_usd=f"{cost.numerator}/{cost.denominator}")
+
+
+def check_bills(world: CloudWorld, given: dict[str, JobSpec]) -> None:
+    """Every job's, and the sum, against the cloud's own ledger."""
+    now_s, store = world.clock.now(), world.store
+    told: dict[str, set[str]] = {"instance.found": set(), "instance.stopped": set()}
+    for event in store.events.after(0, 1_000_000):
+        if event.kind in told:
+            told[event.kind].add(str(store.instances.get(str(event.instance_id)).provider_id))
+    found, stopped = told["instance.found"], told["instance.stopped"]
+    ledger = world.emulator.ledger()
+    entries = [
+        one if one.instance_id in stopped else until_its_end(one, world.on_demand_usd_hour) for one in ledger
+    ]
+    for name, spec in given.items():
+        mine = [entry for entry in entries if entry.tags[world.tags.job] == name]
+        assert agree(store.costs.of_job(name, now_s), mine), name
+        # What was not shown could be neither counted nor ended.
+        unseen = [entry for entry in mine if entry.instance_id in found]
+        # And where a cloud is paid until an instance has shut down, nobody can keep that from being spent.
+        last_usd = len(mine) * world.paid_end_s * world.on_demand_usd_hour / 3600
+        most_usd = (spec.budget_usd or 0.0) + float(total_usd(unseen)) + last_usd
+        assert spec.budget_usd is None or total_usd(mine) <= most_usd, (
+            name,
+            float(total_usd(mine)),
+            most_usd,
+        )
+    unseen_stops = [one for one, ours in zip(ledger, entries, strict=True) if one != ours]
+    assert len(unseen_stops) <= 2, unseen_stops
+    total = store.costs.total(now_s)
+    assert agree(total, entries)
+    assert round(float(total.usd), 2) == round(float(total_usd(entries)), 2)
+    assert total.disk > 0
+
+
+def run(
+    world: CloudWorld,
+    hours: float,
+    interruptions: int,
+    failures: int,
+    stopped: int,
+) -> None:
+    """Rehearse for so long, and check everything: as much of each trouble as named, at least."""
+    given, stops = rehearse(world, hours)
+    faults = Counter(world.emulator.faults.counts)
+    calls = sum(world.emulator.calls.values())
+    ran_h = (world.clock.now() - START_S) / HOUR_S
+    check(world, given)
+    check_bills(world, given)
+    rented_h = sum(entry.seconds for entry in world.emulator.ledger()) / HOUR_S
+    print(f"\n{ran_h:.0f} h, {len(given)} jobs, {rented_h:.0f} instance-hours, {world.passes} passes")
+    print(f"{calls} calls, {faults}")
+    taken, rented = world.emulator.world.interruptions, len(world.emulator.world.instances)
+    print(f"{taken} interruptions of {rented} instances, {stops} stopped by somebody")
+    total = world.store.costs.total(world.clock.now())
+    print(f"{total.usd} USD, {usd(total.disk)} of them for disks")
+    assert ran_h >= hours
+    assert taken >= interruptions
+    assert stops >= stopped
+    assert faults["launch failure"] >= failures
+    assert faults["throttled"] > 0
+    troubled = {answer: faults[answer] for _, answer, _ in world.troubles}
+    assert all(troubled.values()), troubled
+    if hours >= 1000:
+        struck = sum(troubled.values()) - troubled["lost"] - troubled["empty"] + faults["throttled"]
+        assert 0.04 < faults["error"] / (calls - struck) < 0.06

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from deploy.node.join import IMDS_VARIABLE, JoinConfig, JoinError, join, load_join
+from deploy.node.join import JoinConfig, JoinError, join, load_join
+from deploy.node.metadata import VARIABLES
 from deploy.security.joining import join_token, may_join
 from deploy.security.tls import node_certificate
 from deploy.yamlfile import ConfigError
@@ -80,7 +81,7 @@ def test_a_node_joins_after_a_failure_and_knows_its_token_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with services([503]) as server:
-        monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{server.server_port}")
         config = config_for(server, tmp_path, join_token(NODE_TOKEN, "launch-1"))
         made = join(config, 30.0)
         assert (made.instance_id, str(made.address), made.port) == ("i-0123456789abcdef0", "127.0.0.9", 7070)
@@ -100,7 +101,7 @@ def test_an_agent_that_dies_in_its_join_shows_the_same_certificate_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with services([403]) as server:
-        monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{server.server_port}")
         config = config_for(server, tmp_path, join_token(NODE_TOKEN, "launch-1"))
         with pytest.raises(JoinError):
             join(config, 30.0)
@@ -112,7 +113,7 @@ def test_a_refused_node_says_so_and_does_not_ask_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with services([]) as server:
-        monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(JoinError, match="refused this node"):
             join(config_for(server, tmp_path, "x" * 43), 30.0)
         assert len(server.asked) == 1
@@ -123,7 +124,7 @@ def test_a_silent_scheduler_is_named_in_the_end(tmp_path: Path, monkeypatch: pyt
     with services([]) as server:
         port = server.server_port
         config = config_for(server, tmp_path, "x" * 43)
-    monkeypatch.setenv(IMDS_VARIABLE, f"http://127.0.0.1:{port}")
+    monkeypatch.setenv(VARIABLES["ec2"], f"http://127.0.0.1:{port}")
     with pytest.raises(JoinError, match="could not join within"):
         join(config, 0.5)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.emulator.app import App
-from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.emulator import Emulator
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.faults import FaultConfig
 from deploy.objects.location import Bucket
 from deploy.objects.s3 import S3Objects
 from deploy.providers.aws.clients import Clients
-from tests.deploy.emulator.transport import in_process
+from tests.deploy.emulator.aws.transport import in_process
 
 BUCKET = "spotweave-tests"
 POOL = {"zone": "us-east-1a", "instance_type": "m5.large", "spot_usd_hour": 0.1, "on_demand_usd_hour": 0.2}
@@ -25,8 +25,8 @@ class Account:
     """
 
     def __init__(self, **changes: Any) -> None:
-        self.emulator = Emulator(
-            EmulatorConfig.model_validate(
+        self.emulator = AwsEmulator(
+            AwsEmulatorConfig.model_validate(
                 {"clock": "virtual", "pools": [POOL], "buckets": [BUCKET], **changes}
             )
         )

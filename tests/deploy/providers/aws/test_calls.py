@@ -12,11 +12,12 @@ from pathlib import Path
 import boto3
 import pytest
 
-from deploy.providers.aws import calls, notices, prices, provider
-from deploy.providers.aws.calls import AGAIN_S, MOST_LATE, Calls
+from deploy.providers import calls
+from deploy.providers.aws import notices, prices, provider
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError
+from deploy.providers.calls import AGAIN_S, MOST_LATE, Calls
 from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
 from tests.deploy.providers.contract import DEPLOYMENT, request
 
@@ -35,7 +36,7 @@ def hang(until: threading.Event) -> Callable[[], str]:
 
 
 def test_one_that_hangs_costs_its_time_and_the_others_nothing() -> None:
-    until, asked = threading.Event(), Calls()
+    until, asked = threading.Event(), Calls("aws")
     began_s = time.monotonic()
     answers, errors = asked.each("look", SOON_S, {"a": hang(until), "b": lambda: "now"})
     assert time.monotonic() - began_s < LONG_S / 2
@@ -46,7 +47,7 @@ def test_one_that_hangs_costs_its_time_and_the_others_nothing() -> None:
 
 def test_one_that_hangs_is_not_asked_again_while_it_does() -> None:
     until, now_s = threading.Event(), [0.0]
-    asked = Calls(lambda: now_s[0])
+    asked = Calls("aws", lambda: now_s[0])
     began = []
 
     def ask() -> str:
@@ -78,7 +79,7 @@ def test_one_that_hangs_is_not_asked_again_while_it_does() -> None:
 
 def test_one_whose_late_call_failed_is_left_alone_for_a_while() -> None:
     until, now_s = threading.Event(), [0.0]
-    asked = Calls(lambda: now_s[0])
+    asked = Calls("aws", lambda: now_s[0])
     ended = threading.Event()
 
     def fail() -> str:
@@ -104,8 +105,8 @@ def test_kinds_of_errors_stay_what_they_are() -> None:
         raise KeyError("what")
 
     with pytest.raises(CapacityError, match="none"):
-        Calls().one("launch", LONG_S, "a", refuse)
-    _, errors = Calls().each("look", LONG_S, {"a": stumble, "b": refuse})
+        Calls("aws").one("launch", LONG_S, "a", refuse)
+    _, errors = Calls("aws").each("look", LONG_S, {"a": stumble, "b": refuse})
     assert str(errors["a"]) == "aws a: look: KeyError: 'what'"
     assert isinstance(errors["b"], CapacityError)
 

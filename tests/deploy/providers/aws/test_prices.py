@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.providers.aws.calls import Calls
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.base import ProviderError
+from deploy.providers.calls import Calls
 from tests.deploy.providers.aws.fake import OTHER, REGION, START_S, TYPE, FakeAws
 
 ZONES = [f"{REGION}a", f"{REGION}b"]
 
 
 def book(aws: FakeAws) -> PriceBook:
-    return PriceBook(Clients(session=aws.session()), Calls(), {REGION: ZONES}, [TYPE, OTHER], 60.0)
+    return PriceBook(Clients(session=aws.session()), Calls("aws"), {REGION: ZONES}, [TYPE, OTHER], 60.0)
 
 
 def test_all_pages_are_read_and_then_only_what_is_new(aws: FakeAws) -> None:
@@ -58,7 +58,7 @@ def test_the_mean_is_over_time_and_over_a_day_at_most(aws: FakeAws) -> None:
 def test_old_prices_are_believed_for_a_while_when_a_region_is_silent(aws: FakeAws) -> None:
     clients = Clients(session=aws.session())
     regions = {REGION: ZONES, "us-west-2": ["us-west-2a"]}
-    made = PriceBook(clients, Calls(), regions, [TYPE], 60.0)
+    made = PriceBook(clients, Calls("aws"), regions, [TYPE], 60.0)
     made.refresh(START_S)
     aws.down = {REGION}
     made.refresh(START_S + 60)
@@ -76,7 +76,7 @@ def test_old_prices_are_believed_for_a_while_when_a_region_is_silent(aws: FakeAw
 
 def test_many_regions_take_turns_so_that_no_refresh_makes_many_calls(aws: FakeAws) -> None:
     regions = {name: [f"{name}a"] for name in (REGION, "us-east-2", "us-west-1", "us-west-2", "eu-west-1")}
-    made = PriceBook(Clients(session=aws.session()), Calls(), regions, [TYPE], 60.0)
+    made = PriceBook(Clients(session=aws.session()), Calls("aws"), regions, [TYPE], 60.0)
     made.refresh(START_S)
     counts = [aws.calls["ec2:DescribeSpotPriceHistory"]]
     for passed_s in (2, 60, 62, 64, 66, 120, 122):

@@ -1,0 +1,250 @@
+"""Instances, disks and spot requests as EC2 describes them, with filters and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
+from deploy.emulator.aws import wire
+from deploy.emulator.aws.errors import AwsError, invalid
+from deploy.emulator.aws.records import STATES, Ec2Instance, SpotRequest
+from deploy.emulator.records import Volume
+
+_T = TypeVar("_T")
+_Look = Callable[[_T], str | Sequence[str] | None]
+
+_INSTANCE: dict[str, _Look[Ec2Instance]] = {
+    "instance-id": lambda one: one.instance_id,
+    "instance-state-name": lambda one: one.state,
+    "instance-state-code": lambda one: str(STATES[one.state]),
+    "instance-type": lambda one: one.pool.instance_type,
+    "instance-lifecycle": lambda one: "spot" if one.spot else None,
+    "spot-instance-request-id": lambda one: one.request.request_id if one.request else None,
+    "availability-zone": lambda one: one.pool.zone,
+    "client-token": lambda one: one.client_token,
+    "image-id": lambda one: one.image_id,
+    "subnet-id": lambda one: one.subnet_id,
+    "vpc-id": lambda one: one.vpc_id,
+    "private-ip-address": lambda one: one.address,
+    "reservation-id": lambda one: one.reservation_id,
+    "state-reason-code": lambda one: one.reason[0] if one.reason else None,
+}
+_VOLUME: dict[str, _Look[Volume]] = {
+    "volume-id": lambda one: one.volume_id,
+    "status": lambda one: "in-use" if one.instance_id else "available",
+    "attachment.instance-id": lambda one: one.instance_id,
+    "availability-zone": lambda one: one.zone,
+    "encrypted": lambda one: str(one.encrypted).lower(),
+}
+_REQUEST: dict[str, _Look[SpotRequest]] = {
+    "spot-instance-request-id": lambda one: one.request_id,
+    "state": lambda one: one.state,
+    "status-code": lambda one: one.status,
+    "instance-id": lambda one: one.instance_id,
+}
+
+
+def instances(found: Iterable[Ec2Instance], filters: list[dict[str, Any]]) -> list[Ec2Instance]:
+    """Those that match. Raises AwsError."""
+    return _matching(found, filters, _INSTANCE)
+
+
+def volumes(found: Iterable[Volume], filters: list[dict[str, Any]]) -> list[Volume]:
+    """Those that match. Raises AwsError."""
+    return _matching(found, filters, _VOLUME)
+
+
+def requests(found: Iterable[SpotRequest], filters: list[dict[str, Any]]) -> list[SpotRequest]:
+    """Those that match. Raises AwsError."""
+    return _matching(found, filters, _REQUEST)
+
+
+def _matching(found: Iterable[_T], filters: list[dict[str, Any]], looks: dict[str, _Look[_T]]) -> list[_T]:
+    for one in filters:
+        name = one["Name"]
+        if name not in looks and name != "tag-key" and not name.startswith("tag:"):
+            raise invalid(f"The filter '{name}' is invalid")
+    tests = [(_look(one["Name"], looks), one.get("Values", [])) for one in filters]
+    return [item for item in found if all(_matches(look(item), patterns) for look, patterns in tests)]
+
+
+def _look(name: str, looks: dict[str, _Look[_T]]) -> _Look[_T]:
+    if name == "tag-key":
+        return lambda one: list(getattr(one, "tags", {}))
+    if name.startswith("tag:"):
+        key = name.removeprefix("tag:")
+        return lambda one: getattr(one, "tags", {}).get(key)
+    return looks[name]
+
+
+def _matches(value: str | Sequence[str] | None, patterns: list[str]) -> bool:
+    if value is None:
+        return False
+    values = [value] if isinstance(value, str) else value
+    # [ has a meaning for fnmatch and none for AWS.
+    return any(fnmatchcase(item, pattern.replace("[", "[[]")) for item in values for pattern in patterns)
+
+
+def page(items: list[_T], params: dict[str, Any], default: int) -> tuple[list[_T], str | None]:
+    """A page of items and the token of the next one. Raises AwsError."""
+    token = params.get("NextToken", "")
+    if token and not (token.startswith("page-") and token[5:].isdecimal()):
+        raise invalid(f"The token '{token}' is invalid")
+    start = int(token[5:]) if token else 0
+    size = int(params.get("MaxResults", default))
+    end = start + size
+    return items[start:end], f"page-{end}" if end < len(items) else None
+
+
+def tag_set(tags: dict[str, str]) -> list[dict[str, str]]:
+    """As EC2 lists tags."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def state(name: str) -> dict[str, Any]:
+    """With its code."""
+    return {"Code": STATES[name], "Name": name}
+
+
+def instance(one: Ec2Instance) -> dict[str, Any]:
+    """An entry of DescribeInstances."""
+    gone = one.state == "terminated"
+    about: dict[str, Any] = {
+        "InstanceId": one.instance_id,
+        "ImageId": one.image_id,
+        "State": state(one.state),
+        "PrivateDnsName": "" if gone else f"ip-{one.address.replace('.', '-')}.ec2.internal",
+        "PublicDnsName": "",
+        "StateTransitionReason": one.transition,
+        "AmiLaunchIndex": 0,
+        "InstanceType": one.pool.instance_type,
+        "LaunchTime": one.launched_s,
+        "Placement": {"AvailabilityZone": one.pool.zone, "GroupName": "", "Tenancy": "default"},
+        "Monitoring": {"State": "disabled"},
+        "Architecture": one.architecture,
+        "ClientToken": one.client_token,
+        "EbsOptimized": False,
+        "EnaSupport": True,
+        "Hypervisor": "xen",
+        "VirtualizationType": "hvm",
+        "RootDeviceName": one.root_device,
+        "RootDeviceType": "ebs",
+        "SecurityGroups": [{"GroupId": group, "GroupName": name} for group, name in one.groups],
+        "Tags": tag_set(one.tags),
+        "HibernationOptions": {"Configured": one.hibernates},
+        "MetadataOptions": {"State": "applied", "HttpTokens": "required", "HttpEndpoint": "enabled"},
+    }
+    if one.reason is not None:
+        about["StateReason"] = {"Code": one.reason[0], "Message": one.reason[1]}
+    if one.spot and one.request is not None:
+        about |= {"InstanceLifecycle": "spot", "SpotInstanceRequestId": one.request.request_id}
+    if one.profile_arn is not None:
+        about["IamInstanceProfile"] = {"Arn": one.profile_arn, "Id": "AIPAEMULATED0000000000"}
+    if not gone:
+        about |= {
+            "PrivateIpAddress": one.address,
+            "SubnetId": one.subnet_id,
+            "VpcId": one.vpc_id,
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": disk.device,
+                    "Ebs": {
+                        "VolumeId": disk.volume_id,
+                        "Status": "attached",
+                        "DeleteOnTermination": disk.delete_on_termination,
+                        "AttachTime": disk.created_s,
+                    },
+                }
+                for disk in one.volumes
+            ],
+        }
+    return about
+
+
+class Reservations:
+    """Reservations as XML, with what has not changed since the last time kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[Any, ...], wire.Ready]] = {}
+
+    def xml(self, one: Ec2Instance) -> wire.Ready:
+        """An instance."""
+        now = (
+            one.state,
+            one.transition,
+            one.launched_s,
+            tuple(one.tags.items()),
+            one.request.request_id if one.request else None,
+        )
+        kept = self._kept.get(one.instance_id)
+        if kept is None or kept[0] != now:
+            shape = wire.structure("Instance")
+            kept = (now, wire.Ready(wire.body(shape, instance(one))))
+            self._kept[one.instance_id] = kept
+        return kept[1]
+
+    def of(self, found: list[Ec2Instance]) -> list[dict[str, Any]]:
+        """Grouped as they were launched."""
+        groups: dict[str, list[Ec2Instance]] = {}
+        for one in found:
+            groups.setdefault(one.reservation_id, []).append(one)
+        return [
+            {
+                "ReservationId": name,
+                "OwnerId": DEFAULT_ACCOUNT_ID,
+                "Groups": [],
+                "Instances": [self.xml(one) for one in members],
+            }
+            for name, members in groups.items()
+        ]
+
+
+def volume(one: Volume) -> dict[str, Any]:
+    """An entry of DescribeVolumes."""
+    attachments = []
+    if one.instance_id is not None:
+        attachments = [
+            {
+                "VolumeId": one.volume_id,
+                "InstanceId": one.instance_id,
+                "Device": one.device,
+                "State": "attached",
+                "AttachTime": one.created_s,
+                "DeleteOnTermination": one.delete_on_termination,
+            }
+        ]
+    return {
+        "VolumeId": one.volume_id,
+        "Size": one.size_gib,
+        "VolumeType": one.kind,
+        "Encrypted": one.encrypted,
+        "State": "in-use" if one.instance_id else "available",
+        "AvailabilityZone": one.zone,
+        "CreateTime": one.created_s,
+        "Attachments": attachments,
+        "Tags": tag_set(one.tags),
+    }
+
+
+def request(one: SpotRequest) -> dict[str, Any]:
+    """An entry of DescribeSpotInstanceRequests."""
+    return {
+        "SpotInstanceRequestId": one.request_id,
+        "SpotPrice": f"{one.max_usd_hour:.6f}",
+        "Type": "persistent" if one.persistent else "one-time",
+        "State": one.state,
+        "Status": {"Code": one.status, "UpdateTime": one.updated_s, "Message": one.status},
+        "CreateTime": one.created_s,
+        "InstanceId": one.instance_id,
+        "InstanceInterruptionBehavior": one.behaviour,
+        "ProductDescription": "Linux/UNIX",
+        "Tags": tag_set(one.tags),
+    }
+
+
+def missing(kind: str, names: list[str]) -> AwsError:
+    """Something that was asked for by its id."""
+    return AwsError(f"Invalid{kind}.NotFound", f"The {kind} '{', '.join(names)}' does not exist")

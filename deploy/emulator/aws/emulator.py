@@ -1,0 +1,79 @@
+"""An emulated AWS account: its world, resources and API actions, served over HTTP by `app`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from deploy.emulator.aws.account import Account
+from deploy.emulator.aws.actions import InstanceActions
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.events import make_queue
+from deploy.emulator.aws.identities import IdentityActions
+from deploy.emulator.aws.lists import ListActions
+from deploy.emulator.aws.spot import SpotActions
+from deploy.emulator.aws.world import Ec2World
+from deploy.emulator.emulator import Emulator, clock_of, machines_of
+from deploy.emulator.market import Market
+from deploy.model.clock import Clock
+from deploy.yamlfile import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+
+class AwsEmulator(Emulator):
+    """One at a time per process, because moto's state is the process's.
+
+    Args:
+        config: what is emulated.
+        clock: None: as configured.
+
+    Raises:
+        ConfigError: if a recording cannot be used, or AWS has no such instance type.
+    """
+
+    free_first_s = 3600.0
+
+    def __init__(self, config: AwsEmulatorConfig, clock: Clock | None = None) -> None:
+        for pool in config.pools:
+            if pool.instance_type not in INSTANCE_TYPES:
+                raise ConfigError(f"pools: AWS has no instance type {pool.instance_type!r}")
+        self.config: AwsEmulatorConfig = config
+        clock = clock_of(config) if clock is None else clock
+        market = Market(config, clock.now())
+        self.account = Account(config)
+        self.world: Ec2World = Ec2World(config, clock, market, machines_of(config))
+        # What moto has not, or not truly; moto answers the rest.
+        self.actions = {
+            **InstanceActions(self.world, self.account).table,
+            **SpotActions(self.world, self.account).table,
+            **ListActions(self.world).table,
+            **IdentityActions(config.denied).table,
+        }
+        self.calls = Counter()
+        if config.events_queue is not None:
+            for region in config.regions:
+                make_queue(region, config.events_queue)
+
+    def app(self) -> WSGIApplication:
+        """See Emulator."""
+        from deploy.emulator.aws.app import App
+
+        return App(self)
+
+    def environment(self, url: str) -> dict[str, str | None]:
+        """See Emulator: the SDK finds these before all else."""
+        return {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "emulated",
+            "AWS_SECRET_ACCESS_KEY": "emulated",
+            "AWS_PROFILE": None,
+            "AWS_SESSION_TOKEN": None,
+        }
+
+    def disk_usd_gib_month(self, region: str) -> float:
+        """See Emulator: all are priced as gp3."""
+        return self.config.gp3_usd_gib_month[region]

@@ -1,0 +1,163 @@
+"""What EC2 does with instances besides: spot requests, events, stops that it ends again, limits."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from deploy.emulator.aws.config import AwsEmulatorConfig, bucket_of
+from deploy.emulator.aws.errors import AwsFailures
+from deploy.emulator.aws.events import EVENT_LEAD_S, REBALANCE, STATE_CHANGE, WARNING, Events
+from deploy.emulator.aws.records import Ec2Instance, SpotRequest
+from deploy.emulator.market import Market
+from deploy.emulator.world import Machines, World
+from deploy.model.clock import Clock
+
+KEPT_S = 3600.0
+"""Terminated instances are described for so long."""
+_RESUME_EVERY_S = 60.0
+
+
+class Ec2World(World[Ec2Instance]):
+    """See World.
+
+    Attributes:
+        requests: spot requests.
+    """
+
+    def __init__(self, config: AwsEmulatorConfig, clock: Clock, market: Market, machines: Machines) -> None:
+        super().__init__(config, clock, market, machines, AwsFailures())
+        self.config = config
+        self.events = Events(config.seed)
+        self.requests: dict[str, SpotRequest] = {}
+        self._shown: dict[str, Ec2Instance] = {}
+
+    def new_id(self, prefix: str) -> str:
+        """`i-0123456789abcdef0`."""
+        return f"{prefix}-{self.random.getrandbits(68):017x}"
+
+    def described(self, region: str) -> list[Ec2Instance]:
+        """What DescribeInstances may show now."""
+        now_s = self.now_s()
+        for name, one in list(self._shown.items()):
+            if one.ended_s is not None and one.ended_s <= now_s - KEPT_S:
+                del self._shown[name]
+        return [one for one in self._shown.values() if one.region == region and one.first_seen_s <= now_s]
+
+    def used_vcpus(self, region: str, instance_type: str, *, spot: bool) -> int:
+        """Virtual cores that count against the limit of this type."""
+        bucket = bucket_of(instance_type)
+        return sum(
+            one.pool.vcpus
+            for one in self._living.values()
+            if one.occupies
+            and one.region == region
+            and one.spot is spot
+            and bucket_of(one.pool.instance_type) == bucket
+        )
+
+    def add(self, instance: Ec2Instance) -> None:
+        """Launch it now."""
+        self._shown[instance.instance_id] = instance
+        if instance.request is not None:
+            self.requests[instance.request.request_id] = instance.request
+        super().add(instance)
+
+    def advice_s(self, begun_s: float, notice_s: float) -> float | None:
+        """See World."""
+        return max(begun_s, notice_s - self.config.rebalance_s)
+
+    def on_begin(self, instance: Ec2Instance, at_s: float) -> None:
+        """See World."""
+        instance.reason, instance.transition = None, ""
+
+    def on_turn(self, instance: Ec2Instance, at_s: float) -> None:
+        """See World."""
+        self._tell(instance, STATE_CHANGE, at_s, {"state": instance.state})
+
+    def on_advice(self, instance: Ec2Instance, at_s: float) -> None:
+        """See World."""
+        self._tell(instance, REBALANCE, at_s, {})
+
+    def on_notice(self, instance: Ec2Instance, at_s: float) -> None:
+        """See World."""
+        if instance.request is not None:
+            instance.request.status = (
+                "marked-for-termination" if instance.behaviour == "terminate" else "marked-for-stop"
+            )
+            instance.request.updated_s = at_s
+        # Of the end an event says no more than its own time, from which it is 120 s: so it is dated back
+        # where the notice is shorter here.
+        kill_s = instance.fate.kill_s
+        dated_s = at_s if kill_s is None or instance.behaviour == "hibernate" else kill_s - EVENT_LEAD_S
+        self._tell(instance, WARNING, dated_s, {"instance-action": instance.behaviour})
+
+    def on_death(self, instance: Ec2Instance, at_s: float) -> None:
+        """See World."""
+        instance.reason = ("Server.InternalError", "Server.InternalError: Internal error on launch")
+        instance.transition = "Server.InternalError"
+        if instance.request is not None:
+            instance.request.state, instance.request.updated_s = "closed", at_s
+            instance.request.status = "instance-terminated-launch-failed"
+
+    def on_end(self, instance: Ec2Instance, at_s: float, final: str, *, by_provider: bool) -> None:
+        """See World."""
+        instance.transition = f"{'Service' if by_provider else 'User'} initiated ({_gmt(at_s)})"
+        if not by_provider:
+            code = "Client.UserInitiatedShutdown"
+            instance.reason = (code, f"{code}: User initiated shutdown")
+        elif final == "terminated":
+            instance.reason = (
+                "Server.SpotInstanceTermination",
+                "Server.SpotInstanceTermination: Spot instance termination",
+            )
+        else:
+            instance.reason = (
+                "Server.SpotInstanceShutdown",
+                "Server.SpotInstanceShutdown: Spot instance shutdown",
+            )
+        self._close_request(instance, at_s, final, by_provider=by_provider)
+        if final == "stopped" and by_provider:
+            self.plan(instance, at_s + self.config.shutdown_s + _RESUME_EVERY_S, self._resume)
+
+    def _close_request(self, instance: Ec2Instance, at_s: float, final: str, *, by_provider: bool) -> None:
+        request = instance.request
+        if request is None:
+            return
+        what = "terminated" if final == "terminated" else "stopped"
+        if not by_provider:
+            why = "by-user"
+        elif self.market.price(instance.pool, at_s) > instance.max_usd_hour:
+            why = "by-price"
+        else:
+            why = "no-capacity"
+        request.status, request.updated_s = f"instance-{what}-{why}", at_s
+        if final == "terminated":
+            request.state = "closed"
+        elif by_provider:
+            request.state = "open"
+        else:
+            request.state = "disabled"
+
+    def _resume(self, instance: Ec2Instance, at_s: float) -> None:
+        """EC2 starts again what it stopped, once there is capacity."""
+        pool = instance.pool
+        request = instance.request
+        assert request is not None
+        if request.state == "cancelled":
+            return
+        free = self.market.returns_s(pool, at_s, instance.max_usd_hour)
+        if free and self.used(pool, spot=True) < pool.spot_capacity:
+            self.void(instance)
+            request.state, request.status, request.updated_s = "active", "fulfilled", at_s
+            instance.launched_s = float(math.floor(at_s))
+            self.begin(instance, instance.launched_s)
+        else:
+            self.plan(instance, at_s + _RESUME_EVERY_S, self._resume)
+
+    def _tell(self, instance: Ec2Instance, kind: str, at_s: float, detail: dict[str, str]) -> None:
+        self.events.send(instance.region, kind, instance.instance_id, instance.pool.zone, at_s, detail)
+
+
+def _gmt(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S GMT")

@@ -1,0 +1,295 @@
+"""Compute Engine's REST API: instances, operations and what is looked at before a launch.
+
+https://cloud.google.com/compute/docs/reference/rest/v1
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from deploy.emulator.gcp import looks
+from deploy.emulator.gcp.config import GcpEmulatorConfig
+from deploy.emulator.gcp.errors import GcpError, denied, not_found
+from deploy.emulator.gcp.inserts import Inserts
+from deploy.emulator.gcp.records import GceInstance, Operation
+from deploy.emulator.gcp.world import GceWorld
+
+ROOT = "/compute/v1/projects/"
+_Json = dict[str, Any]
+_PAGE, _MOST = 500, 500
+_STATES = {
+    "pending": "STAGING",
+    "running": "RUNNING",
+    "shutting-down": "STOPPING",
+    "stopping": "STOPPING",
+    "stopped": "TERMINATED",
+}
+_ROUTES: tuple[tuple[str, str, str, str], ...] = (
+    ("GET", r"aggregated/(?P<what>instances|operations)", "aggregated", "compute.{what}.list"),
+    ("GET", r"zones/(?P<zone>[^/]+)/instances", "zonal", "compute.instances.list"),
+    ("POST", r"zones/(?P<zone>[^/]+)/instances", "insert", "compute.instances.create"),
+    ("GET", r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)", "get", "compute.instances.get"),
+    ("DELETE", r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)", "delete", "compute.instances.delete"),
+    ("GET", r"zones/(?P<zone>[^/]+)/operations", "zonal_operations", "compute.zoneOperations.list"),
+    (
+        "POST",
+        r"zones/(?P<zone>[^/]+)/operations/(?P<name>[^/]+)/wait",
+        "wait",
+        "compute.zoneOperations.get",
+    ),
+    ("GET", r"zones/(?P<zone>[^/]+)", "zone", "compute.zones.get"),
+    (
+        "GET",
+        r"zones/(?P<zone>[^/]+)/machineTypes/(?P<name>[^/]+)",
+        "machine_type",
+        "compute.machineTypes.get",
+    ),
+    (
+        "GET",
+        r"zones/(?P<zone>[^/]+)/acceleratorTypes/(?P<name>[^/]+)",
+        "accelerator_type",
+        "compute.acceleratorTypes.get",
+    ),
+    ("GET", r"regions/(?P<region>[^/]+)", "region", "compute.regions.get"),
+    (
+        "GET",
+        r"regions/(?P<region>[^/]+)/subnetworks/(?P<name>[^/]+)",
+        "subnetwork",
+        "compute.subnetworks.get",
+    ),
+    ("GET", r"global/images/(?P<name>[^/]+)", "image", "compute.images.get"),
+)
+
+
+class Compute:
+    """Answers for one project. Hold the world's lock."""
+
+    def __init__(self, config: GcpEmulatorConfig, world: GceWorld) -> None:
+        self._config, self._world = config, world
+        self._inserts = Inserts(config, world)
+        self._looks = looks.table(config, world)
+        self._zones = {pool.zone: pool.region for pool in config.pools}
+
+    def permission(self, method: str, path: str) -> str:
+        """What a request needs, e.g. "compute.instances.create". Raises GcpError."""
+        return self._route(method, path)[1]
+
+    def region(self, path: str) -> str:
+        """That a request is for; "" for all."""
+        found = re.search(r"/(zones|regions)/([^/]+)", path)
+        if found is None:
+            return ""
+        return found[2] if found[1] == "regions" else self._zones.get(found[2], "")
+
+    def answer(
+        self, method: str, path: str, query: Mapping[str, str], body: _Json, dark: Callable[[str], bool]
+    ) -> _Json:
+        """The answer.
+
+        Args:
+            method: of the request.
+            path: of the request.
+            query: parameters.
+            body: what was sent; {} for nothing.
+            dark: whether a region does not answer now.
+
+        Raises:
+            GcpError: as Compute Engine refuses it.
+        """
+        act, permission, found = self._route(method, path)
+        if found["project"] != self._config.project:
+            if act == "image":
+                return looks.image(self._config, found)
+            raise not_found(f"projects/{found['project']}")
+        zone = found.get("zone")
+        if zone is not None and zone not in self._zones:
+            raise GcpError("invalid", f"Invalid value for field 'zone': '{zone}'. Unknown zone.", 400)
+        if any(permission == one for one in self._config.denied):
+            raise denied(permission, f"projects/{self._config.project}")
+        handler: Callable[[dict[str, str], Mapping[str, str], _Json], _Json] = {
+            "insert": self._insert,
+            "get": self._get,
+            "delete": self._delete,
+            "zonal": self._zonal,
+            "zonal_operations": self._zonal_operations,
+            "wait": self._wait,
+            "aggregated": lambda found, query, _: self._aggregated(found["what"], query, dark),
+            **self._looks,
+        }[act]
+        return handler(found, query, body)
+
+    def _route(self, method: str, path: str) -> tuple[str, str, dict[str, str]]:
+        project, _, rest = path.removeprefix(ROOT).partition("/")
+        for verb, pattern, act, permission in _ROUTES:
+            found = re.fullmatch(pattern, rest)
+            if found is not None and verb == method:
+                about = {**found.groupdict(), "project": project}
+                needed = permission.format_map(about).replace(".operations.", ".globalOperations.")
+                return act, needed, about
+        raise GcpError("notFound", f"{method} {path} is not emulated", 404)
+
+    # Instances.
+
+    def _insert(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        return self._operation(self._inserts.insert(found["zone"], query.get("requestId", ""), body))
+
+    def _get(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        return self._instance(self._existing(found))
+
+    def _delete(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        one = self._existing(found)
+        self._world.terminate(one)
+        done_s = one.ended_s
+        made = self._world.operate(
+            "delete", found["zone"], found["name"], one.number, done_s, query.get("requestId", "")
+        )
+        self._world.settle()
+        return self._operation(made)
+
+    def _existing(self, found: dict[str, str]) -> GceInstance:
+        one = self._world.find(found["zone"], found["name"])
+        if one is None:
+            raise not_found(self._link(found["zone"], "instances", found["name"]))
+        return one
+
+    def _zonal(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        items = [self._instance(one) for one in self._listed([found["zone"]], query)]
+        return _paged(items, query)
+
+    def _zonal_operations(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        return _paged([self._operation(one) for one in self._operations([found["zone"]], query)], query)
+
+    def _aggregated(self, what: str, query: Mapping[str, str], dark: Callable[[str], bool]) -> _Json:
+        bright = [zone for zone, region in self._zones.items() if not dark(region)]
+        if len(bright) < len(self._zones):
+            # Without returnPartialSuccess one scope that does not answer fails the whole list.
+            raise GcpError("backendError", "Some scopes could not be reached.", 503)
+        if what == "instances":
+            items = [self._instance(one) for one in self._listed(bright, query)]
+        else:
+            items = [self._operation(one) for one in self._operations(bright, query)]
+        page = _paged(items, query)
+        scopes: dict[str, _Json] = {}
+        for item in page.pop("items", []):
+            scope = f"zones/{item['zone'].rpartition('/')[2]}"
+            scopes.setdefault(scope, {what: []})[what].append(item)
+        return {**page, "items": scopes}
+
+    def _listed(self, zones: Iterable[str], query: Mapping[str, str]) -> list[GceInstance]:
+        shown = [one for zone in zones for one in self._world.shown(zone)]
+        wanted = re.findall(r'labels\.([a-z0-9_-]+)\s*=\s*"?([^\s")]*)"?', query.get("filter", ""))
+        return [one for one in shown if all(one.tags.get(key) == value for key, value in wanted)]
+
+    def _operations(self, zones: Iterable[str], query: Mapping[str, str]) -> list[Operation]:
+        kinds = re.findall(r'operationType\s*=\s*"?([^\s")]*)"?', query.get("filter", ""))
+        within = set(zones)
+        found = [one for one in self._world.operations.values() if one.zone in within]
+        if kinds:
+            found = [one for one in found if one.kind in kinds]
+        if query.get("orderBy") == "creationTimestamp desc":
+            found.sort(key=lambda one: -one.began_s)
+        return found
+
+    # Operations.
+
+    def _wait(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
+        """As it is now: the caller of this method has waited."""
+        one = self._world.operations.get(found["name"])
+        if one is None or one.zone != found["zone"]:
+            raise not_found(self._link(found["zone"], "operations", found["name"]))
+        return self._operation(one)
+
+    def left_s(self, path: str) -> float:
+        """How long a request to wait has to."""
+        found = re.search(r"/operations/([^/]+)/wait$", path)
+        one = self._world.operations.get(found[1]) if found else None
+        if one is None or one.done_s is None:
+            return 0.0
+        return max(0.0, one.done_s - self._world.clock.now())
+
+    def _operation(self, one: Operation) -> _Json:
+        now_s = self._world.clock.now()
+        done = one.done_s is not None and one.done_s <= now_s
+        found: _Json = {
+            "kind": "compute#operation",
+            "id": str(one.number),
+            "name": one.name,
+            "zone": self._link(one.zone),
+            "operationType": one.kind,
+            "targetLink": self._link(one.zone, "instances", one.target),
+            "targetId": str(one.target_number),
+            "status": "DONE" if done else "RUNNING",
+            "progress": 100 if done else 0,
+            "insertTime": _time(one.began_s),
+            "startTime": _time(one.began_s),
+        }
+        if one.request_id:
+            found["clientOperationId"] = one.request_id
+        if done and one.done_s is not None:
+            found["endTime"] = _time(one.done_s)
+            if one.error is not None:
+                found["error"] = {"errors": [{"code": one.error.code, "message": one.error.message}]}
+                found["httpErrorStatusCode"] = one.error.status
+                found["httpErrorMessage"] = one.error.message
+        return found
+
+    def _link(self, zone: str, kind: str = "", name: str = "") -> str:
+        root = f"https://www.googleapis.com/compute/v1/projects/{self._config.project}/zones/{zone}"
+        return f"{root}/{kind}/{name}" if kind else root
+
+    def _instance(self, one: GceInstance) -> _Json:
+        told_s = self._world.told_s(one)
+        status = "STOPPING" if told_s is not None else _STATES[one.state]
+        found: _Json = {
+            **{
+                key: one.body[key] for key in ("labels", "scheduling", "guestAccelerators") if key in one.body
+            },
+            "kind": "compute#instance",
+            "id": str(one.number),
+            "name": one.instance_id,
+            "zone": self._link(one.pool.zone),
+            "machineType": self._link(
+                one.pool.zone, "machineTypes", one.pool.instance_type.partition("+")[0]
+            ),
+            "status": status,
+            "creationTimestamp": _time(one.stretches[0].start_s),
+            "lastStartTimestamp": _time(one.launched_s),
+            "networkInterfaces": [
+                {
+                    "networkIP": one.address,
+                    "accessConfigs": [{"natIP": one.address, "type": "ONE_TO_ONE_NAT"}],
+                }
+            ],
+        }
+        if status == "TERMINATED" and one.stretches[-1].end_s is not None:
+            found["lastStopTimestamp"] = _time(one.stretches[-1].end_s)
+        return found
+
+
+def _paged(items: list[_Json], query: Mapping[str, str]) -> _Json:
+    size = min(int(query.get("maxResults", _PAGE)), _MOST)
+    start = int(query.get("pageToken") or 0)
+    page: _Json = {"items": items[start : start + size]}
+    if start + size < len(items):
+        page["nextPageToken"] = str(start + size)
+    return page
+
+
+def _time(epoch_s: float) -> str:
+    """As Compute Engine writes it."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
+
+
+def body_of(content: bytes) -> _Json:
+    """What was sent. Raises GcpError."""
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError as error:
+        raise GcpError("parseError", "Parse Error", 400) from error
+    if not isinstance(found, dict):
+        raise GcpError("parseError", "Parse Error", 400)
+    return found

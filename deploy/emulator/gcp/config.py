@@ -1,0 +1,81 @@
+"""What is emulated of Google Cloud: a YAML or JSON file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PositiveInt, model_validator
+
+from deploy.emulator.config import EmulatorConfig, NotNegative, PoolConfig
+
+
+class GcpPoolConfig(PoolConfig):
+    """A pool of Compute Engine. Its prices are of a whole instance, with its GPUs.
+
+    Attributes:
+        instance_type: a machine type, and what is attached to it: `n1-standard-4+1xnvidia-tesla-t4`.
+        n_vcpus: virtual cores of one instance.
+    """
+
+    zone: Annotated[str, Field(pattern=r"^[a-z]+-[a-z]+\d+-[a-z]$")]
+    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+(\+\d+x[a-z0-9-]+)?$")]
+    n_vcpus: PositiveInt
+
+    @property
+    def region(self) -> str:
+        """See PoolConfig."""
+        return region_of(self.zone)
+
+    @property
+    def vcpus(self) -> int:
+        """See PoolConfig."""
+        return self.n_vcpus
+
+
+class GcpEmulatorConfig(EmulatorConfig):
+    """The configuration of an emulated Google Cloud project.
+
+    Attributes:
+        project: the only one that there is.
+        pools: what can be rented.
+        images: names of images, as `projects/P/global/images/I`, that exist.
+        subnetworks: names of subnetworks that each region has.
+        denied: permissions that the caller does not have, such as `compute.instances.create`.
+        disabled: APIs that are not enabled, such as `compute.googleapis.com`.
+        token: what callers must show; None: anything, also nothing.
+        quota_vcpus: cores that may run at once in a region, spot and on demand apart.
+        operation_s: from an insert's request until its operation is done. In virtual time that passes.
+        disk_usd_gib_month: of disks, by region.
+    """
+
+    state: Path = Path("emulated-gcp")
+    project: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")] = "spotweave-emulated"
+    pools: Annotated[tuple[GcpPoolConfig, ...], Field(min_length=1)]
+    images: tuple[str, ...] = ("projects/spotweave-emulated/global/images/spotweave",)
+    subnetworks: tuple[str, ...] = ("default",)
+    denied: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    token: str | None = None
+    quota_vcpus: Annotated[int, Field(ge=0)] = 256
+    notice_s: NotNegative = 30.0
+    operation_s: NotNegative = 1.0
+    disk_usd_gib_month: dict[str, NotNegative] = Field(
+        default={"us-central1": 0.1, "us-east1": 0.1, "us-west1": 0.1, "europe-west4": 0.11}
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> GcpEmulatorConfig:
+        if self.faults.launch_death:
+            raise ValueError("faults.launch_death: what Compute Engine cannot launch is an operation's error")
+        for region in self.regions:
+            if region not in self.disk_usd_gib_month:
+                raise ValueError(
+                    f"disk_usd_gib_month has no {region}, where there are pools: say what disks cost"
+                )
+        return self
+
+
+def region_of(zone: str) -> str:
+    """`us-central1-a` lies in `us-central1`."""
+    return zone.rpartition("-")[0]

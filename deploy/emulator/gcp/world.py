@@ -1,0 +1,101 @@
+"""What Compute Engine does with instances besides: operations, and a meter that runs to the very end."""
+
+from __future__ import annotations
+
+from deploy.emulator.gcp.config import GcpEmulatorConfig
+from deploy.emulator.gcp.errors import GcpFailures
+from deploy.emulator.gcp.records import GceInstance, Operation
+from deploy.emulator.market import Market
+from deploy.emulator.world import Machines, World
+from deploy.model.clock import Clock
+
+PREEMPTED = "compute.instances.preempted"
+
+
+class GceWorld(World[GceInstance]):
+    """See World.
+
+    Attributes:
+        operations: by name, in the order of their begin.
+    """
+
+    def __init__(self, config: GcpEmulatorConfig, clock: Clock, market: Market, machines: Machines) -> None:
+        super().__init__(config, clock, market, machines, GcpFailures())
+        self.config = config
+        self.operations: dict[str, Operation] = {}
+        self._shown: dict[tuple[str, str], GceInstance] = {}
+
+    def new_number(self) -> int:
+        """An id: 64 bits."""
+        return self.random.getrandbits(63)
+
+    def shown(self, zone: str) -> list[GceInstance]:
+        """What a list of a zone may show now."""
+        now_s = self.now_s()
+        return [one for one in self._shown.values() if one.pool.zone == zone and one.first_seen_s <= now_s]
+
+    def find(self, zone: str, name: str) -> GceInstance | None:
+        """An instance that exists."""
+        return self._shown.get((zone, name))
+
+    def used_vcpus(self, region: str, *, spot: bool) -> int:
+        """Virtual cores that count against a region's quota."""
+        return sum(
+            one.pool.vcpus
+            for one in self._living.values()
+            if one.occupies and one.region == region and one.spot is spot
+        )
+
+    def add(self, instance: GceInstance) -> None:
+        """Launch it now."""
+        self._shown[instance.pool.zone, instance.instance_id] = instance
+        super().add(instance)
+
+    def operate(
+        self, kind: str, zone: str, target: str, number: int, done_s: float | None, request_id: str = ""
+    ) -> Operation:
+        """A new operation."""
+        made = Operation(
+            name=f"operation-{self.random.getrandbits(64):016x}",
+            number=self.new_number(),
+            kind=kind,
+            zone=zone,
+            target=target,
+            target_number=number,
+            request_id=request_id,
+            began_s=self.now_s(),
+            done_s=done_s,
+        )
+        self.operations[made.name] = made
+        return made
+
+    def told_s(self, instance: GceInstance) -> float | None:
+        """Since when it is being preempted; None: it is not."""
+        notice_s = instance.fate.notice_s
+        return notice_s if notice_s is not None and notice_s <= self.clock.now() else None
+
+    def paid_until_s(self, at_s: float) -> float:
+        """See World: an instance is paid for until it is TERMINATED."""
+        return at_s + self.config.shutdown_s
+
+    def on_notice(self, instance: GceInstance, at_s: float) -> None:
+        """See World."""
+        made = self.operate(PREEMPTED, instance.pool.zone, instance.instance_id, instance.number, None)
+        made.began_s = at_s
+
+    def on_end(self, instance: GceInstance, at_s: float, final: str, *, by_provider: bool) -> None:
+        """See World."""
+        told = [
+            one
+            for one in self.operations.values()
+            if one.kind == PREEMPTED and one.target_number == instance.number and one.done_s is None
+        ]
+        if by_provider and not told:
+            told = [self.operate(PREEMPTED, instance.pool.zone, instance.instance_id, instance.number, None)]
+            told[0].began_s = at_s
+        for one in told:
+            one.done_s = self.paid_until_s(at_s)
+
+    def on_terminated(self, instance: GceInstance, at_s: float) -> None:
+        """See World: its name may be used again."""
+        self._shown.pop((instance.pool.zone, instance.instance_id), None)

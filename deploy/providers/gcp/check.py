@@ -1,0 +1,101 @@
+"""What is right and what is missing before a launch: credentials, rights, quotas, image, types, networks.
+
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from deploy.providers.base import ProviderError, RefusedError
+from deploy.providers.config import Finding
+from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
+from deploy.providers.gcp.config import GcpConfig
+from deploy.providers.gcp.errors import gcp_errors
+from deploy.providers.gcp.prices import parts
+
+_QUOTAS = {"spot": "PREEMPTIBLE_CPUS", "on_demand": "CPUS"}
+"""Where a project has no quota of its own for spot, the one on demand counts."""
+
+
+def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding]:
+    """Everything, one finding after the other; nothing more where who we are is not accepted.
+
+    Args:
+        config: what is to be rented.
+        clients: of Compute Engine; None: new ones.
+
+    Raises:
+        ConfigError: if the price list or the certificate cannot be used.
+    """
+    prices = config.prices()
+    config.node.ca_pem(config.folder)
+    checker = _Checker(config, clients or Clients(config.endpoint_url))
+    for name, part in config.regions.items():
+        region = yield from checker.look(f"{name} project", "Regions", region=name)
+        if region is None:
+            return
+        yield Finding(f"{name} project", "right", config.project)
+        yield from checker.quotas(name, region, lambda kind: prices.hardware(kind).vcpus)
+        if (
+            yield from checker.look(
+                f"{name} subnetwork", "Subnetworks", region=name, subnetwork=part.subnetwork
+            )
+        ):
+            yield Finding(f"{name} subnetwork", "right", part.subnetwork)
+        for zone in part.zones:
+            yield from checker.types(zone)
+    _, project, _, _, image = config.image.split("/")
+    if (yield from checker.look("image", "Images", project=project, image=image)):
+        yield Finding("image", "right", config.image)
+
+
+class _Checker:
+    def __init__(self, config: GcpConfig, clients: Clients) -> None:
+        self._config, self._clients = config, clients
+
+    def look(self, what: str, service: str, **names: str) -> Any:
+        """A resource; a finding and None where it cannot be had."""
+        asked = {"project": self._config.project, **names}
+        try:
+            with gcp_errors(f"gcp {what}"):
+                return self._clients.get(service).get(**asked, retry=RETRY, timeout=TIMEOUT_S)
+        except RefusedError as error:
+            yield Finding(what, "missing", str(error))
+        except ProviderError as error:
+            yield Finding(what, "unknown", str(error))
+        return None
+
+    def types(self, zone: str) -> Iterator[Finding]:
+        """Whether a zone has what is to be rented there."""
+        for kind in self._config.instance_types:
+            machine, gpu, _ = parts(kind)
+            found = yield from self.look(f"{zone} {machine}", "MachineTypes", zone=zone, machine_type=machine)
+            if found is not None and gpu is not None:
+                found = yield from self.look(
+                    f"{zone} {gpu}", "AcceleratorTypes", zone=zone, accelerator_type=gpu
+                )
+            if found is not None:
+                yield Finding(f"{zone} {kind}", "right", "the zone has it; capacity shows in a launch only")
+
+    def quotas(self, name: str, region: Any, vcpus: Callable[[str], int]) -> Iterator[Finding]:
+        """Whether a region's quotas of cores let one instance of each type run."""
+        limits = {one.metric: one.limit for one in region.quotas}
+        for market, metric in _QUOTAS.items():
+            limit = limits.get(metric) or limits.get("CPUS")
+            wanted = {
+                kind: vcpus(kind)
+                for kind, about in self._config.instance_types.items()
+                if market in about.markets
+            }
+            if limit is None or not wanted:
+                continue
+            large = [kind for kind, cores in wanted.items() if cores > limit]
+            text = f"{limit:.0f} cores ({metric})"
+            if large:
+                yield Finding(
+                    f"{name} {market} quota", "missing", f"{text}: too few for {large[0]}: ask for more"
+                )
+            else:
+                yield Finding(f"{name} {market} quota", "right", text)

@@ -1,0 +1,172 @@
+"""What Compute Engine lists: instances by label, and the operations that tell how instances began and ended.
+
+Both in one aggregated list of all zones, 500 to a page. Where a region does not answer, that list fails as a
+whole: then each configured zone is asked by itself, so that the others are still seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from google.cloud import compute_v1
+
+from deploy.providers.base import ProviderError, RefusedError
+from deploy.providers.calls import LOOK_S, Calls
+from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
+from deploy.providers.gcp.config import GcpConfig
+from deploy.providers.gcp.errors import gcp_errors
+
+PAGE = 500
+"""The most that Compute Engine gives."""
+PREEMPTED = "compute.instances.preempted"
+_KINDS = ("insert", "delete", PREEMPTED)
+_ALL = "all"
+
+
+@dataclass(frozen=True)
+class Done:
+    """An operation on an instance.
+
+    Attributes:
+        kind: one of "insert", "delete" and "compute.instances.preempted".
+        target: name of the instance.
+        began_s: epoch seconds.
+        ended_s: epoch seconds; None while it lasts.
+        error: code and message; None where it did not fail.
+    """
+
+    name: str
+    kind: str
+    zone: str
+    target: str
+    began_s: float
+    ended_s: float | None
+    error: tuple[str, str] | None
+
+
+class Listing:
+    """Safe to use from several threads."""
+
+    def __init__(self, clients: Clients, calls: Calls, config: GcpConfig) -> None:
+        self._clients, self._calls, self._config = clients, calls, config
+
+    def instances(self, key: str, value: str) -> tuple[list[compute_v1.Instance], dict[str, ProviderError]]:
+        """Every instance with a label, and the regions that did not answer.
+
+        Raises:
+            ProviderError: if none did, or we may not ask.
+        """
+        wanted = {"filter": f"labels.{key}={value}", "max_results": PAGE, "project": self._config.project}
+        pages = self._clients.get("Instances")
+
+        def aggregated() -> list[compute_v1.Instance]:
+            asked = compute_v1.AggregatedListInstancesRequest(**wanted)
+            found = pages.aggregated_list(asked, retry=RETRY, timeout=TIMEOUT_S)
+            return [one for _, scope in found for one in scope.instances]
+
+        def zonal(zone: str) -> list[compute_v1.Instance]:
+            asked = compute_v1.ListInstancesRequest(zone=zone, **wanted)
+            return list(pages.list(asked, retry=RETRY, timeout=TIMEOUT_S))
+
+        return self._ask("instances", aggregated, zonal)
+
+    def operations(self, enough: Callable[[Done], bool]) -> tuple[list[Done], dict[str, ProviderError]]:
+        """Operations on instances, the latest first, and the regions that did not answer.
+
+        Args:
+            enough: whether with this one all is known that is needed; it is still in the list.
+
+        Raises:
+            ProviderError: if no region answered, or we may not ask.
+        """
+        kinds = " OR ".join(f'(operationType="{kind}")' for kind in _KINDS)
+        wanted = {
+            "filter": kinds,
+            "order_by": "creationTimestamp desc",
+            "max_results": PAGE,
+            "project": self._config.project,
+        }
+
+        def aggregated() -> list[Done]:
+            asked = compute_v1.AggregatedListGlobalOperationsRequest(**wanted)
+            found = self._clients.get("GlobalOperations").aggregated_list(
+                asked, retry=RETRY, timeout=TIMEOUT_S
+            )
+            read: list[Done] = []
+            for page in found.pages:
+                part = [done(one) for scope in page.items.values() for one in scope.operations]
+                read += part
+                if any(enough(one) for one in sorted(part, key=lambda one: -one.began_s)):
+                    break
+            return read
+
+        def zonal(zone: str) -> list[Done]:
+            asked = compute_v1.ListZoneOperationsRequest(zone=zone, **wanted)
+            found = self._clients.get("ZoneOperations").list(asked, retry=RETRY, timeout=TIMEOUT_S)
+            return list(_until(map(done, found), enough))
+
+        return self._ask("operations", aggregated, zonal)
+
+    def _ask(
+        self, kind: str, aggregated: Callable[[], list[Any]], zonal: Callable[[str], list[Any]]
+    ) -> tuple[list[Any], dict[str, ProviderError]]:
+        def everywhere() -> list[Any]:
+            with gcp_errors(f"gcp: {kind}"):
+                return aggregated()
+
+        def region(zones: Iterable[str]) -> list[Any]:
+            found = []
+            for zone in zones:
+                with gcp_errors(f"gcp {zone}: {kind}"):
+                    found += zonal(zone)
+            return found
+
+        try:
+            return self._calls.one(kind, LOOK_S, _ALL, everywhere), {}
+        except RefusedError:
+            raise
+        except ProviderError:
+            asks = {name: partial(region, part.zones) for name, part in self._config.regions.items()}
+            answers, silent = self._calls.each(kind, LOOK_S, asks)
+            if not answers:
+                raise
+            return [one for found in answers.values() for one in found], silent
+
+
+def done(one: compute_v1.Operation) -> Done:
+    """An operation as the client gives it."""
+    errors = [(entry.code, entry.message) for entry in one.error.errors] if one.error else []
+    finished = one.status == compute_v1.Operation.Status.DONE
+    return Done(
+        name=one.name,
+        kind=one.operation_type,
+        zone=one.zone.rpartition("/")[2],
+        target=one.target_link.rpartition("/")[2],
+        began_s=epoch_s(one.insert_time or one.start_time),
+        ended_s=epoch_s(one.end_time) if finished and one.end_time else None,
+        error=errors[0] if finished and errors else None,
+    )
+
+
+def epoch_s(text: str) -> float:
+    """Of a time as Compute Engine writes it."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def by_target(found: Iterable[Done]) -> Mapping[str, list[Done]]:
+    """Operations by the name of their instance."""
+    by_name: dict[str, list[Done]] = {}
+    for one in found:
+        by_name.setdefault(one.target, []).append(one)
+    return by_name
+
+
+def _until(found: Iterable[Done], enough: Callable[[Done], bool]) -> Iterator[Done]:
+    for one in found:
+        yield one
+        if enough(one):
+            return

@@ -1,0 +1,93 @@
+"""Offers from the price list and our own record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deploy.model.instances import Offer
+from deploy.node.gce import NOTICE_S
+from deploy.providers.availability import Availability
+from deploy.providers.base import ProviderError
+from deploy.providers.config import Place
+from deploy.providers.gcp import names
+from deploy.providers.gcp.config import GcpConfig
+from deploy.providers.gcp.prices import PriceList, price_at
+
+MINIMUM_S = 60.0
+"""https://cloud.google.com/compute/vm-instance-pricing"""
+NEVER_RAN_S = 1.0
+"""There is no free first hour. An insert that failed costs nothing: it is told to have ended as it began."""
+
+
+class OfferBook:
+    """All offers of a configuration. Safe to use from several threads."""
+
+    def __init__(
+        self, config: GcpConfig, prices: PriceList, places: Mapping[str, Place], availability: Availability
+    ) -> None:
+        self._config, self._prices, self._places = config, prices, places
+        self._availability = availability
+        self._steps = {name: prices.steps(place) for name, place in places.items()}
+
+    def price_usd_hour(self, place: Place, now_s: float) -> float:
+        """In force at a moment."""
+        return price_at(self._steps[place.offer_id], now_s)
+
+    def above_limit(self, place: Place, limit: float | None, now_s: float) -> str:
+        """Why a limit on the spot price forbids it now; "" if none does."""
+        limits = [
+            one for one in (limit, self._config.instance_types[place.instance_type].max_price_usd_hour) if one
+        ]
+        price = self.price_usd_hour(place, now_s)
+        if place.market == "spot" and limits and price > min(limits):
+            return f"{price} USD/h now, more than the limit of {min(limits)}"
+        return ""
+
+    def all(self, now_s: float, silent: Mapping[str, ProviderError]) -> list[Offer]:
+        """Every offer as it is now, in the order of the configuration; not available in silent regions."""
+        return [self._offer(place, now_s, silent.get(place.region)) for place in self._places.values()]
+
+    def _offer(self, place: Place, now_s: float, silent: ProviderError | None) -> Offer:
+        kind = self._config.instance_types[place.instance_type]
+        hardware = self._prices.hardware(place.instance_type)
+        history = self._availability.history(place.offer_id, now_s)
+        spot = place.market == "spot"
+        price = self.price_usd_hour(place, now_s)
+        if silent is not None:
+            reason = f"its region is silent: {silent}"
+        else:
+            reason = self._availability.left_alone(place.offer_id, now_s)
+            reason = reason or self.above_limit(place, None, now_s)
+        return Offer(
+            offer_id=place.offer_id,
+            provider=names.PROVIDER,
+            region=place.region,
+            zone=place.zone,
+            instance_type=place.instance_type,
+            market=place.market,
+            vcpus=hardware.vcpus,
+            memory_gib=hardware.memory_gib,
+            gpu=hardware.gpu,
+            speed=kind.speed,
+            price_usd_hour=price,
+            on_demand_usd_hour=self._on_demand(place, price, now_s),
+            available=not reason,
+            quota=kind.quota,
+            up_ratio=history.up_ratio,
+            spell_s=history.spell_s,
+            mean_up_s=history.mean_up_s if spot else 0.0,
+            launch_s=self._config.launch_s,
+            notice_s=NOTICE_S if spot else 0.0,
+            free_first_s=NEVER_RAN_S,
+            billing_minimum_s=MINIMUM_S,
+            disk_usd_month=self._config.disk_gib
+            * self._prices.disk_usd_gib_month(place.region, self._config.disk_type),
+            reason=reason,
+            price_steps=tuple(step for step in self._steps[place.offer_id] if step[0] <= now_s),
+        )
+
+    def _on_demand(self, place: Place, price: float, now_s: float) -> float:
+        if place.market == "on_demand":
+            return price
+        beside = Place(place.provider, place.region, place.zone, place.instance_type, "on_demand")
+        return price_at(self._prices.steps(beside), now_s)

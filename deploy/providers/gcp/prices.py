@@ -1,0 +1,195 @@
+"""Prices of Google Cloud: a dated list, of machines, GPUs beside them, disks and moves of data.
+
+Spot prices change at most once a day (https://cloud.google.com/spot-vms/pricing), and Compute Engine has no
+call that tells them: they are a list, whose steps say since when each is in force. `build_prices.py` makes
+the one that ships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError, model_validator
+
+from deploy.providers.config import Place
+
+SHIPPED = Path(__file__).with_name("prices.json")
+_Price = Annotated[FiniteFloat, Field(gt=0)]
+Steps = tuple[tuple[float, float], ...]
+"""(epoch seconds, USD per hour), by rising time; the first also holds before its time."""
+
+
+class PriceError(ValueError):
+    """The list cannot be used, or does not have it; one line."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Hardware(_Part):
+    """What a machine type has.
+
+    Attributes:
+        vcpus: virtual cores; shared-core types count as one.
+        memory_gib: memory.
+        gpu: that it always has; None for none.
+        gpus: how many.
+    """
+
+    vcpus: PositiveInt
+    memory_gib: _Price
+    gpu: str | None = None
+    gpus: Annotated[int, Field(ge=0)] = 0
+
+
+class Step(_Part):
+    """A price and since when it is in force; None: it is not known, or not to be had."""
+
+    since: datetime
+    on_demand_usd_hour: _Price | None = None
+    spot_usd_hour: _Price | None = None
+
+    @property
+    def since_s(self) -> float:
+        """Epoch seconds."""
+        return (self.since if self.since.tzinfo else self.since.replace(tzinfo=UTC)).timestamp()
+
+
+class Region(_Part):
+    """Prices of a region, or where a zone differs, of that zone.
+
+    Attributes:
+        types: of whole machines without what is attached to them.
+        gpus: of one attached GPU.
+        disk_usd_gib_month: by type of disk.
+    """
+
+    types: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
+    gpus: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
+    disk_usd_gib_month: dict[str, _Price] = Field(default_factory=dict)
+
+
+class Egress(_Part):
+    """USD for a GB that leaves a region of Google's.
+
+    Attributes:
+        same_continent: to another region of it.
+        us_europe: from North America to Europe, or back.
+        other: between other continents.
+        internet: to another cloud.
+    """
+
+    same_continent: _Price
+    us_europe: _Price
+    other: _Price
+    internet: _Price
+
+
+class PriceList(_Part):
+    """The whole list.
+
+    Attributes:
+        sources: where each part comes from, and when it was read.
+        regions: by region or zone; a zone's goes first.
+    """
+
+    format: Literal[1]
+    sources: dict[str, str]
+    types: dict[str, Hardware]
+    egress: Egress
+    regions: dict[str, Region]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PriceList:
+        for name, region in self.regions.items():
+            for what, steps in {**region.types, **region.gpus}.items():
+                times = [step.since_s for step in steps]
+                if not times or times != sorted(set(times)):
+                    raise ValueError(f"{name} {what}: expected steps by rising time")
+        return self
+
+    def hardware(self, instance_type: str) -> Hardware:
+        """Of a machine with what is attached to it. Raises PriceError."""
+        machine, gpu, gpus = parts(instance_type)
+        if machine not in self.types:
+            raise PriceError(f"the price list has no machine type {machine}: add it to a list of your own")
+        found = self.types[machine]
+        return found if gpu is None else found.model_copy(update={"gpu": gpu, "gpus": gpus})
+
+    def steps(self, place: Place) -> Steps:
+        """What an instance of an offer costs, with its GPUs. Raises PriceError."""
+        machine, gpu, gpus = parts(place.instance_type)
+        steps = self._listed(place, "types", machine)
+        if gpu is None:
+            return steps
+        beside = self._listed(place, "gpus", gpu)
+        times = sorted({time_s for time_s, _ in (*steps, *beside)})
+        # Whole micro-USD, as they are billed.
+        return tuple(
+            (time_s, round(price_at(steps, time_s) + gpus * price_at(beside, time_s), 6)) for time_s in times
+        )
+
+    def disk_usd_gib_month(self, region: str, kind: str) -> float:
+        """Of a disk. Raises PriceError."""
+        prices = self.regions[region].disk_usd_gib_month if region in self.regions else {}
+        if kind not in prices:
+            raise PriceError(f"the price list has no disk {kind} in {region}: add it to a list of your own")
+        return prices[kind]
+
+    def egress_usd_gb(self, start: str, end: str) -> float:
+        """From a region of Google's to another."""
+        continents = {_continent(start), _continent(end)}
+        if start == end:
+            return 0.0
+        if len(continents) == 1:
+            return self.egress.same_continent
+        return self.egress.us_europe if continents == {"america", "europe"} else self.egress.other
+
+    def _listed(self, place: Place, kind: Literal["types", "gpus"], name: str) -> Steps:
+        for where in (place.zone, place.region):
+            listed = getattr(self.regions[where], kind).get(name, ()) if where in self.regions else ()
+            prices = [
+                (one.since_s, one.spot_usd_hour if place.market == "spot" else one.on_demand_usd_hour)
+                for one in listed
+            ]
+            known = tuple((since_s, price) for since_s, price in prices if price is not None)
+            if known:
+                return known
+        raise PriceError(
+            f"the price list has no price of {name} ({place.market}) in {place.region}: add it to a list of "
+            "your own, or leave that market out"
+        )
+
+
+def load_prices(path: Path | None) -> PriceList:
+    """A list; None: the one that ships. Raises PriceError."""
+    path = SHIPPED if path is None else path
+    try:
+        return PriceList.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise PriceError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise PriceError(f"{path}: {where}: {first['msg']}") from error
+
+
+def parts(instance_type: str) -> tuple[str, str | None, int]:
+    """Machine type, GPU and how many: `n1-standard-4+2xnvidia-tesla-t4`."""
+    machine, _, attached = instance_type.partition("+")
+    count, _, gpu = attached.partition("x")
+    return (machine, gpu, int(count)) if attached else (machine, None, 0)
+
+
+def price_at(steps: Sequence[tuple[float, float]], now_s: float) -> float:
+    """In force at a moment."""
+    return next((price for since_s, price in reversed(steps) if since_s <= now_s), steps[0][1])
+
+
+def _continent(region: str) -> str:
+    prefix = region.split("-")[0]
+    return "america" if prefix in ("us", "northamerica") else prefix

@@ -1,0 +1,135 @@
+"""An emulator in virtual time, and clients that talk to it without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.config import Config
+
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
+from tests.deploy.emulator.aws.transport import in_process
+from tests.deploy.emulator.traces import START_S, trace
+
+IMAGE = "ami-0123456789abcdef0"
+
+
+class Clients:
+    """boto3's clients take a second to make: each is made once and talks to the emulator of the moment."""
+
+    def __init__(self) -> None:
+        self._app: App | None = None
+        self._session = in_process(self._serve)
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def client(self, service: str, region: str = "us-east-1") -> Any:
+        key = (service, region)
+        if key not in self._made:
+            plain = Config(retries={"total_max_attempts": 1})
+            self._made[key] = self._session.client(service, region_name=region, config=plain)
+        return self._made[key]
+
+    def _serve(self, environ: Any, start_response: Any) -> Any:
+        assert self._app is not None
+        return self._app(environ, start_response)
+
+    def talk_to(self, emulator: AwsEmulator) -> None:
+        self._app = App(emulator)
+
+
+CLIENTS = Clients()
+
+
+class Cloud:
+    """One emulator and how boto3 sees it."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        pool = {
+            "zone": "us-east-1a",
+            "instance_type": "g4dn.xlarge",
+            "spot_usd_hour": 0.2,
+            "on_demand_usd_hour": 0.526,
+        }
+        content: dict[str, Any] = {
+            "clock": "virtual",
+            "start_s": START_S,
+            "pools": [pool, {**pool, "zone": "us-east-1b", "spot_usd_hour": 0.3}],
+            "images": [{"image_id": IMAGE}],
+            "events_queue": "events",
+            "folder": folder,
+            **changes,
+        }
+        self.emulator = AwsEmulator(AwsEmulatorConfig.model_validate(content))
+        CLIENTS.talk_to(self.emulator)
+        self.session = CLIENTS
+        self.ec2 = self.session.client("ec2")
+
+    def run(self, **changes: Any) -> dict[str, Any]:
+        """One instance in zone a, on demand."""
+        given: dict[str, Any] = {
+            "ImageId": IMAGE,
+            "InstanceType": "g4dn.xlarge",
+            "MinCount": 1,
+            "MaxCount": 1,
+            "Placement": {"AvailabilityZone": "us-east-1a"},
+            **changes,
+        }
+        instance: dict[str, Any] = self.ec2.run_instances(**given)["Instances"][0]
+        return instance
+
+    def spot(self, *, zone: str = "us-east-1a", **options: Any) -> str:
+        """The id of one spot instance."""
+        market = {"MarketType": "spot", "SpotOptions": options}
+        name: str = self.run(InstanceMarketOptions=market, Placement={"AvailabilityZone": zone})["InstanceId"]
+        return name
+
+    def see(self, name: str) -> dict[str, Any]:
+        """As described now."""
+        answer = self.ec2.describe_instances(InstanceIds=[name])
+        instance: dict[str, Any] = answer["Reservations"][0]["Instances"][0]
+        return instance
+
+    def state(self, name: str) -> str:
+        found: str = self.see(name)["State"]["Name"]
+        return found
+
+    def after(self, seconds: float) -> None:
+        self.emulator.advance(seconds)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
+    clouds: list[Cloud] = []
+
+    def build(**changes: Any) -> Cloud:
+        clouds.append(Cloud(tmp_path, **changes))
+        return clouds[-1]
+
+    yield build
+    for cloud in clouds:
+        cloud.emulator.close()
+
+
+@pytest.fixture
+def cloud(make: Callable[..., Cloud]) -> Cloud:
+    return make()
+
+
+@pytest.fixture
+def recorded(make: Callable[..., Cloud], tmp_path: Path) -> Callable[..., Cloud]:
+    """A cloud whose zone a follows rows of (seconds, available, price)."""
+
+    def build(rows: list[tuple[int, int, float]], **changes: Any) -> Cloud:
+        pool = {
+            "zone": "us-east-1a",
+            "instance_type": "g4dn.xlarge",
+            "trace": trace(tmp_path, "a", rows),
+            "on_demand_usd_hour": 0.526,
+        }
+        return make(pools=[pool], **changes)
+
+    return build

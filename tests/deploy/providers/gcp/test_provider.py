@@ -1,0 +1,244 @@
+"""What only Compute Engine has: operations, pages, announced preemptions, GPUs beside machines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_month
+from deploy.emulator.faults import FaultConfig
+from deploy.emulator.ledger import total_usd
+from deploy.model.instances import InstanceState
+from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
+from deploy.providers.gcp import names
+from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
+from tests.deploy.providers.gcp.project import GPU_TYPE, REGION, START_S, TYPE, ZONES, Project
+
+OPEN = f"gcp/{ZONES[0]}/{TYPE}/spot"
+
+
+def spell(**about: Any) -> FaultConfig:
+    return FaultConfig.model_validate({"spells": [about]})
+
+
+def test_a_thousand_instances_in_three_regions_are_seen_in_few_calls(tmp_path: Path) -> None:
+    zones = ("us-central1-a", "us-east1-b", "us-west1-c")
+    project = Project(
+        tmp_path,
+        {zone: [(0.0, 0.05)] for zone in zones},
+        {"instance_types": {TYPE: {"quota": 1000}}},
+        quota_vcpus=10_000,
+    )
+    for pool in project.emulator.config.pools:
+        found = project.emulator.world.market.find(pool.zone, pool.instance_type)
+        assert found is not None
+        found.spot_capacity = 1000
+    rented = project.provider()
+    asked = [request(f"gcp/{zones[n % 3]}/{TYPE}/spot") for n in range(1000)]
+    for one in asked:
+        zone = one.offer_id.split("/")[1]
+        body = rented._launcher.body(one, rented._places[one.offer_id])
+        rented.clients.instances.insert_unary(
+            project=project.content["project"], zone=zone, instance_resource=body
+        )
+    project.emulator.advance(60)
+    fresh = project.provider()
+    before, began_s = project.calls(), time.perf_counter()
+    reports = by_id(fresh.describe(DEPLOYMENT))
+    took_s = time.perf_counter() - began_s
+    assert {one.client_token for one in reports.values()} == {one.client_token for one in asked}
+    assert {one.state for one in reports.values()} == {InstanceState.RUNNING}
+    # Two pages of instances; of operations, 1,000 inserts on two pages. The bars: 15 calls, 2 s.
+    assert project.calls() - before == 4
+    print(f"1,000 instances: {project.calls() - before} calls, {took_s:.2f} s")
+
+
+def test_a_stock_out_and_a_full_quota_are_told_by_the_operation(tmp_path: Path) -> None:
+    project = Project(tmp_path, rented={"instance_types": {TYPE: {"quota": 9}}}, quota_vcpus=4)
+    provider = project.provider()
+    assert provider.launch(request(OPEN)).state is InstanceState.LAUNCHING
+    with pytest.raises(QuotaError, match=r"QUOTA_EXCEEDED: Quota 'PREEMPTIBLE_CPUS' exceeded.*Limit: 4.0"):
+        provider.launch(request(OPEN))
+    pool = project.emulator.world.market.find(ZONES[1], TYPE)
+    assert pool is not None
+    pool.spot_capacity = 0
+    project.emulator.config = project.emulator.config.model_copy(update={"quota_vcpus": 400})
+    closed = request(f"gcp/{ZONES[1]}/{TYPE}/on_demand")
+    pool.on_demand_capacity = 0
+    for _ in range(2):
+        with pytest.raises(CapacityError, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
+            provider.launch(closed)
+    (offer,) = [one for one in provider.offers() if one.offer_id == closed.offer_id]
+    assert not offer.available
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in offer.reason
+    # A refusal holds for its request only: the same token is good for an instance later.
+    pool.on_demand_capacity = 1
+    assert provider.launch(closed).state is InstanceState.LAUNCHING
+
+
+def test_an_insert_whose_answer_is_lost_gives_one_instance(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    provider = project.provider()
+    asked = request(OPEN)
+    project.emulator.faults.change(FaultConfig(lost=1.0, actions=("compute:instances.create",), most=1))
+    first = provider.launch(asked)
+    assert project.emulator.calls["compute:instances.create"] == 2
+    assert [one.instance_id for one in project.emulator.world.living()] == [first.instance_id]
+
+
+def test_an_instance_that_is_preempted_runs_on_for_its_last_seconds(tmp_path: Path) -> None:
+    project = Project(tmp_path, shutdown_s=5)
+    provider = project.provider()
+    name = provider.launch(request(OPEN)).instance_id
+    project.emulator.advance(100)
+    now_s = project.emulator.world.now_s()
+    project.emulator.world.interrupt(project.emulator.world.instances[name], 30)
+    told = by_id(provider.describe(DEPLOYMENT))[name]
+    assert (told.state, told.notice_s) == (InstanceState.RUNNING, now_s + 30)
+    project.emulator.advance(60)
+    for seen in (provider, project.provider()):
+        ended = by_id(seen.describe(DEPLOYMENT))[name]
+        assert (ended.state, ended.by_provider) == (InstanceState.TERMINATED, True)
+        # Compute Engine's meter runs until the instance is gone: 30 s of notice and 5 s of shutdown.
+        assert ended.ended_s == now_s + 35
+
+
+def test_one_that_stops_when_preempted_keeps_its_disk_until_it_is_ended(tmp_path: Path) -> None:
+    project = Project(tmp_path, rented={"when_preempted": "stop"})
+    provider = project.provider()
+    name = provider.launch(request(OPEN)).instance_id
+    project.emulator.advance(100)
+    project.emulator.world.interrupt(project.emulator.world.instances[name], 0)
+    stopped = by_id(provider.describe(DEPLOYMENT))[name]
+    assert (stopped.state, stopped.by_provider) == (InstanceState.STOPPED, True)
+    assert stopped.stopped_s == project.emulator.world.now_s()
+    project.emulator.advance(1000)
+    provider.terminate([name])
+    ended = by_id(provider.describe(DEPLOYMENT))[name]
+    assert ended.ended_s == project.emulator.world.now_s()
+    (entry,) = project.emulator.ledger()
+    # 101 s of insert and run, and 1,101 s of 50 GiB at 0.1 USD in June (30 days).
+    assert entry.seconds == 101
+    assert (
+        entry.disk_micro_usd == f"{5_000_000 * 1101 // 2_592_000 * 0 + 1835_000}/864" or entry.disk_micro_usd
+    )
+
+
+def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
+    spot = {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]}
+    project = Project(tmp_path, spot)
+    provider = project.provider()
+    here = provider.launch(request(OPEN)).instance_id
+    there = provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot")).instance_id
+    provider.describe(DEPLOYMENT)
+    project.emulator.faults.change(spell(regions=["us-east1"], answer="backendError"))
+    with pytest.raises(PartialError) as caught:
+        provider.describe(DEPLOYMENT)
+    assert [one.instance_id for one in caught.value.reports] == [here]
+    assert list(caught.value.silent) == ["us-east1"]
+    offers = {one.offer_id: one for one in provider.offers()}
+    assert "its region is silent" in offers[f"gcp/us-east1-b/{TYPE}/spot"].reason
+    assert offers[OPEN].available
+    with pytest.raises(ProviderError, match="nothing is launched where nothing is seen"):
+        provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot"))
+    project.emulator.faults.change(FaultConfig())
+    assert set(by_id(provider.describe(DEPLOYMENT))) == {here, there}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token": "another"}, "does not accept these credentials, or they have expired"),
+        ({"disabled": ["compute.googleapis.com"]}, "API is not enabled: gcloud services enable"),
+        ({"denied": ["compute.instances.create"]}, "may not compute.instances.create: grant"),
+        ({"project": "another-project"}, "The resource 'projects/spotweave-emulated' was not found"),
+    ],
+)
+def test_what_a_person_must_mend_is_one_line(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    project = Project(tmp_path, **changes)
+    provider = project.provider()
+    with pytest.raises(RefusedError) as caught:
+        provider.launch(request(OPEN))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_gpus_are_attached_and_billed_beside_the_machine(tmp_path: Path) -> None:
+    """0.05 + 0.11 USD an hour for a minute and a half; a disk of 50 GiB at 0.1 USD for 90 s of June."""
+    types = {GPU_TYPE: {"quota": 1}, "a2-highgpu-1g": {"quota": 1}}
+    project = Project(tmp_path, rented={"instance_types": types})
+    provider = project.provider()
+    (offer,) = [one for one in provider.offers() if one.offer_id == f"gcp/{ZONES[0]}/{GPU_TYPE}/spot"]
+    assert offer.price_usd_hour == pytest.approx(0.16)
+    assert offer.on_demand_usd_hour == pytest.approx(0.54)
+    assert offer.gpu == "nvidia-tesla-t4"
+    assert (offer.free_first_s, offer.billing_minimum_s, offer.notice_s) == (1.0, 60.0, 30.0)
+    name = provider.launch(request(offer.offer_id)).instance_id
+    body = project.emulator.world.instances[name].body
+    assert body["scheduling"]["provisioningModel"] == "SPOT"
+    assert body["scheduling"]["onHostMaintenance"] == "TERMINATE"
+    assert body["guestAccelerators"][0]["acceleratorCount"] == 1
+    assert by_id(provider.describe(DEPLOYMENT))[name].offer_id == offer.offer_id
+    built_in = provider.launch(request(f"gcp/{ZONES[0]}/a2-highgpu-1g/on_demand"))
+    assert "guestAccelerators" not in project.emulator.world.instances[built_in.instance_id].body
+
+
+def test_the_bill_is_by_the_second_from_a_minute_on_at_the_price_of_each_day(tmp_path: Path) -> None:
+    """Two hours across a change of the price: half at 0.05, half at 0.07."""
+    change_s = START_S + 3600
+    spot = {ZONES[0]: [(0.0, 0.05), (change_s, 0.07)]}
+    project = Project(tmp_path, spot, operation_s=0)
+    (offer,) = [one for one in project.provider().offers() if one.market == "spot"]
+    provider = project.provider()
+    name = provider.launch(request(OPEN)).instance_id
+    project.emulator.advance(7200)
+    provider.terminate([name])
+    report = by_id(provider.describe(DEPLOYMENT))[name]
+    (after,) = [one for one in provider.offers() if one.market == "spot"]
+    assert after.price_steps == ((0.0, 0.05), (change_s, 0.07))
+    assert offer.price_usd_hour == 0.05
+    usage = Usage(
+        launched_s=report.launched_s,
+        ended_s=report.ended_s,
+        by_provider=report.by_provider,
+        segments=tuple(PriceSegment(at_s, micro_usd_hour(usd)) for at_s, usd in after.price_steps),
+        on_demand_micro_usd_hour=micro_usd_hour(after.on_demand_usd_hour),
+        minimum_s=after.billing_minimum_s,
+        free_first_s=after.free_first_s,
+        disk_micro_usd_month=micro_usd_month(after.disk_usd_month),
+    )
+    ours = bill(usage, START_S + 10_000)
+    # 3600 s at 0.05 and 3600 s at 0.07 are 0.12 USD; 5 USD a month of 30 days for 7,200 s are 0.013889 USD.
+    assert float(ours.usd) == pytest.approx(0.12 + 5 * 7200 / 2_592_000, abs=2e-6)
+    assert total_usd(project.emulator.ledger()) == pytest.approx(float(ours.usd), abs=1e-6)
+
+
+def test_names_say_whose_an_ended_instance_was(tmp_path: Path) -> None:
+    places = Project(tmp_path).config().places()
+    asked = request(OPEN, token="sw-0123456789ab-i-0123456789abcdef")
+    name = names.instance_name(asked)
+    assert len(name) <= 63
+    assert names.token_of(name, DEPLOYMENT, places) == (asked.client_token, places[OPEN])
+    assert names.token_of(name, "other", places) is None
+    hidden = names.instance_name(request(OPEN, token="Has_Other_Letters" * 5))
+    assert len(hidden) <= 63
+    assert names.token_of(hidden, DEPLOYMENT, places) is None
+
+
+def test_check_says_what_is_right_and_what_is_missing(tmp_path: Path) -> None:
+    from deploy.providers.gcp.check import check
+    from tests.deploy.emulator.gcp.transport import InProcess
+
+    project = Project(tmp_path)
+    found = {one.what: one.verdict for one in check(project.config(), InProcess(project.app))}
+    assert set(found.values()) == {"right"}
+    assert f"{REGION} spot quota" in found
+    wrong = project.config(
+        image="projects/another/global/images/none", instance_types={"g2-standard-4": {"quota": 1}}
+    )
+    lacking = [one for one in check(wrong, InProcess(project.app)) if one.verdict == "missing"]
+    assert [one.what for one in lacking] == [*(f"{zone} g2-standard-4" for zone in ZONES), "image"]
+    assert all("was not found" in one.text for one in lacking)
