@@ -1,4 +1,4 @@
-"""What asynchronous training costs on recorded spot zones, against synchronous rounds, to the same accuracy."""
+"""What asynchronous training to an accuracy costs on recorded spot zones, against synchronous rounds."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ class RoundsWorld(RunningApplication):
         )
 
     def _result_or_loss(self, made: bool = False) -> None:
-        """One result less is owed. The last one ends the round; asynchronously, one that `made` a model does."""
+        """One result less is owed. The last one ends the round, or (asynchronous) one that `made` a model."""
         self._owed -= 1
         over = made if self._pace is not None else self._owed == 0 and self._delivered > 0
         if over and not self._aggregating:
