@@ -71,15 +71,14 @@ def _table(cells: Sequence[Cell], first: str) -> str:
 
 def _plot(cells: Sequence[Cell], path: Path) -> None:
     """Per cent above the clairvoyant, a group of bars per cell."""
-    names = [
-        name for name in ("spot_fallback", "uniform_progress", "spot_values") if name in cells[0].cost_usd
-    ]
-    figure = Figure(figsize=(8, 9), layout="constrained")
+    names = ("spot_fallback", "uniform_progress", "SkyNomad", "spot_values")
+    figure = Figure(figsize=(8, 10), layout="constrained")
     axes = figure.add_subplot()
     places = np.arange(len(cells))
     for k, name in enumerate(names):
-        percent = [cell.above_percent(name) for cell in cells]
-        axes.barh(places + (k - 1) * 0.27, percent, 0.27, label=NAMES[name].strip("*"))
+        # SkyNomad chooses among regions: with one zone it is not played.
+        percent = [cell.above_percent(name) if name in cell.cost_usd else np.nan for cell in cells]
+        axes.barh(places + (k - 1.5) * 0.2, percent, 0.2, label=NAMES[name].strip("*"))
     axes.set_yticks(places, [f"{cell.title}, {cell.deadline_h} h" for cell in cells])
     axes.invert_yaxis()
     axes.set_xlabel("cost above the clairvoyant, % (shorter is better)")
