@@ -126,8 +126,10 @@ class DurableBroker:
             return Held(self._memory.version, self._known().held)
 
     def standing(self) -> list[Standing]:
-        """How each client stands, by its number."""
+        """How each client stands, by its number; nothing before the server has said what it trains."""
         with self._lock:
+            if self._broker is None:
+                return []
             version, updates = self.held()
             staleness = {update.participant: version - update.base_version for update in updates}
             slow = frozenset() if self._selection is None else self._selection.slow

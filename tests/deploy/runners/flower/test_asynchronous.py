@@ -133,3 +133,33 @@ def test_no_update_is_lost_or_used_twice_whatever_is_killed(tmp_path: Path) -> N
             assert 0 <= lost <= (2 if name == "a" else 1)
         # A machine that is busy may need several tries to end all of it.
         insist(lambda: here.runner.forget("story"))
+
+
+def test_the_same_of_a_server_without_brokers(tmp_path: Path) -> None:
+    """HP-ASGD; a client's instance, the ServerApp and the SuperLink are killed."""
+    spec = counting(10, {"kind": "hp_asgd", "staleness_most": 1000})
+    with world(tmp_path, spec, COUNT) as here:
+        here.place_all()
+        here.wait_for(lambda reports: reports["client-b"].executions_done >= 1)
+        here.agents["client-a"].destroy()
+        here.place("client-a")
+        kill(here, b"flwr-serverapp")
+        wait_for_versions(here, 2)
+        kill(here, b"flower.guarded")
+        here.wait_for_phase(Phase.SUCCEEDED)
+        status, kept = status_of(here), checkpoints.load(here.workdir / "flower/checkpoints")
+        assert kept is not None
+        assert kept.round == status.completed == 10
+        counts = json.loads(kept.state)["counts"]
+        assert counts == status.used
+        # A version takes all that waits, and at least two.
+        updates = [found["updates"] for found in status.history.values()]
+        assert min(updates) >= 2
+        assert sum(updates) == sum(counts)
+        waiting = [path.name for path in (here.workdir / "flower/updates").glob("*.npz")]
+        for place, name in enumerate(NAMES):
+            mine = len([one for one in waiting if one.startswith(f"{place}-")])
+            lost = trained(tmp_path, name) - counts[place] - mine
+            # One is on its way at the end, and one at each of two deaths of the server; of a, one more.
+            assert 0 <= lost <= (4 if name == "a" else 3)
+        insist(lambda: here.runner.forget("story"))

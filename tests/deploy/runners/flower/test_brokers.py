@@ -43,14 +43,15 @@ def of_job(folder: Path, ports: list[int]) -> Brokers:
 
 
 def answering(brokers: Brokers, silent_s: float = PATIENCE_S) -> Brokers:
-    """Once both have said how clients stand, which they can when they know the model."""
+    """Once they have said how clients stand, which they can when they know the model."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         brokers.keep_running()
         brokers.look(silent_s)
         if brokers.standing and not brokers.problem:
             return brokers
-        if "has not said yet" in brokers.problem:
+        if not brokers.problem:
+            # They are there and know of no model: that is no silence.
             for place in brokers.places(places.SERVER):
                 place.post("/v1/model", {"version": 0, "size": 2})
         assert time.monotonic() < until_s, brokers.problem
