@@ -12,7 +12,8 @@ from envs.simulation.streams import Streams
 from envs.simulation.workflows.draws import drawn_platform, scaled
 from envs.simulation.workflows.families import family_workflow
 
-STEPS = 1000
+STEPS = 1200
+"""About: this draw has somewhat more than 1,000."""
 CLUSTERS = 20
 BAR_S = 5.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.workflows.solution import Solution, earliest_s
+from agents.workflows.solution import Solution, earliest_s, followers
 from envs.simulation.workflows.plan import work_space
 from envs.simulation.workflows.problem import Problem
 from envs.simulation.workflows.running import occupy
@@ -19,11 +19,7 @@ def plan_greedily(problem: Problem) -> Solution:
     n, clusters = problem.run_s.shape
     cluster, end_s = np.zeros(n, np.int64), np.zeros(n)
     free_s, start_s = work_space(problem), np.empty((n, clusters))
-    waits = np.diff(problem.first)
-    followers: list[list[int]] = [[] for _ in range(n)]
-    for step in range(n):
-        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
-            followers[writer].append(step)
+    waits, after = np.diff(problem.first), followers(problem)
     # Computing load: the mean over the clusters that may run the step.
     load_s = np.nanmean(np.where(np.isinf(problem.run_s), np.nan, problem.run_s), axis=1)
     order: list[int] = []
@@ -43,7 +39,7 @@ def plan_greedily(problem: Problem) -> Solution:
             begins_s = occupy(free, problem.executors[step, there], start_s[step, there], run_s)
             end_s[step] = begins_s + run_s
             order.append(int(step))
-            for follower in followers[step]:
+            for follower in after[step]:
                 waits[follower] -= 1
                 if waits[follower] == 0:
                     ready.append(follower)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.workflows.solution import Solution, by_start
+from agents.workflows.solution import Solution, by_start, followers
 from envs.simulation.workflows.problem import Problem
 from envs.simulation.workflows.running import arrival_s
 
@@ -32,25 +32,24 @@ def plan_by_cpop(problem: Problem) -> Solution:
     n = len(problem.topological)
     up, down = upward_rank_s(problem), downward_rank_s(problem)
     priority = up + down
-    waits = np.diff(problem.first)
+    waits, after = np.diff(problem.first), followers(problem)
     length = priority[waits == 0].max()
     critical = np.isclose(priority, length)
     path: list[int] = []
     step = int(np.flatnonzero(critical & (waits == 0))[0])
     while step >= 0:
         path.append(step)
-        step = next((k for k in _followers(problem)[step] if critical[k]), -1)
+        step = next((k for k in after[step] if critical[k]), -1)
     total_s = problem.run_s[path].sum(axis=0) + problem.input_s[path].max(axis=0)
     only = np.full(n, -1)
     if np.isfinite(total_s).any():
         only[path] = int(np.argmin(total_s))
     ready, sequence = [int(k) for k in np.flatnonzero(waits == 0)], []
-    followers = _followers(problem)
     while ready:
         step = max(ready, key=lambda k: priority[k])
         ready.remove(step)
         sequence.append(step)
-        for follower in followers[step]:
+        for follower in after[step]:
             waits[follower] -= 1
             if waits[follower] == 0:
                 ready.append(follower)
@@ -91,14 +90,6 @@ def _mean_moving_s(problem: Problem, pair: int) -> float:
     clusters = len(problem.capacity)
     pairs = max(1, clusters * (clusters - 1))
     return float(problem.latency_s.sum() + problem.gb[pair] * problem.s_gb.sum()) / pairs
-
-
-def _followers(problem: Problem) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in problem.topological]
-    for step in range(len(found)):
-        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
-            found[writer].append(step)
-    return found
 
 
 def _inserted(problem: Problem, sequence: NDArray[np.int64], only: NDArray[np.int64]) -> Solution:

@@ -33,9 +33,22 @@ def finish_s(problem: Problem, solution: Solution) -> float:
 
 def by_start(problem: Problem, cluster: NDArray[np.int64], start_s: NDArray[np.float64]) -> Solution:
     """The solution of a schedule: clusters take their steps by start."""
-    position = np.empty(len(start_s), np.int64)
-    position[problem.topological] = np.arange(len(start_s))
-    return Solution(cluster, np.lexsort((position, start_s)))
+    position, key_s = np.empty(len(start_s), np.int64), start_s.copy()
+    for place, step in enumerate(problem.topological):
+        position[step] = place
+        # Starts of a solver are exact up to its tolerance only, and a step may take no time.
+        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
+            key_s[step] = max(key_s[step], key_s[writer])
+    return Solution(cluster, np.lexsort((position, key_s)))
+
+
+def followers(problem: Problem) -> list[list[int]]:
+    """For each step those that wait for it."""
+    found: list[list[int]] = [[] for _ in problem.topological]
+    for step in range(len(found)):
+        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
+            found[writer].append(step)
+    return found
 
 
 @njit(cache=True, error_model="numpy")
