@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws results-liu2022 results-markets results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -32,6 +32,12 @@ demo: $(VENV)/.live  ## real Spark and Flower jobs on this machine, interrupted 
 
 demo-aws: $(VENV)/.dev  ## the demo through boto3, on an emulated AWS; needs Java 17
 	$(BIN)/python -m deploy.demo --config configs/deploy/demo_aws.yaml $(value ARGS)
+
+demo-gcp: $(VENV)/.dev  ## the demo through Google's client, on an emulated Google Cloud; needs Java 17
+	$(BIN)/python -m deploy.demo --config configs/deploy/demo_gcp.yaml $(value ARGS)
+
+demo-clouds: $(VENV)/.dev  ## the demo on two emulated clouds at once, one region of which goes dark; needs Java 17
+	$(BIN)/python -m deploy.demo --config configs/deploy/demo_clouds.yaml $(value ARGS)
 
 results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every table and figure of Liu 2022; ARGS="workers=4"
 	@# A training that fails (1) or an experiment that lacks one (2) leaves the others to be measured; the rest ends it.

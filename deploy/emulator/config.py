@@ -26,6 +26,7 @@ class PoolConfig(Part):
         trace: folder of a market trace (docs/traces.md) of its spot market, relative to the configuration;
             None: the spot price never changes and capacity never ends.
         spot_usd_hour: spot price where the trace holds none, and without a trace.
+        capacity_only: take the trace's capacity, and `spot_usd_hour` for its price, as of a list.
         on_demand_usd_hour: price on demand.
         spot_capacity: spot instances that fit while the trace says that there is capacity.
         on_demand_capacity: instances on demand that fit at any time.
@@ -35,14 +36,15 @@ class PoolConfig(Part):
     instance_type: str
     trace: str | None = None
     spot_usd_hour: NotNegative | None = None
+    capacity_only: bool = False
     on_demand_usd_hour: Positive
     spot_capacity: Annotated[int, Field(ge=0)] = 10
     on_demand_capacity: Annotated[int, Field(ge=0)] = 100
 
     @model_validator(mode="after")
     def _market(self) -> PoolConfig:
-        if self.trace is None and self.spot_usd_hour is None:
-            raise ValueError("give it a trace or a spot_usd_hour")
+        if (self.trace is None or self.capacity_only) and self.spot_usd_hour is None:
+            raise ValueError("give it a trace with prices or a spot_usd_hour")
         return self
 
     @property

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -20,7 +20,8 @@ class Spell(BaseModel):
     """A span of time in which some calls get the same wrong answer each time.
 
     Attributes:
-        start_s: epoch seconds of the emulator's clock.
+        since: what `start_s` and `end_s` count from: 1970, or the emulator's first moment.
+        start_s: seconds of the emulator's clock.
         end_s: the first moment at which all is well again.
         actions: which calls, such as `ec2:*`.
         regions: where; none: everywhere.
@@ -30,11 +31,19 @@ class Spell(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    since: Literal["epoch", "start"] = "epoch"
     start_s: FiniteFloat = 0.0
     end_s: float = math.inf
     actions: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
     regions: tuple[str, ...] = ()
     answer: Annotated[str, Field(pattern=r"^[A-Za-z._]+$")]
+
+    def dated(self, origin_s: float) -> Spell:
+        """The same in epoch seconds, for an emulator that began then."""
+        if self.since == "epoch":
+            return self
+        times = {"start_s": self.start_s + origin_s, "end_s": self.end_s + origin_s}
+        return self.model_copy(update={"since": "epoch", **times})
 
     def concerns(self, service: str, action: str, region: str, now_s: float) -> bool:
         """Whether a call falls into it."""

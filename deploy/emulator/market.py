@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deploy.emulator.config import EmulatorConfig, PoolConfig
 from deploy.providers.local.traces import RecordedMarket, constant, load_recording
@@ -128,6 +128,9 @@ def _recording(config: EmulatorConfig, given: PoolConfig) -> RecordedMarket:
         assert given.spot_usd_hour is not None
         return constant(given.spot_usd_hour)
     try:
-        return load_recording(config.folder / given.trace, given.spot_usd_hour)
+        found = load_recording(config.folder / given.trace, given.spot_usd_hour)
     except TraceError as error:
         raise ConfigError(f"{given.zone}/{given.instance_type}: {error}") from error
+    if given.capacity_only and given.spot_usd_hour is not None:
+        return replace(found, prices=(given.spot_usd_hour,) * len(found.prices))
+    return found

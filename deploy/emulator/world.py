@@ -54,7 +54,9 @@ class World(Generic[I]):
     ) -> None:
         self.clock, self.market, self.machines = clock, market, machines
         self.lock = threading.RLock()
-        self.faults = Faults(config.faults, config.seed, failures)
+        spells = tuple(one.dated(clock.now()) for one in config.faults.spells)
+        faults = config.faults.model_copy(update={"spells": spells})
+        self.faults = Faults(faults, config.seed, failures)
         self.instances: dict[str, I] = {}
         self.interruptions = 0
         self._times = config

@@ -212,7 +212,11 @@ def test_what_cannot_be_done_is_refused() -> None:
 
 
 def test_a_task_cannot_go_to_a_hibernated_vm_nor_to_where_it_is() -> None:
-    there = Told(lambda question, fleet: Move(question.vm))
+    def stay(question: Question, fleet: Fleet) -> Answer:
+        assert question.vm is not None
+        return Move(question.vm)
+
+    there = Told(stay)
     plan = plan_of(tasks_of(100), {spot(ONE_CORE): (0,)})
     with pytest.raises(InvalidAnswerError, match="to a VM that is hibernated"):
         Execution(plan, environment(), at(one=(50,)), there).run()

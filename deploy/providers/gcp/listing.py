@@ -14,7 +14,7 @@ from typing import Any
 
 from google.cloud import compute_v1
 
-from deploy.providers.base import ProviderError, RefusedError
+from deploy.providers.base import ProviderError
 from deploy.providers.calls import LOOK_S, Calls
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
@@ -58,7 +58,7 @@ class Listing:
         """Every instance with a label, and the regions that did not answer.
 
         Raises:
-            ProviderError: if none did, or we may not ask.
+            ProviderError: if none did.
         """
         wanted = {"filter": f"labels.{key}={value}", "max_results": PAGE, "project": self._config.project}
         pages = self._clients.get("Instances")
@@ -81,7 +81,7 @@ class Listing:
             enough: whether with this one all is known that is needed; it is still in the list.
 
         Raises:
-            ProviderError: if no region answered, or we may not ask.
+            ProviderError: if no region answered.
         """
         kinds = " OR ".join(f'(operationType="{kind}")' for kind in _KINDS)
         wanted = {
@@ -127,8 +127,6 @@ class Listing:
 
         try:
             return self._calls.one(kind, LOOK_S, _ALL, everywhere), {}
-        except RefusedError:
-            raise
         except ProviderError:
             asks = {name: partial(region, part.zones) for name, part in self._config.regions.items()}
             answers, silent = self._calls.each(kind, LOOK_S, asks)

@@ -1,0 +1,107 @@
+"""docs/gcp.md and the files it names fit each other, and what they rent can be rented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.clouds import transfers_of
+from deploy.config import DeploymentConfig
+from deploy.emulator.gcp.compute import _ROUTES
+from deploy.emulator.gcp.config import GcpEmulatorConfig
+from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.providers.gcp.check import check
+from deploy.providers.gcp.config import GcpConfig
+from deploy.providers.gcp.prices import load_prices
+from tests.deploy.emulator.gcp.transport import InProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "gcp.md").read_text(encoding="utf-8")
+CONFIGS = ROOT / "configs" / "deploy"
+
+
+def example() -> GcpConfig:
+    """The file that people begin with, without the certificate that is theirs."""
+    loaded = GcpConfig.load(CONFIGS / "gcp_offers.yaml")
+    return loaded.model_copy(update={"node": loaded.node.model_copy(update={"ca_file": None})})
+
+
+def test_every_file_that_it_names_is_there() -> None:
+    named = set(re.findall(r"\]\(\.\./([^)#]+)\)", GUIDE)) | set(re.findall(r"configs/\S+\.yaml", GUIDE))
+    assert len(named) > 5
+    assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
+
+
+def test_the_role_has_what_the_provider_asks_for_and_nothing_that_ends_more() -> None:
+    role = yaml.safe_load((ROOT / "deploy" / "providers" / "gcp" / "role.yaml").read_text())
+    granted = set(role["includedPermissions"])
+    asked = {permission.format(what="instances") for _, _, _, permission in _ROUTES}
+    assert asked <= granted
+    assert not [one for one in granted if one.endswith((".setIamPolicy", ".*")) or "delete" in one.lower()][
+        1:
+    ]
+
+
+@pytest.mark.parametrize("name", ["demo_gcp", "demo_clouds"])
+def test_what_a_demo_rents_is_emulated_at_the_prices_of_its_list(name: str, tmp_path: Path) -> None:
+    config = DeploymentConfig.load(CONFIGS / f"{name}.yaml")
+    rented = config.rented()["gcp"]
+    assert isinstance(rented, GcpConfig)
+    loaded = GcpEmulatorConfig.load(CONFIGS / config.emulators["gcp"])
+    emulator = GcpEmulator(loaded.model_copy(update={"machines": "none", "state": tmp_path}))
+    lacking = [one for one in check(rented, InProcess(emulator.app())) if one.verdict != "right"]
+    assert lacking == []
+    for place in rented.places().values():
+        pool = emulator.world.market.find(place.zone, place.instance_type)
+        assert pool is not None
+        listed = rented.prices().steps(place)[-1][1]
+        market_usd = emulator.world.market.price(pool, emulator.world.clock.now())
+        assert listed == (market_usd if place.market == "spot" else pool.config.on_demand_usd_hour)
+
+
+def test_what_leaves_a_cloud_costs_what_its_sender_takes() -> None:
+    transfers = transfers_of(DeploymentConfig.load(CONFIGS / "demo_clouds.yaml"))
+    assert transfers.usd_gb["us-east-1", "us-central1"] == 0.09
+    assert transfers.usd_gb["us-central1", "us-east-1"] == 0.12
+    assert transfers.usd_gb["us-central1", "us-east1"] == 0.02
+
+
+def test_the_example_can_be_rented_at_the_prices_that_ship() -> None:
+    assert "gcp/us-central1-a/a2-highgpu-1g/spot" in example().places()
+
+
+def test_prices_that_ship_are_those_of_the_source() -> None:
+    """n1-standard-4 in us-central1 costs 0.19 USD an hour on demand, with one T4 at 0.35 it is 0.54."""
+    prices = load_prices(None)
+    places = example().places()
+    kind = "n1-standard-4+1xnvidia-tesla-t4"
+    (_, usd) = prices.steps(places[f"gcp/us-central1-a/{kind}/on_demand"])[-1]
+    assert usd == pytest.approx(0.54, abs=0.001)
+    assert prices.hardware(kind).gpu == "nvidia-tesla-t4"
+    assert prices.hardware("a2-ultragpu-1g").gpu == "A100-80GB"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"regions": {"us-east1": {"zones": ["us-west1-a"]}}},
+            "zone us-west1-a is not in the region us-east1",
+        ),
+        ({"instance_types": {"n9-odd-4": {"quota": 1}}}, "no machine type n9-odd-4"),
+        (
+            {"instance_types": {"n1-standard-4+1xnvidia-tesla-t4": {"quota": 1}}},
+            "no price of nvidia-tesla-t4",
+        ),
+        ({"labels": {"spotweave-job": "x"}}, "label spotweave-job"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(changes: dict[str, Any], words: str) -> None:
+    content = yaml.safe_load((CONFIGS / "gcp_offers.yaml").read_text())
+    del content["node"]["ca_file"]
+    with pytest.raises(ValueError, match=words):
+        GcpConfig.model_validate({**content, **changes, "folder": CONFIGS}).places()
