@@ -114,14 +114,13 @@ class Workflow(Work):
 
     @model_validator(mode="after")
     def _private(self) -> Workflow:
-        for name in self.order():
-            step = self.step(name)
-            if len(regions := self._regions(step)) > 1:
+        for name, regions in self._bound().items():
+            if len(regions) > 1:
                 told = ", ".join(f"{why} in {region}" for region, why in sorted(regions.items()))
                 raise ValueError(
                     f"step {name!r} could run nowhere: {told}; let a step in each write what may leave it"
                 )
-            for file in step.writes:
+            for file in self.step(name).writes:
                 if file.stays and not regions:
                     raise ValueError(
                         f"file {file.name!r} stays where step {name!r} runs, which may be anywhere: give "
@@ -175,7 +174,7 @@ class Workflow(Work):
 
     def region_of(self, task: str) -> str | None:
         """See Work."""
-        return next(iter(self._regions(self.step(task))), None)
+        return next(iter(self._bound()[task]), None)
 
     def sizes_gb(self) -> Mapping[str, float]:
         """By file: what it holds, as was declared."""
@@ -214,18 +213,21 @@ class Workflow(Work):
     def _outputs(self) -> Iterator[OutputFile]:
         return (file for step in self.steps for file in step.writes)
 
-    def _regions(self, step: Step) -> dict[str, str]:
-        """Where a step must run, each with the reason; more than one: it cannot run."""
-        found = {} if step.region is None else {step.region: "it shall run"}
-        inputs, writers = {file.name: file for file in self.files}, self.written_by()
-        for name in step.reads:
-            if name in inputs:
-                kept = inputs[name]
-                if kept.stays and kept.region is not None:
-                    found.setdefault(kept.region, f"{name!r} stays")
-            elif any(file.stays for file in self.step(writers[name]).writes if file.name == name):
-                for region in self._regions(self.step(writers[name])):
-                    found.setdefault(region, f"{name!r} stays")
+    def _bound(self) -> dict[str, dict[str, str]]:
+        """By step: the regions where it must run, each with the reason; with two it could run nowhere."""
+        private = {file.name: file.region for file in self.files if file.stays}
+        kept = {file.name for file in self._outputs() if file.stays}
+        writers, found = self.written_by(), dict[str, dict[str, str]]()
+        # Each after those whose files it reads, once: there may be very many ways through the graph.
+        for name in self.order():
+            step = self.step(name)
+            mine = {} if step.region is None else {step.region: "it shall run"}
+            for file in step.reads:
+                region = private.get(file)
+                regions = found[writers[file]] if file in kept else () if region is None else (region,)
+                for one in regions:
+                    mine.setdefault(one, f"{file!r} stays")
+            found[name] = mine
         return found
 
 

@@ -17,7 +17,6 @@ from deploy.model.workflows import Workflow
 from deploy.scheduler.decide.questions import doomed
 from deploy.scheduler.snapshot.needs import ban
 from deploy.store.instances import Instance
-from deploy.store.jobs import Job
 from deploy.store.tasks import Task
 from envs.simulation.workflows import model
 
@@ -76,17 +75,22 @@ class Plans:
         plan_workflow(planner, model.Workflow("first", (), (one,)), here)
 
     def regions(
-        self, job: Job, stands: Mapping[str, Stand], offers: Sequence[Offer], used: Counter[str]
+        self, spec: JobSpec, stands: Mapping[str, Stand], offers: Sequence[Offer], used: Counter[str]
     ) -> Mapping[str, str]:
-        """By step: its region, of those that have not succeeded.
+        """By step: its region, of those that have not succeeded; nothing while one of them fits no offer.
 
         Args:
-            job: of a workflow.
+            spec: of a job that is a workflow.
             stands: of its steps (see `stands_of`).
             offers: as they are.
             used: by offer: instances of other jobs.
         """
-        plan = plan_workflow(self._planner, *self.problem(job.spec, stands, offers, used))
+        if not offers:
+            return {}
+        left, platform = self.problem(spec, stands, offers, used)
+        if not all(step.profile.run_s for step in left.steps):
+            return {}  # Of a provider that does not answer now, say.
+        plan = plan_workflow(self._planner, left, platform)
         return {placed.step: placed.cluster for placed in plan.placements}
 
     def problem(
@@ -116,9 +120,9 @@ class Plans:
         for step in steps:
             for region in step.profile.run_s:
                 room[region] = max(room[region], step.profile.executors or 1)
-        for file in work.files:
-            # Data may lie where nothing runs.
-            room[file.region or next(iter(room))] += 0
+        # Data may lie where nothing runs, or nothing runs any more.
+        for place in (*(file.region for file in work.files), *(stand.region for stand in stands.values())):
+            room[place or offers[0].region] += 0
         clusters = tuple(model.Cluster(region, max(1, count)) for region, count in room.items())
         files = tuple(self._files(work, stands, tuple(room), run_s.keys()))
         links = {

@@ -267,8 +267,8 @@ class Roster:
             own = [one for one in self._held if one.key.job_id == job.job_id]
             used = Counter(one.offer.offer_id for one in self._held if one.key.job_id != job.job_id)
             stands = stands_of(self._store.tasks.of_job(job.job_id), own)
-            self._planned[job.job_id] = self._plans.regions(job, stands, self._offers, used)
-        planned = replace(need, planned=self._planned[job.job_id][need.key.task])
+            self._planned[job.job_id] = self._plans.regions(job.spec, stands, self._offers, used)
+        planned = replace(need, planned=self._planned[job.job_id].get(need.key.task))
         # The safety net must have a place that stays.
         sure = need.slack_s is not None
         may = any(planned.refusal(one) is None for one in self._offers if not sure or one.market != "spot")

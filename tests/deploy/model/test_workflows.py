@@ -99,6 +99,13 @@ def test_private_data_say_where_a_step_may_run_and_what_it_made_of_them_may_leav
     assert where == {"sums": ("n",), "kept": ("n",), "again": ("n",), "all": ("s",), "other": None}
 
 
+def test_private_files_along_very_many_ways_take_no_time() -> None:
+    # 2 ** 100 ways lead from the last step to the first.
+    steps = [step("s0", "north", "a0! b0!")]
+    steps += [step(f"s{k}", f"a{k - 1} b{k - 1}", f"a{k}! b{k}!") for k in range(1, 101)]
+    assert work(*steps, files=PRIVATE).region_of("s100") == "n"
+
+
 def test_private_data_where_the_job_may_not_run_are_refused() -> None:
     with pytest.raises(ValidationError, match="step 'sums' may run in n only, where places"):
         workflow(step("sums", "north"), files=PRIVATE, places={"regions": ["s"]})

@@ -60,6 +60,10 @@ def test_what_is_left_of_a_workflow_is_planned_with_what_is_true_now() -> None:
     # The slower way of the two, and a second; that alone where the tables say nothing.
     assert math.isclose(platform.transfer_s(2.0, "n", "s"), 61.0)
     assert platform.transfer_s(2.0, "n", "away") == 1.0
+    assert plans.regions(flow, stands, offers, Counter())["last"] == "s"
+    # While nothing is known of where one of the steps runs, there is no plan.
+    assert plans.regions(flow, stands, offers[:1], Counter()) == {}
+    assert plans.regions(flow, stands, [], Counter()) == {}
     # Where there is no room anywhere a step is planned all the same.
     full = Counter({"n/sure": 3, "s/sure": 2})
     assert set(plans.problem(flow, stands, offers, full)[0].steps[1].profile.run_s) == {"n", "s", "away"}
