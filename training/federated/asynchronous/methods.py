@@ -50,8 +50,8 @@ def make_aggregator(
         case "hale_fed":
             return HaleFed(model, needed, BROKERS, method.rate)
         case "fed_suda":
-            # The scenario refuses Fed-SUDA without a bound.
-            bound = method.staleness_bound or 0
+            assert method.staleness_bound is not None, "a Method of Fed-SUDA has one"
+            bound = method.staleness_bound
             selection = ShadowSelection(scenario.participants, scenario.slow, needed, bound)
             return FedSuda(model, selection, method.rate)
         case "hp_asgd":

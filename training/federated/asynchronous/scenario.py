@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,18 @@ Algorithm = Literal[
 ]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+PARAMETERS: dict[Algorithm, tuple[str, ...]] = {
+    "fed_avg": ("uploads", "rate", "round_updates"),
+    "asyn_da": ("uploads", "rate", "round_updates"),
+    "asyn_ma": ("round_updates",),
+    "hale_fed": ("rate", "round_updates", "coordination_slices"),
+    "fed_suda": ("rate", "round_updates", "staleness_bound", "coordination_slices"),
+    "hp_asgd": ("rate", "round_updates", "staleness_bound", "at_once"),
+    "fed_buff": ("rate", "round_updates"),
+    "fed_async": ("mixing",),
+}
+"""What each algorithm has besides the scenario's own keys."""
 
 FIXED_SHARE = 0.5
 """A response takes this share of its expectation at least; the rest is exponentially distributed."""
@@ -69,6 +81,16 @@ class Method:
     coordination_slices: Annotated[float, Field(ge=0)] = 0.0
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
 
+    def __post_init__(self) -> None:
+        known = PARAMETERS[self.algorithm]
+        for parameter in fields(self)[1:]:
+            if getattr(self, parameter.name) != parameter.default and parameter.name not in known:
+                raise ValueError(
+                    f"{self.algorithm} has no {parameter.name}: expected some of {', '.join(known)}"
+                )
+        if self.algorithm == "fed_suda" and self.staleness_bound is None:
+            raise ValueError("fed_suda needs staleness_bound, T")
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -115,9 +137,6 @@ class Scenario:
             raise ValueError(
                 f"slow names participant {max(self.slow)}: there are 0 to {self.participants - 1}"
             )
-        for name, method in self.methods.items():
-            if method.algorithm == "fed_suda" and method.staleness_bound is None:
-                raise ValueError(f"methods.{name} needs staleness_bound, T")
 
     @property
     def participants(self) -> int:

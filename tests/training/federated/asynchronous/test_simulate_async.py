@@ -76,7 +76,16 @@ def test_one_seed_has_no_interval(scenario: Callable[[str], str]) -> None:
         (SCENARIO, ["--data", "/nowhere"], "/nowhere has neither"),
         (SCENARIO.replace("updates: 50", "updates: 0"), [], "updates is 0: input should be greater"),
         (SCENARIO.replace("staleness_bound: 3", "staleness_bound: -1"), [], "staleness_bound is -1"),
-        (SCENARIO.replace(", staleness_bound: 3", ""), [], "methods.fed_suda needs staleness_bound, T"),
+        (
+            SCENARIO.replace(", staleness_bound: 3", ""),
+            [],
+            "methods.fed_suda: fed_suda needs staleness_bound, T",
+        ),
+        (
+            SCENARIO.replace("asyn_da}", "asyn_da, mixing: 0.5}"),
+            [],
+            "methods.asyn: asyn_da has no mixing: expected some of uploads, rate, round_updates",
+        ),
         (SCENARIO.replace("local_steps", "local_stepz"), [], "unknown key .local_stepz: did you mean"),
         (SCENARIO.replace("fed_avg", "fedavg"), [], "algorithm is 'fedavg'"),
         (SCENARIO.replace("reference: syn", "reference: sync"), [], "reference is 'sync'"),
