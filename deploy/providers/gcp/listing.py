@@ -14,7 +14,7 @@ from typing import Any
 
 from google.cloud import compute_v1
 
-from deploy.providers.base import ProviderError
+from deploy.providers.base import ProviderError, ThrottledError
 from deploy.providers.calls import LOOK_S, Calls
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
@@ -127,6 +127,9 @@ class Listing:
 
         try:
             return self._calls.one(kind, LOOK_S, _ALL, everywhere), {}
+        except ThrottledError:
+            # More calls would keep those waiting that end instances.
+            raise
         except ProviderError:
             asks = {name: partial(region, part.zones) for name, part in self._config.regions.items()}
             answers, silent = self._calls.each(kind, LOOK_S, asks)

@@ -125,7 +125,6 @@ class CloudWorld(World):
         zones: in which it rents.
         on_demand_usd_hour: of the one type that it rents.
         regions: of the zones.
-        paid_end_s: how long an instance is paid for after it was told to end.
         troubles: actions, answer and hours of what goes wrong for a while each time.
         emulator: set by `emulate`.
     """
@@ -134,7 +133,6 @@ class CloudWorld(World):
     zones: Sequence[str]
     regions: Sequence[str]
     on_demand_usd_hour: float
-    paid_end_s = 0.0
     troubles: Sequence[tuple[str, str, float]]
     emulator: Emulator
 
@@ -410,14 +408,7 @@ def check_bills(world: CloudWorld, given: dict[str, JobSpec]) -> None:
         assert agree(store.costs.of_job(name, now_s), mine), name
         # What was not shown could be neither counted nor ended.
         unseen = [entry for entry in mine if entry.instance_id in found]
-        # And where a cloud is paid until an instance has shut down, nobody can keep that from being spent.
-        last_usd = len(mine) * world.paid_end_s * world.on_demand_usd_hour / 3600
-        most_usd = (spec.budget_usd or 0.0) + float(total_usd(unseen)) + last_usd
-        assert spec.budget_usd is None or total_usd(mine) <= most_usd, (
-            name,
-            float(total_usd(mine)),
-            most_usd,
-        )
+        assert spec.budget_usd is None or total_usd(mine) <= spec.budget_usd + total_usd(unseen), name
     unseen_stops = [one for one, ours in zip(ledger, entries, strict=True) if one != ours]
     assert len(unseen_stops) <= 2, unseen_stops
     total = store.costs.total(now_s)
