@@ -13,7 +13,7 @@ from tests.training.federated.commands import printed, table
 from tests.training.test_bags_simulate import map_file
 from training.bags.playing import OnePlan, play, unplanned
 from training.bags.simulating import execute
-from training.studies.bags import ours
+from training.studies.bags import table_ours
 from training.studies.bags.chapter_7 import ENVIRONMENT, starting_plan
 
 __all__ = ["map_file"]
@@ -72,7 +72,7 @@ def test_the_table_is_written_from_what_was_measured() -> None:
         against = {"mean": change, "interval": [change - 2, change + 3]}
         return {"better": "hads", "players": players, "against": {"bag_cost": against, "bag_scorer": against}}
 
-    text = ours.body({"chapters": {"9": {"J60": {"s_1": cell(-20, True), "s_2": cell(-10, False)}}}})
+    text = table_ours.body({"chapters": {"9": {"J60": {"s_1": cell(-20, True), "s_2": cell(-10, False)}}}})
     assert "| J60 s_1 | 0.100 | 2000 | 0.200 | 1000 | 0.090 | 900 | 0.080 | 800 |" in text
     assert "-20.0 % [-22.0, -17.0] | 0 | -20.0 % [-22.0, -17.0] | 3 |" in text
     assert "| J60 s_2 | 0.100 | 2000 |  |  | 0.090 |" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.studies.bags import ours, quality, table_7_4, table_7_5, table_9_5, table_9_6
+from training.studies.bags import quality, table_7_4, table_7_5, table_9_5, table_9_6, table_ours
 from training.studies.filling import Section
 
 SECTIONS = {
@@ -12,5 +12,5 @@ SECTIONS = {
     "table_7_5": Section(table_7_5.make, table_7_5.body),
     "table_9_5": Section(table_9_5.make, table_9_5.body),
     "table_9_6": Section(table_9_6.make, table_9_6.body),
-    "ours": Section(ours.make, ours.body),
+    "table_ours": Section(table_ours.make, table_ours.body),
 }
