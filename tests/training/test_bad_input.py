@@ -48,7 +48,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
             (CLUSTER, "trainer=fast"),
             "trainer is 'fast': expected one of adapt, default, paper, paper_chapter4, quick",
         ),
-        (("+env=mars",), "env is 'mars': expected one of anyclusters, chapter4, federated, multicloud"),
+        (("+env=mars",), "env is 'mars': expected one of anyclusters, bags, chapter4, federated, multicloud"),
         ((CLUSTER, "trainer.guide=mfa"), "unknown rule 'mfa' (did you mean 'maf'?)"),
         (
             (CLUSTER, "agent=rl_lsfc", "agent.weights=[1,nan,1]"),

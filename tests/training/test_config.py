@@ -98,11 +98,12 @@ def test_small_settings_reach_the_typed_configuration(env: str) -> None:
         "anyclusters": ("world", "n_jobs"),
         "federated": ("clients_most",),
         "spot": ("work_h",),
+        "bags": ("job",),
     }
     jobs = values["env"]
     for key in places.get(env, ("n_jobs",)):
         jobs = jobs[key]
-    assert jobs == {"multicloud": 4, "federated": 3, "spot": 2}.get(env, 20)
+    assert jobs == {"multicloud": 4, "federated": 3, "spot": 2, "bags": "J60"}.get(env, 20)
     world = ENVIRONMENTS[env].build(world_config(values["env"]), 1)
     # Drawn clusters are the world of chapter 5: what is trained there plays here, and the other way round.
     assert world.spec.name == ("multicluster" if env == "anyclusters" else env)
