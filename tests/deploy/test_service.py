@@ -18,6 +18,7 @@ from deploy.objects.folder import FolderObjects
 from deploy.runners.bag.settings import BagSettings
 from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.workflow.settings import WorkflowSettings
 from deploy.scheduler.act.placing import place
 from deploy.security.joining import join_token
 from deploy.security.tls import node_pair
@@ -152,8 +153,9 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
         checkpoints=CheckpointsConfig(spark="s3://bucket/checkpoints"),
     )
     objects = FolderObjects(tmp_path / "kept")
-    spark, flower, bags = make_runners(told, tmp_path, objects)
-    assert vars(spark)["_settings"] == SparkSettings(
+    south = {"south": tmp_path / "south"}
+    spark, workflows, flower, bags = make_runners(told, tmp_path, objects, data=south)
+    spark_settings = SparkSettings(
         state=tmp_path / "spark",
         address="10.0.0.10",
         node_spark_home="/opt/spark",
@@ -161,11 +163,13 @@ def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
         node_java_home="/opt/java",
         checkpoints="s3a://bucket/checkpoints",
     )
+    assert vars(spark)["_settings"] == spark_settings
+    assert vars(workflows)["_settings"] == WorkflowSettings(tmp_path / "workflow", spark_settings, south)
     assert vars(flower)["_settings"] == FlowerSettings(
         tmp_path / "flower", "10.0.0.10", "/opt/python", objects
     )
     assert vars(bags)["_settings"] == BagSettings(tmp_path / "bag", objects, "/opt/python")
     defaults = make_runners(RunnersConfig(), tmp_path)
     assert vars(defaults[0])["_settings"] == SparkSettings(state=tmp_path / "spark")
-    assert vars(defaults[1])["_settings"] == FlowerSettings(state=tmp_path / "flower")
-    assert vars(defaults[2])["_settings"] == BagSettings(state=tmp_path / "bag")
+    assert vars(defaults[2])["_settings"] == FlowerSettings(state=tmp_path / "flower")
+    assert vars(defaults[3])["_settings"] == BagSettings(state=tmp_path / "bag")

@@ -189,9 +189,9 @@ def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) 
         (
             Flower,
             {"run_config"},
-            {"kind", "app", "rounds", "clients", "deadline_s", "epoch_s", "aggregation_s"},
+            {"kind", "app", "rounds", "clients", "deadline_s", "epoch_s", "aggregation_s", "strategy"},
         ),
-        (FlowerClient, {"config"}, {"name", "region", "budget_usd", "epoch_s", "cold_s"}),
+        (FlowerClient, {"config"}, {"name", "region", "budget_usd", "epoch_s", "cold_s", "samples"}),
     ],
 )
 def test_of_every_field_it_was_decided_who_sees_it(
