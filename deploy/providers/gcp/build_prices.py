@@ -30,7 +30,8 @@ _DISKS = {"us-central1": 0.10, "us-east1": 0.10, "us-west1": 0.10, "europe-west4
 _SOURCES = {
     "types": "https://github.com/Cyclenerd/google-cloud-pricing-cost-calculator, 290 revisions, Apache-2.0, "
     "until 2026-07-30",
-    "gpus": "https://cloud.google.com/compute/gpus-pricing, on demand only; entered from memory: compare before use",
+    "gpus": "https://cloud.google.com/compute/gpus-pricing, on demand only; entered from memory: compare "
+    "before use",
     "disks": "https://cloud.google.com/compute/disks-image-pricing; entered from memory: compare before use",
     "egress": "envs/traces/data/list_prices.json, see docs/traces.md",
 }
