@@ -117,9 +117,10 @@ class Session:
         writer = SummaryWriter(self.run_directory.path / "tensorboard")
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
-            with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
+            penalties = " with penalties" if self.settings.evolution.penalties else ""
+            with TrainingProgress(total, self.trainer.episodes_done, self.objective + penalties) as progress:
                 guide_metrics = self._validate(self.guide)
-                progress.guide(self.guide.name, guide_metrics[self.objective])
+                progress.guide(self.guide.name, self._judged(guide_metrics))
                 if self.trained_before and self.trainer.episodes_done == 0:
                     objective = self._validate_policy(writer, guide_metrics, 0.0)
                     progress.validated(objective, self.best.objective, 0)
@@ -164,6 +165,11 @@ class Session:
             name: float(np.mean([result.metrics[name] for result in results])) for name in self.spec.metrics
         }
 
+    def _judged(self, metrics: Mapping[str, float]) -> float:
+        """The objective with the penalties of the training, by which checkpoints are chosen."""
+        sign = 1.0 if self.higher_is_better else -1.0
+        return metrics[self.objective] - sign * self.settings.evolution.penalty(metrics)
+
     def _validate_policy(
         self, writer: SummaryWriter, guide_metrics: Mapping[str, float], seconds: float
     ) -> float:
@@ -175,8 +181,7 @@ class Session:
             writer.add_scalar(f"guide/{name}", guide_metrics[name], episode)
         self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
         self.run_directory.write_validations(self.validations)
-        sign = 1.0 if self.higher_is_better else -1.0
-        objective = metrics[self.objective] - sign * self.settings.evolution.penalty(metrics)
+        objective = self._judged(metrics)
         if self.best.improves(objective, self.higher_is_better):
             self.best = Best(objective, episode)
             self.save_policy(

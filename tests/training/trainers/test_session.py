@@ -206,7 +206,7 @@ def test_penalties_take_part_in_the_choice_of_the_checkpoint(tmp_path: Path) -> 
 
     def regretful(policy: Any) -> dict[str, float]:
         values = real(policy)
-        return {**values, **(metrics.pop(0) if policy is recorder.trainer.policy else {})}
+        return {**values, **(metrics.pop(0) if policy is recorder.trainer.policy else {"regret": 0.0})}
 
     recorder.session._validate = regretful  # type: ignore[method-assign]
     recorder.trainer.settings.evolution.penalties = {"regret": 0.5}
