@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.bags.cost import BagParameters, Choices, weigh
-from agents.correction import correction
-from agents.vector_policy import Layout, Scorer, VectorPolicy
+from agents.correction import CorrectingPolicy, Weighed
+from agents.vector_policy import Layout, Scorer
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation, take_rows
+from envs.simulation.snapshot import Observation
 
 TASK_FEATURES = (
     "start",
@@ -106,7 +106,7 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     )
 
 
-class BagScorerPolicy(VectorPolicy):
+class BagScorerPolicy(CorrectingPolicy):
     """Takes the choice with the lowest expected cost less the network's output, in units of the task's cost.
 
     One network serves any VMs.
@@ -121,25 +121,7 @@ class BagScorerPolicy(VectorPolicy):
         super().__init__(network, name)
         self.parameters = parameters if parameters is not None else BagParameters()
 
-    def act_with(
-        self,
-        vectors: NDArray[np.float32],
-        observations: Observation,
-        rows: NDArray[np.int64],
-        which: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """(n,) flat actions for the rows of the observations, row k decided by vectors[which[k]].
-
-        Raises:
-            ValueError: if an observation has no valid action.
-        """
-        seen = take_rows(observations, rows)
-        choices = weigh(seen, self.parameters)
-        if not choices.valid.any(1).all():
-            row = int(rows[np.argmin(choices.valid.any(1))])
-            raise ValueError(f"policy {self.name}: observation {row} offers no valid action, expected a task")
-        task, choice = describe(seen, choices)
-        score = correction(self.network.layout.hidden, vectors[which], task, choice)
-        score -= (choices.cost / choices.unit[:, None]).astype(np.float32)
-        score[~choices.valid] = -np.inf
-        return np.asarray(score.argmax(1), np.int64)
+    def weighed(self, observations: Observation) -> Weighed:
+        """What the rule expects, and what the network reads."""
+        choices = weigh(observations, self.parameters)
+        return Weighed(choices.valid, choices.cost, choices.unit, *describe(observations, choices))
