@@ -29,9 +29,9 @@ from envs.simulation.snapshot import FloatArray, Observation
 
 MARGIN_USD_HOUR = 0.5
 MARGIN_SHARE = 0.05
-"""By how much more than the present option another one must be worth: so many USD/h, and this share of V."""
+"""Another option must beat the present one by this many USD/h plus this share of V."""
 WINDOW_RISK = 8.0
-"""The density of interruptions is looked at over so many expected interruptions."""
+"""The window for the interruption rate, in expected interruptions."""
 LEAST_HAZARD = 1e-8
 HOUR_S = 3600.0
 

@@ -167,7 +167,7 @@ def _peak(
     at_s: float,
     run_s: float,
 ) -> int:
-    """The most executors in use at once during so many seconds; it grows only where a step starts."""
+    """Peak number of executors in use within a span of seconds; usage rises only where a step starts."""
     peak = 0
     for k in range(-1, len(placed)):
         when_s = at_s if k < 0 else start_s[placed[k]]

@@ -20,7 +20,7 @@ class SplitSettings:
         most_blocks: threshold1; None for the print's 10 times the executors of the largest cluster.
         combined_share: threshold2, the share of what steps write in all below which they are combined; the
             print gives none.
-        most_parts: a step without dependencies is divided among so many clusters at most; None for all that
+        most_parts: the most clusters that a step without dependencies is divided among; None: all that
             have its input.
     """
 

@@ -16,8 +16,8 @@ from deploy.emulator.records import Instance, Stretch
 from deploy.model.clock import Clock
 from deploy.providers.local.records import Fate
 
-I = TypeVar("I", bound=Instance)  # noqa: E741
-_Act = Callable[[I, float], None]
+InstanceT = TypeVar("InstanceT", bound=Instance)
+_Act = Callable[[InstanceT, float], None]
 
 
 class Machines(Protocol):
@@ -39,7 +39,7 @@ class Machines(Protocol):
         """End everything."""
 
 
-class World(Generic[I]):
+class World(Generic[InstanceT]):
     """Not for several threads: hold `lock`, then `settle`, then look or act.
 
     A cloud adds what it does besides by the methods that begin with `on_`.
@@ -57,20 +57,20 @@ class World(Generic[I]):
         spells = tuple(one.dated(clock.now()) for one in config.faults.spells)
         faults = config.faults.model_copy(update={"spells": spells})
         self.faults = Faults(faults, config.seed, failures)
-        self.instances: dict[str, I] = {}
+        self.instances: dict[str, InstanceT] = {}
         self.interruptions = 0
         self._times = config
-        self._living: dict[str, I] = {}
+        self._living: dict[str, InstanceT] = {}
         # No id comes twice, also not after another start; in virtual time runs repeat exactly.
         self.random = random.Random(f"ids {config.seed} {clock.now()}")
-        self._due: list[tuple[float, int, I, int, _Act[I]]] = []
+        self._due: list[tuple[float, int, InstanceT, int, _Act[InstanceT]]] = []
         self._planned = 0
 
     def now_s(self) -> float:
         """Whole epoch seconds: what clouds show has no finer time here."""
         return math.floor(self.clock.now())
 
-    def living(self) -> list[I]:
+    def living(self) -> list[InstanceT]:
         """All that are not terminated."""
         return list(self._living.values())
 
@@ -80,7 +80,7 @@ class World(Generic[I]):
 
     # Life.
 
-    def add(self, instance: I) -> None:
+    def add(self, instance: InstanceT) -> None:
         """Launch it now."""
         self.instances[instance.instance_id] = self._living[instance.instance_id] = instance
         self.begin(instance, instance.launched_s)
@@ -99,41 +99,41 @@ class World(Generic[I]):
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def terminate(self, instance: I) -> None:
+    def terminate(self, instance: InstanceT) -> None:
         """The user ends it."""
         if instance.state in ("shutting-down", "terminated"):
             return
         self._end(instance, self.now_s(), "terminated", by_provider=False)
 
-    def stop(self, instance: I) -> None:
+    def stop(self, instance: InstanceT) -> None:
         """The user stops it."""
         if instance.state in ("stopping", "stopped"):
             return
         self._end(instance, self.now_s(), "stopped", by_provider=False)
 
-    def start(self, instance: I) -> None:
+    def start(self, instance: InstanceT) -> None:
         """The user starts it again."""
         self.void(instance)
         instance.launched_s = self.now_s()
         self.begin(instance, instance.launched_s)
 
-    def interrupt(self, instance: I, notice_s: float) -> None:
+    def interrupt(self, instance: InstanceT, notice_s: float) -> None:
         """Take it away as the market would, after this many seconds."""
         now_s = self.now_s()
         advice_s = self.advice_s(now_s, now_s)
         self._foretell(instance, Fate(rebalance_s=advice_s, notice_s=now_s, kill_s=now_s + notice_s))
         self.settle()
 
-    def plan(self, instance: I, at_s: float, act: _Act[I]) -> None:
+    def plan(self, instance: InstanceT, at_s: float, act: _Act[InstanceT]) -> None:
         """Do something with it then, unless it is void before."""
         self._planned += 1
         heapq.heappush(self._due, (at_s, self._planned, instance, instance.generation, act))
 
-    def void(self, instance: I) -> None:
+    def void(self, instance: InstanceT) -> None:
         """Forget what was planned for it."""
         instance.generation += 1
 
-    def begin(self, instance: I, at_s: float) -> None:
+    def begin(self, instance: InstanceT, at_s: float) -> None:
         """It is paid for from now on, and runs soon."""
         instance.stretches.append(Stretch(at_s))
         self.on_begin(instance, at_s)
@@ -142,7 +142,7 @@ class World(Generic[I]):
         if instance.spot:
             self._foretell(instance, self._fate(instance, at_s))
 
-    def turn(self, instance: I, state: str, at_s: float) -> None:
+    def turn(self, instance: InstanceT, state: str, at_s: float) -> None:
         """It has another state."""
         instance.state = state
         self.on_turn(instance, at_s)
@@ -157,30 +157,30 @@ class World(Generic[I]):
         """When the meter of what ends now stops."""
         return at_s
 
-    def on_begin(self, instance: I, at_s: float) -> None:
+    def on_begin(self, instance: InstanceT, at_s: float) -> None:
         """It starts, perhaps once more."""
 
-    def on_turn(self, instance: I, at_s: float) -> None:
+    def on_turn(self, instance: InstanceT, at_s: float) -> None:
         """It has another state."""
 
-    def on_advice(self, instance: I, at_s: float) -> None:
+    def on_advice(self, instance: InstanceT, at_s: float) -> None:
         """It should be left."""
 
-    def on_notice(self, instance: I, at_s: float) -> None:
+    def on_notice(self, instance: InstanceT, at_s: float) -> None:
         """It will be taken away."""
 
-    def on_death(self, instance: I, at_s: float) -> None:
+    def on_death(self, instance: InstanceT, at_s: float) -> None:
         """It was launched and will never run."""
 
-    def on_end(self, instance: I, at_s: float, final: str, *, by_provider: bool) -> None:
+    def on_end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
         """It is being terminated, or stopped."""
 
-    def on_terminated(self, instance: I, at_s: float) -> None:
+    def on_terminated(self, instance: InstanceT, at_s: float) -> None:
         """It is no more."""
 
     # What the market does.
 
-    def _fate(self, instance: I, at_s: float) -> Fate:
+    def _fate(self, instance: InstanceT, at_s: float) -> Fate:
         """When the market takes it away."""
         end_s = self.market.ends_s(instance.pool, at_s, instance.max_usd_hour)
         if end_s is None:
@@ -193,7 +193,7 @@ class World(Generic[I]):
         notice_s = max(at_s, kill_s - lead_s)
         return Fate(rebalance_s=self.advice_s(at_s, notice_s), notice_s=notice_s, kill_s=kill_s)
 
-    def _foretell(self, instance: I, fate: Fate) -> None:
+    def _foretell(self, instance: InstanceT, fate: Fate) -> None:
         instance.fate = fate
         for at_s, act in (
             (fate.rebalance_s, self.on_advice),
@@ -204,7 +204,7 @@ class World(Generic[I]):
                 self.plan(instance, at_s, act)
         self.machines.fate(instance)
 
-    def _run(self, instance: I, at_s: float) -> None:
+    def _run(self, instance: InstanceT, at_s: float) -> None:
         if instance.dies:
             # Nobody pays for what never ran.
             instance.stretches.pop()
@@ -215,12 +215,12 @@ class World(Generic[I]):
         self.turn(instance, "running", at_s)
         self.machines.start(instance)
 
-    def _take(self, instance: I, at_s: float) -> None:
+    def _take(self, instance: InstanceT, at_s: float) -> None:
         self.interruptions += 1
         final = "terminated" if instance.behaviour == "terminate" else "stopped"
         self._end(instance, at_s, final, by_provider=True)
 
-    def _end(self, instance: I, at_s: float, final: str, *, by_provider: bool) -> None:
+    def _end(self, instance: InstanceT, at_s: float, final: str, *, by_provider: bool) -> None:
         """Stop paying for it; what runs of it ends."""
         was, paid_until_s = instance.state, self.paid_until_s(at_s)
         self.void(instance)
@@ -238,10 +238,10 @@ class World(Generic[I]):
         if final == "terminated":
             _release(instance, paid_until_s)
 
-    def _stopped(self, instance: I, at_s: float) -> None:
+    def _stopped(self, instance: InstanceT, at_s: float) -> None:
         self.turn(instance, "stopped", at_s)
 
-    def _finish(self, instance: I, at_s: float) -> None:
+    def _finish(self, instance: InstanceT, at_s: float) -> None:
         self.void(instance)
         if instance.ended_s is None:
             instance.ended_s = at_s

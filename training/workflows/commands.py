@@ -40,7 +40,7 @@ def plan_workflow(
 def split(
     file: Annotated[Path, typer.Argument(help="a workflow file with steps that are declared divisible")],
     clusters: Annotated[
-        int | None, typer.Option(help="divide among so many clusters at most; else all that have the input")
+        int | None, typer.Option(help="the most clusters to divide among; else all that have the input")
     ] = None,
     block_mb: Annotated[float, typer.Option(help="size of a block of the file system, MB")] = 128.0,
     most_blocks: Annotated[

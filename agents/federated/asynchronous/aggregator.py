@@ -13,7 +13,7 @@ Uploads = Literal["difference", "gradient", "model"]
 
 
 Stored = TypeVar("Stored", Update, UpdateId)
-"""What is chosen for a round: updates, or only their ids where nobody may see an update."""
+"""What a round is made of: updates, or only their ids where no single update may be seen."""
 
 
 class Invitation(NamedTuple):

@@ -51,7 +51,7 @@ class FedAvg(BufferedAggregator):
         self._invited_for = -1
 
     def invite(self, idle: Sequence[int]) -> list[Invitation]:
-        """At the begin of a round those drawn for it, and nobody until it is over."""
+        """Those drawn for the round when it begins, then nobody until it is over."""
         if self._invited_for == self.version:
             return []
         self._invited_for = self.version
