@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -64,14 +65,27 @@ def clusters(tmp_path: Path) -> Iterator[Deployment]:
         made.destroy()
 
 
-def submit(clusters: Deployment, example: str) -> str:
-    """An example, with steps that start sooner on a busy machine."""
+def submit(clusters: Deployment, example: str, folder: Path, gates: Mapping[str, Path]) -> str:
+    """An example, with steps that start sooner on a busy machine.
+
+    Args:
+        folder: for a copy of the example's scripts.
+        gates: by script: the file for which its steps wait once they run.
+    """
     file = ROOT / "examples" / f"{example}.yaml"
     job = read_job(file)
     spec = job.model_dump(mode="json")
     for step in spec["work"]["steps"]:
         step["conf"] = QUICK
-    return clusters.submit(spec, file.parent, list(read_files(job, file.parent)))
+    shutil.copytree(ROOT / "examples" / "workflows", folder / "workflows")
+    for script, gate in gates.items():
+        copy = folder / "workflows" / script
+        session = "    session = SparkSession.builder.getOrCreate()\n"
+        before, found, after = copy.read_text().partition(session)
+        assert found
+        waits = f"    while not __import__('pathlib').Path({str(gate)!r}).exists():\n"
+        copy.write_text(f"{before}{found}{waits}        __import__('time').sleep(0.2)\n{after}")
+    return clusters.submit(spec, folder, list(read_files(job, folder)))
 
 
 def ran_in(clusters: Deployment, job_id: str) -> dict[str, set[str]]:
@@ -106,19 +120,20 @@ def running(clusters: Deployment, job_id: str, *steps: str) -> bool:
 
 
 def test_words_are_counted_on_three_clusters_at_once(clusters: Deployment, tmp_path: Path) -> None:
-    job_id = submit(clusters, "wordcount_three_clusters")
+    gates = {"count_words.py": tmp_path / "counts", "add_counts.py": tmp_path / "sum"}
+    job_id = submit(clusters, "wordcount_three_clusters", tmp_path / "example", gates)
     counts = [f"count-{name}" for name in CLUSTERS]
-    clusters.wait_for(
-        lambda: any(running(clusters, job_id, one) for one in counts), "a step that runs", END_S
-    )
+    clusters.wait_for(lambda: running(clusters, job_id, *counts), "all steps that count", END_S)
     clusters.kill()
     # A cluster loses its only executor; the others go on.
     victim = next(one for one in clusters.store.instances.of_job(job_id) if one.key.task == "count-south")
     if victim.ended_s is None and victim.provider_id is not None:
         clusters.provider.interrupt(victim.provider_id, None)
+    gates["count_words.py"].touch()
     clusters.wait_for(lambda: running(clusters, job_id, "add"), "the final step", END_S)
     # And the one of all other Spark jobs.
     assert len(clusters.processes("deploy.master.Master")) == len(CLUSTERS) + 1
+    gates["add_counts.py"].touch()
     check_over(clusters, job_id)
 
     first = {one.key.task: one for one in reversed(clusters.store.instances.of_job(job_id))}
@@ -136,7 +151,8 @@ def test_words_are_counted_on_three_clusters_at_once(clusters: Deployment, tmp_p
 def test_private_positions_stay_and_their_mean_and_median_are_found(
     clusters: Deployment, tmp_path: Path
 ) -> None:
-    job_id = submit(clusters, "gis")
+    gates = {"accumulate.py": tmp_path / "accumulated", "join.py": tmp_path / "joined"}
+    job_id = submit(clusters, "gis", tmp_path / "example", gates)
     clusters.wait_for(
         lambda: running(clusters, job_id, "accumulate-private"), "the step on private data", END_S
     )
@@ -144,8 +160,10 @@ def test_private_positions_stay_and_their_mean_and_median_are_found(
     for worker in clusters.processes(f"attempt-{job_id}-accumulate-private"):
         procfs.send(worker.pid, worker.start_ticks, signal.SIGKILL)
     clusters.kill()
+    gates["accumulate.py"].touch()
     clusters.wait_for(lambda: running(clusters, job_id, "join"), "the final step", END_S)
     clusters.kill()
+    gates["join.py"].touch()
     check_over(clusters, job_id)
 
     where = ran_in(clusters, job_id)
