@@ -87,8 +87,8 @@ class FilledPage:
                     raise UsageError(f"there is no section {name!r}: use {', '.join(self.sections)}")
             for name in names or self.sections:
                 self.measure(name)
-                print(f"measured: {name}")
-            write_text(self.page, self.text())
+                write_text(self.page, self.text())
+                print(f"measured: {name}", flush=True)
         except (ValueError, OSError) as error:
             print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
             raise typer.Exit(2) from error

@@ -17,6 +17,7 @@ from training.federated.asynchronous.scenario import read_scenario
 from training.studies.asynchronous import __main__ as command
 from training.studies.asynchronous import comparisons, experiment_3, privacy, runs
 from training.studies.asynchronous.comparisons import Comparison, Printed
+from training.studies.filling import DIFFERS
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "asynchronous"
@@ -39,8 +40,8 @@ methods:
 
 def test_the_page_holds_what_is_stored() -> None:
     page = ROOT / command.PAGE
-    assert command.page_text(page) == page.read_text(encoding="utf-8")
-    assert all((page.with_suffix("") / f"{name}.json").is_file() for name in command.SECTIONS)
+    assert command.page(None, seeds=3).text() == page.read_text(encoding="utf-8")
+    assert all((page.with_suffix("") / f"{name}.json").is_file() for name in command.STUDIES)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*.yaml"))])
@@ -84,7 +85,7 @@ def test_a_section_is_measured_kept_and_written_beside_the_print(
     monkeypatch.setattr(comparisons, "EXAMPLES", tmp_path)
     monkeypatch.setattr(runs, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(command, "PAGE", page)
-    monkeypatch.setattr(command, "SECTIONS", {"table_6_1": command.Section(tiny.make, tiny.body)})
+    monkeypatch.setattr(command, "STUDIES", {"table_6_1": tiny})
     app = typer.Typer()
     app.command()(command.main)
     result = CliRunner().invoke(app, ["--seeds", "2"])
@@ -105,14 +106,13 @@ def test_a_section_is_measured_kept_and_written_beside_the_print(
     assert page.read_text(encoding="utf-8") == text
     assert CliRunner().invoke(app, ["--check"]).exit_code == 0
     page.write_text(text.replace("*0.987*", "*0.999*"), encoding="utf-8")
-    assert CliRunner().invoke(app, ["--check"]).exit_code == command.DIFFERS
+    assert CliRunner().invoke(app, ["--check"]).exit_code == DIFFERS
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["table_1"], "there is no section 'table_1': use figure_6_5, table_6_1"),
-        (["--seeds", "1"], "seeds is 1: expected at least 2"),
         (["--data", "/nowhere"], "/nowhere has neither"),
     ],
 )

@@ -1,38 +1,34 @@
-"""Fill docs/results/liu2022-async.md: `python -m training.studies.asynchronous [NAME ...] --data FOLDER`."""
+"""Fill docs/results/liu2022-async.md: `python -m training.studies.asynchronous --data FOLDER [NAME ...]`."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Protocol
 
 import typer
 
 from envs.traces.images import load_images
-from training.config import UsageError, provenance
-from training.files import prepare_directory, write_json, write_text
+from training.files import prepare_directory
 from training.studies.asynchronous import experiment_3, privacy
 from training.studies.asynchronous.comparisons import Comparison, Printed
 from training.studies.asynchronous.runs import Runs
 from training.studies.asynchronous.zones import Zones
-from training.studies.page import filled, marked_experiments
+from training.studies.filling import FilledPage, Section
 
 PAGE = Path("docs") / "results" / "liu2022-async.md"
-DIFFERS = 1
+MODULE = "training.studies.asynchronous --data FOLDER"
 
 
-class Section(NamedTuple):
-    """A block between two markers.
+class Study(Protocol):
+    """A block between two markers, with its picture."""
 
-    Attributes:
-        make: measures with (runs, seeds, where the picture goes); gives a document that JSON can hold.
-        body: the block's Markdown, from such a document alone.
-    """
+    def make(self, runs: Runs, seeds: int, picture: Path) -> dict[str, Any]:
+        """Measure; a document that JSON can hold."""
 
-    make: Callable[[Runs, int, Path], dict[str, Any]]
-    body: Callable[[Mapping[str, Any]], str]
+    def body(self, document: Mapping[str, Any]) -> str:
+        """The block's Markdown, from such a document alone."""
 
 
 TABLE_6_1 = Comparison(
@@ -69,81 +65,48 @@ FIGURE_7_5 = Comparison("experiment_4", {"syn": Printed("0.98"), "hp_asgd": Prin
 
 ZONES_SPREAD, ZONES_STRAGGLERS = Zones("zones_spread"), Zones("zones_stragglers")
 
-SECTIONS = {
-    "figure_6_5": Section(privacy.make, privacy.body),
-    "table_6_1": Section(TABLE_6_1.make, TABLE_6_1.body),
-    "table_6_2": Section(TABLE_6_2.make, TABLE_6_2.body),
-    "figure_6_12": Section(FIGURE_6_12.make, FIGURE_6_12.body),
-    "figure_7_2": Section(FIGURE_7_2.make, FIGURE_7_2.body),
-    "figure_7_3": Section(FIGURE_7_3.make, FIGURE_7_3.body),
-    "table_7_2": Section(experiment_3.make, experiment_3.body),
-    "figure_7_5": Section(FIGURE_7_5.make, FIGURE_7_5.body),
-    "table_zones_spread": Section(ZONES_SPREAD.make, ZONES_SPREAD.body),
-    "table_zones_stragglers": Section(ZONES_STRAGGLERS.make, ZONES_STRAGGLERS.body),
+STUDIES: dict[str, Study] = {
+    "figure_6_5": privacy,
+    "table_6_1": TABLE_6_1,
+    "table_6_2": TABLE_6_2,
+    "figure_6_12": FIGURE_6_12,
+    "figure_7_2": FIGURE_7_2,
+    "figure_7_3": FIGURE_7_3,
+    "table_7_2": experiment_3,
+    "figure_7_5": FIGURE_7_5,
+    "table_zones_spread": Zones("zones_spread"),
+    "table_zones_stragglers": Zones("zones_stragglers"),
 }
 
 
-def command_of(name: str) -> str:
-    """What makes one section; FOLDER holds the images."""
-    return f"python -m training.studies.asynchronous {name} --data FOLDER"
+def page(data: Path | None, seeds: int) -> FilledPage:
+    """The page, measured with the images of a folder; nothing is read before a section is measured."""
 
+    @functools.cache
+    def runs() -> Runs:
+        return Runs(load_images(data))
 
-def measure(name: str, folder: Path, runs: Runs, seeds: int) -> None:
-    """Make one section and store it next to the page. Raises WriteError."""
-    picture = prepare_directory(folder) / f"{name}.png"
-    made = SECTIONS[name].make(runs, seeds, picture)
-    head = {**provenance(), "command": command_of(name), "images": runs.images.what}
-    write_json(folder / f"{name}.json", {**head, **made})
+    def section(name: str, study: Study) -> Section:
+        def make() -> dict[str, Any]:
+            picture = prepare_directory(PAGE.with_suffix("")) / f"{name}.png"
+            return {"images": runs().images.what, **study.make(runs(), seeds, picture)}
 
+        def body(document: Mapping[str, Any]) -> str:
+            return f"{study.body(document)}\n\n{document['seeds']} seeds; {document['images']}."
 
-def page_text(page: Path) -> str:
-    """The page with all its blocks regenerated from what is stored next to it.
+        return Section(make, body)
 
-    Raises:
-        UsageError: if a marker is broken or missing, or names no section.
-    """
-    text = page.read_text(encoding="utf-8")
-    if sorted(marked_experiments(text)) != sorted(SECTIONS):
-        raise UsageError(f"{page} has the markers {marked_experiments(text)}: expected {list(SECTIONS)}")
-    return filled(text, lambda name: body(page.with_suffix(""), name))
-
-
-def body(folder: Path, name: str) -> str:
-    """What belongs between a section's markers."""
-    file = folder / f"{name}.json"
-    if not file.is_file():
-        return f"Not measured yet: `{command_of(name)}`."
-    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    origin = f"`{document['command']}`; {document['seeds']} seeds; {document['images']}"
-    return f"{SECTIONS[name].body(document)}\n\n{origin}; commit {document['commit'][:12]}"
+    return FilledPage(PAGE, MODULE, {name: section(name, study) for name, study in STUDIES.items()})
 
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="sections; all if left out")] = None,
     data: Annotated[Path | None, typer.Option(help="folder with MNIST; else the package's digits")] = None,
-    seeds: Annotated[int, typer.Option(help="trainings of each method")] = 3,
+    seeds: Annotated[int, typer.Option(min=2, help="trainings of each method; an interval needs 2")] = 3,
     check: Annotated[bool, typer.Option("--check", help="only say whether the page agrees")] = False,
 ) -> None:
     """Measure Liu 2022, chapters 6 and 7, and fill docs/results/liu2022-async.md."""
-    try:
-        if check:
-            if page_text(PAGE) != PAGE.read_text(encoding="utf-8"):
-                print(f"{PAGE} does not hold what is stored next to it: run {command_of('')}")
-                raise typer.Exit(DIFFERS)
-            return
-        for name in names or SECTIONS:
-            if name not in SECTIONS:
-                raise UsageError(f"there is no section {name!r}: use {', '.join(SECTIONS)}")
-        if seeds < 2:
-            raise UsageError(f"seeds is {seeds}: expected at least 2, an interval needs them")
-        runs = Runs(load_images(data))
-        for name in names or SECTIONS:
-            measure(name, PAGE.with_suffix(""), runs, seeds)
-            print(f"measured: {name}", flush=True)
-            write_text(PAGE, page_text(PAGE))
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    page(data, seeds).run(names or (), check)
 
 
 if __name__ == "__main__":
