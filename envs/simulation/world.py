@@ -107,3 +107,27 @@ class BatchWorld(Protocol):
 
     def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
         """Let only `further` more jobs arrive in these lanes; their episodes end when those have ended."""
+
+
+def checked_lanes(
+    actions: NDArray[np.int64], active: NDArray[np.bool_] | None, mask: NDArray[np.int8]
+) -> list[int]:
+    """The lanes that take a decision.
+
+    Args:
+        actions: (N,), one of each lane.
+        active: (N,), which lanes decide; all if None.
+        mask: (N, C + 1), what each lane may choose; none for now is the last.
+
+    Raises:
+        ValueError: for an action outside the mask of its lane.
+    """
+    numbers: list[int] = np.flatnonzero(np.ones(len(mask)) if active is None else active).tolist()
+    for number in numbers:
+        action = int(actions[number])
+        if not 0 <= action < mask.shape[1] or not mask[number, action]:
+            raise ValueError(
+                f"action {action} in lane {number} is not valid: expected one of "
+                f"{np.flatnonzero(mask[number]).tolist()} ({mask.shape[1] - 1} is none for now)"
+            )
+    return numbers

@@ -21,7 +21,7 @@ from envs.simulation.bags.picture import Picture
 from envs.simulation.bags.slots import Slots
 from envs.simulation.snapshot import empty_observation
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
 MISSED_POINTS = 100.0
 """What a missed deadline adds to the objective, in its per cent."""
@@ -108,15 +108,7 @@ class BagWorld:
         Raises:
             ValueError: for an action outside the mask of its lane; nothing changes then.
         """
-        numbers = range(self.n_lanes) if active is None else np.flatnonzero(active).tolist()
-        mask = self.observation["action_mask"]
-        for number in numbers:
-            action = int(actions[number])
-            if not 0 <= action < mask.shape[1] or not mask[number, action]:
-                raise ValueError(
-                    f"action {action} in lane {number} is not valid: expected one of "
-                    f"{np.flatnonzero(mask[number]).tolist()} (VMs, then none for now)"
-                )
+        numbers = checked_lanes(actions, active, self.observation["action_mask"])
         rewards, done = np.zeros(self.n_lanes), np.ones(self.n_lanes, np.bool_)
         for number in numbers:
             lane = self._lane(number)

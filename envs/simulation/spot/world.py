@@ -16,7 +16,7 @@ from envs.simulation.snapshot import Category, arrays_of, empty_observation
 from envs.simulation.spot.job import JobSource, SpotJob
 from envs.simulation.spot.lanes import empty_lanes, load, run_tick, show
 from envs.simulation.timeline import Segment, Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
 METRICS = (
     "cost_index",
@@ -86,15 +86,7 @@ class SpotWorld:
         Raises:
             ValueError: for an action outside the mask of its lane; nothing changes then.
         """
-        numbers = range(self.n_lanes) if active is None else np.flatnonzero(active).tolist()
-        mask = self.observation["action_mask"]
-        for lane in numbers:
-            action = int(actions[lane])
-            if not 0 <= action < mask.shape[1] or not mask[lane, action]:
-                raise ValueError(
-                    f"action {action} in lane {lane} is not valid: expected one of "
-                    f"{np.flatnonzero(mask[lane]).tolist()} (offers, then none for now)"
-                )
+        numbers = checked_lanes(actions, active, self.observation["action_mask"])
         rewards = np.zeros(self.n_lanes)
         done = np.ones(self.n_lanes, np.bool_)
         for lane in numbers:

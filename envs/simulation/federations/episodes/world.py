@@ -23,7 +23,7 @@ from envs.simulation.federations.rounds.world import RoundsWorld
 from envs.simulation.snapshot import empty_observation
 from envs.simulation.streams import episode_sequence
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
 MAX_DECISIONS = 20_000
 DAY_S = 86_400
@@ -118,15 +118,7 @@ class FederatedWorld:
         Raises:
             ValueError: for an action outside the mask of its lane; nothing changes then.
         """
-        numbers = range(self.n_lanes) if active is None else np.flatnonzero(active).tolist()
-        mask = self.observation["action_mask"]
-        for number in numbers:
-            action = int(actions[number])
-            if not 0 <= action < mask.shape[1] or not mask[number, action]:
-                raise ValueError(
-                    f"action {action} in lane {number} is not valid: expected one of "
-                    f"{np.flatnonzero(mask[number]).tolist()} (offers, then none for now)"
-                )
+        numbers = checked_lanes(actions, active, self.observation["action_mask"])
         rewards = np.zeros(self.n_lanes)
         done = np.ones(self.n_lanes, np.bool_)
         for number in numbers:
