@@ -327,6 +327,52 @@ def test_a_stream_may_be_moved_between_two_batches(first: int) -> None:
     assert metrics["miss_batches"] == 0
 
 
+@pytest.mark.parametrize("hibernates", [False, True])
+def test_a_move_that_an_interruption_ends_gives_its_new_place_back(hibernates: bool) -> None:
+    """The stream begins to move at 1800 s; at 1820 s, of 50 s that its state takes, the old zone goes."""
+    stream = one_job(
+        category=Category.STREAMING, standard_s=600, executions=3, period_s=1200, allowance_s=600, dump_s=50
+    )
+    zone = replace(ZONE, interruption="hibernate") if hibernates else ZONE
+    world = story([stream], [zone, POOL], {0: series((0, 1.0), (1820, 0.0))}, reconsider_interval_s=1800)
+    decide(world, 0, 0)
+    decide(world, 0, 1)
+    assert now(world) == 1820
+    assert world.lanes.offer[0, 0, at.USED] == 0
+    # Frozen instances would go on with the move.
+    assert world.lanes.offer[0, 1, at.USED] == int(hibernates)
+    decide(world, 0, 1)
+    while not world.lanes.lane[0, at.STATUS]:
+        decide(world, 0, NONE)
+    assert (world.lanes.offer[0, :, [at.USED, at.PRESENT]] == 0).all()
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+def test_a_move_to_an_owned_cluster_reserves_what_is_free_there(taken: int) -> None:
+    """Of 2 executors the other job takes one, or both.
+
+    At 1810 s, while the state is saved, a third job asks for one. It starts at once if there is room beside the
+    place of the stream, which comes at 1850 s; with both taken both wait until 4000 s, the third job first.
+    """
+    stream = one_job(
+        category=Category.STREAMING, standard_s=600, executions=4, period_s=1200, allowance_s=600, dump_s=50
+    )
+    other = one_job(executors=taken, arrival_s=10, standard_s=3990)
+    third = one_job(arrival_s=1810, standard_s=1000)
+    world = story([stream, other, third], [POOL, replace(OWNED, quota=2)], reconsider_interval_s=1800)
+    decide(world, 0, 0)
+    decide(world, 1, 1)
+    assert now(world) == 1800
+    decide(world, 0, 1)
+    assert world.lanes.offer[0, 1, at.USED] == 2  # with the stream's place, or without
+    assert now(world) == 1810
+    decide(world, 2, 1)
+    while not world.lanes.lane[0, at.STATUS]:
+        decide(world, shown(world)[0], NONE)
+    started = [int(world.lanes.job[0, job, at.STAY_START_S]) for job in range(3)]
+    assert started == ([1850, 10, 4000] if taken == 1 else [4000, 10, 4000])
+
+
 def test_a_stream_is_asked_again_half_an_hour_after_it_stayed() -> None:
     """At 1800 s it stays; batches end at 3000, too early to be asked, 4200 and 5400 s."""
     stream = one_job(

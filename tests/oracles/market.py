@@ -72,6 +72,7 @@ class Job:
     movable: int | None = None  # of a stream: at the end of a batch it is asked from then on
     entered: int = 0
     target: int = -1
+    reserved: bool = False  # of a moving job: whether its target's pool counts it
     attempt: int = 0
     failing: bool = False
     finished: int = 0  # executions
@@ -226,12 +227,15 @@ class MarketOracle:
             job.saved = self.progress(job)
             job.checkpoint = self.pools[job.offer].region
             job.state, job.target, job.until = "moving", offer, self.now + job.dump
-            if not self.pools[offer].owned:
+            job.reserved = not self.pools[offer].owned or self._has_room(job, offer)
+            if job.reserved:
                 self.pools[offer].used += job.executors
         else:
             job.due = None
             if job.state == "hibernated":
                 self._pay_disk(job)
+                if job.frozen_state == "moving":
+                    self._cancel_move(job)
                 if job.frozen_state == "working":
                     self._lose(job, job.frozen_at - job.work_from)
             if not self.pools[offer].owned:
@@ -314,7 +318,7 @@ class MarketOracle:
         elif job.state == "moving":
             self._pay(job, by_provider=False)
             self._leave(job)
-            self._come(job, job.target)
+            self._come(job, job.target, counted=job.reserved)
 
     def _ask_later(self, job: Job) -> None:
         again = self.now + self.market.reconsider_interval_s
@@ -351,10 +355,23 @@ class MarketOracle:
         assert job.offer is not None
         self.pools[job.offer].used -= job.executors
 
-    def _come(self, job: Job, c: int) -> None:
+    def _has_room(self, job: Job, c: int) -> bool:
+        if self.market.strict_fifo and any(other.offer == c for other in self.queue):
+            return False
+        return self.pools[c].used + job.executors <= self.pools[c].offer.quota
+
+    def _cancel_move(self, job: Job) -> None:
+        if job.reserved:
+            self.pools[job.target].used -= job.executors
+
+    def _come(self, job: Job, c: int, *, counted: bool = False) -> None:
         pool = self.pools[c]
         pool.deployments += 1
         job.offer, job.deployment, job.waited = c, pool.deployments, False
+        if pool.owned and counted:
+            job.entered = job.left_queue = self.now
+            self._set_up(job)
+            return
         if pool.owned:
             job.state, job.until, job.entered = "queued", None, self.now
             pool.halted += job.executors
@@ -465,6 +482,8 @@ class MarketOracle:
                     self._lose(job, elapsed)
         self._leave(job)
         if not hibernates:
+            if job.state == "moving":
+                self._cancel_move(job)
             self._buffer(job)
             return
         assert job.until is not None

@@ -75,7 +75,8 @@ LAUNCHED_S = 27  # when its latest launch began
 OWNED_S = 28  # executor-seconds on owned clusters, of stays that have ended
 # Of a stream:
 MOVABLE_S = 29  # from then on it is asked, at the end of a batch, whether to move
-JOB_COLUMNS = 30
+RESERVED = 30  # of a moving job: 1 if the quota of TARGET counts it
+JOB_COLUMNS = 31
 
 # `Lanes.job_real`.
 SAVED = 0  # share of the current execution that a checkpoint holds

@@ -10,7 +10,7 @@ from envs.simulation.market.draws import NOTICE, uniform
 from envs.simulation.market.episodes import Episodes
 from envs.simulation.market.execution import return_to_buffer, vacate, watch_from_now
 from envs.simulation.market.members import freezes, is_member
-from envs.simulation.market.placement import lost_executor_s
+from envs.simulation.market.placement import cancel_move, lost_executor_s
 from envs.simulation.market.progress import share_after, share_done, work_done_s
 from envs.simulation.market.state import (
     NEVER,
@@ -55,6 +55,8 @@ def interrupt(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: 
     if freezes(episodes, offers, slot, job, c):
         hibernate(lanes, episodes, lane, job)
     else:
+        if lanes.job[lane, job, at.PHASE] == at.MOVING:
+            cancel_move(lanes, episodes, lane, job)
         vacate(lanes, episodes, lane, job)
         return_to_buffer(lanes, lane, job)
     if is_member(episodes, slot, job):

@@ -113,6 +113,7 @@ def observe_member_pairs(
         region = offers.fixed[c, at.REGION]
         request = facts[at.EXECUTORS]
         pays = facts[at.BUDGET] == 0 or affordable(lanes, episodes, offers, rules, lane, job, c)
+        # In a queue, tasks of one application might hold what others of it wait for, and wait for them.
         if not pays or not has_room(lanes, offers, rules, lane, c, request):
             request = request_beyond(offers.fixed[c, at.QUOTA])
         warm = c == here and state[at.WARM] == 1

@@ -54,10 +54,7 @@ def freezes(episodes: Episodes, offers: Offers, slot: int, job: int, c: int) -> 
 
 @inner
 def has_room(lanes: Lanes, offers: Offers, rules: Rules, lane: int, c: int, executors: int) -> bool:
-    """Whether a task that goes to an offer would not queue there.
-
-    Others of its application might hold the executors that it waits for, and wait for it.
-    """
+    """Whether a task that goes to an offer would not wait in a queue there."""
     if offers.fixed[c, at.QUEUES] == 0:
         return True
     blocked = rules.strict_fifo == 1 and lanes.offer[lane, c, at.HALTED] > 0

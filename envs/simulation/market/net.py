@@ -103,6 +103,7 @@ def catch(
         close_bill(lanes, episodes, offers, lane, job, False)
     vacate(lanes, episodes, lane, job)
     lanes.when[lane, job, at.NET_S] = NEVER
-    if offers.fixed[place, at.QUEUES] == 0:
+    counted = offers.fixed[place, at.QUEUES] == 0
+    if counted:
         lanes.offer[lane, place, at.USED] += episodes.job[slot, job, at.EXECUTORS]
-    arrive(lanes, episodes, offers, rules, lane, job, place)
+    arrive(lanes, episodes, offers, rules, lane, job, place, counted)

@@ -18,7 +18,7 @@ from envs.simulation.market.execution import (
     watch_from_now,
 )
 from envs.simulation.market.forecast import asked_after_s
-from envs.simulation.market.members import is_client, is_member, notify
+from envs.simulation.market.members import has_room, is_client, is_member, notify
 from envs.simulation.market.progress import may_move, share_done, worked_s
 from envs.simulation.market.quotes import sync_availability
 from envs.simulation.market.state import (
@@ -48,16 +48,17 @@ def apply_decision(
         return
     lanes.when[lane, job, at.DUE_S] = NEVER
     if running:
-        begin_move(lanes, episodes, offers, lane, job, c)
+        begin_move(lanes, episodes, offers, rules, lane, job, c)
         return
     if lanes.job[lane, job, at.PHASE] == at.HIBERNATED:
         leave_hibernated(lanes, episodes, offers, lane, job)
         if is_member(episodes, slot, job) and episodes.job[slot, job, at.SERVER] == job:
             lose_results(lanes, episodes, lane, job)
             notify(lanes, episodes, lane, job)
-    if offers.fixed[c, at.QUEUES] == 0:
+    counted = offers.fixed[c, at.QUEUES] == 0
+    if counted:
         lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
-    arrive(lanes, episodes, offers, rules, lane, job, c)
+    arrive(lanes, episodes, offers, rules, lane, job, c, counted)
 
 
 @inner
@@ -87,16 +88,32 @@ def decide_client(
 
 
 @inner
-def begin_move(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int, job: int, c: int) -> None:
-    """Save a running job's progress and reserve its new place; the old instances run until it is saved."""
+def begin_move(
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
+) -> None:
+    """Save a running job's progress and reserve its new place; the old instances run until it is saved.
+
+    An owned cluster that has no room yet reserves nothing: the job joins its queue.
+    """
     slot = lanes.episode_of_lane[lane]
     lanes.job_real[lane, job, at.SAVED] = share_done(lanes, episodes, lane, job)
     lanes.job[lane, job, at.CHECKPOINT_REGION] = offers.fixed[lanes.job[lane, job, at.OFFER], at.REGION]
     lanes.job[lane, job, at.PHASE] = at.MOVING
     lanes.job[lane, job, at.TARGET] = c
     lanes.when[lane, job, at.EVENT_S] = lanes.lane[lane, at.NOW_S] + episodes.job[slot, job, at.DUMP_S]
-    if offers.fixed[c, at.QUEUES] == 0:
-        lanes.offer[lane, c, at.USED] += episodes.job[slot, job, at.EXECUTORS]
+    executors = episodes.job[slot, job, at.EXECUTORS]
+    reserves = has_room(lanes, offers, rules, lane, c, executors)
+    lanes.job[lane, job, at.RESERVED] = 1 if reserves else 0
+    if reserves:
+        lanes.offer[lane, c, at.USED] += executors
+
+
+@inner
+def cancel_move(lanes: Lanes, episodes: Episodes, lane: int, job: int) -> None:
+    """The old instances are gone before the progress was saved: the new place is not needed."""
+    if lanes.job[lane, job, at.RESERVED] == 1:
+        executors = episodes.job[lanes.episode_of_lane[lane], job, at.EXECUTORS]
+        lanes.offer[lane, lanes.job[lane, job, at.TARGET], at.USED] -= executors
 
 
 @inner
@@ -104,7 +121,8 @@ def finish_move(lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, 
     """The progress is saved: leave the old instances for the new offer."""
     close_bill(lanes, episodes, offers, lane, job, False)
     vacate(lanes, episodes, lane, job)
-    arrive(lanes, episodes, offers, rules, lane, job, lanes.job[lane, job, at.TARGET])
+    target, counted = lanes.job[lane, job, at.TARGET], lanes.job[lane, job, at.RESERVED] == 1
+    arrive(lanes, episodes, offers, rules, lane, job, target, counted)
 
 
 @inner
@@ -113,6 +131,8 @@ def leave_hibernated(lanes: Lanes, episodes: Episodes, offers: Offers, lane: int
     slot = lanes.episode_of_lane[lane]
     charge_disk(lanes, episodes, offers, lane, job)
     lanes.offer[lane, lanes.job[lane, job, at.OFFER], at.PRESENT] -= 1
+    if lanes.job[lane, job, at.PAUSED_PHASE] == at.MOVING:
+        cancel_move(lanes, episodes, lane, job)
     if lanes.job[lane, job, at.PAUSED_PHASE] == at.WORKING:
         stopped = lanes.job[lane, job, at.PAUSED_S] - lanes.job[lane, job, at.WORK_START_S]
         lanes.counters[lane, at.LOST_EXECUTOR_S] += lost_executor_s(lanes, episodes, slot, lane, job, stopped)
@@ -128,9 +148,9 @@ def lost_executor_s(lanes: Lanes, episodes: Episodes, slot: int, lane: int, job:
 
 @inner
 def arrive(
-    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int
+    lanes: Lanes, episodes: Episodes, offers: Offers, rules: Rules, lane: int, job: int, c: int, counted: bool
 ) -> None:
-    """A job comes to offer c, whose quota already counts it (unless it has a queue)."""
+    """A job comes to offer c, whose quota counts it already or, of an owned cluster, when it starts."""
     lanes.job[lane, job, at.OFFER] = c
     lanes.offer[lane, c, at.PRESENT] += 1
     lanes.offer[lane, c, at.DEPLOYMENTS] += 1
@@ -140,9 +160,13 @@ def arrive(
         launch(lanes, episodes, offers, rules, lane, job)
         return
     slot = lanes.episode_of_lane[lane]
+    lanes.job[lane, job, at.ENTERED_S] = lanes.lane[lane, at.NOW_S]
+    if counted:
+        lanes.job[lane, job, at.STAY_START_S] = lanes.lane[lane, at.NOW_S]
+        begin_set_up(lanes, episodes, offers, rules, lane, job)
+        return
     lanes.job[lane, job, at.PHASE] = at.QUEUED
     lanes.when[lane, job, at.EVENT_S] = NEVER
-    lanes.job[lane, job, at.ENTERED_S] = lanes.lane[lane, at.NOW_S]
     lanes.offer[lane, c, at.HALTED] += episodes.job[slot, job, at.EXECUTORS]
     lanes.queue[lane, lanes.lane[lane, at.QUEUE_N]] = job
     lanes.lane[lane, at.QUEUE_N] += 1
