@@ -45,10 +45,10 @@ BENCHMARKS = (
     ),
     Benchmark(
         "multicloud",
-        "simulation of MultiCloud-v2",
-        partial(simulation.measure, "spotweave/MultiCloud-v2", "spot_fallback", 10_000, 100_000),
+        "simulation of MultiCloud-v3",
+        partial(simulation.measure, "spotweave/MultiCloud-v3", "spot_fallback", 10_000, 100_000),
     ),
-    Benchmark("episodes", "whole episodes of MultiCloud-v2", episodes.measure),
+    Benchmark("episodes", "whole episodes of MultiCloud-v3", episodes.measure),
     Benchmark("federated_rounds", "simulation of federated rounds", federated_rounds.measure),
     Benchmark("bag_executions", "executions of a bag of tasks", bag_executions.measure),
     Benchmark("workflow_plans", "planning of a large workflow", workflow_plans.measure),

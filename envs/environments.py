@@ -94,7 +94,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "envs.multicloud:build_market",
         default_agent="outcomes",
         gymnasium=(
-            "spotweave/MultiCloud-v2",
+            "spotweave/MultiCloud-v3",
             "envs.multicloud:MultiCloudEnv",
             "envs.multicloud:make_vector",
         ),

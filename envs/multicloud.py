@@ -1,4 +1,4 @@
-"""`spotweave/MultiCloud-v2`: hybrid workloads on spot, on-demand and owned capacity over several clouds."""
+"""`spotweave/MultiCloud-v3`: hybrid workloads on spot, on-demand and owned capacity over several clouds."""
 
 from __future__ import annotations
 

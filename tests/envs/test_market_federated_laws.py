@@ -248,7 +248,7 @@ def test_check_env_has_nothing_to_say() -> None:
     workload = WorkloadConfig(federated=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(gym.make("spotweave/MultiCloud-v2", config=MarketWorldConfig(workload)).unwrapped)
+        check_env(gym.make("spotweave/MultiCloud-v3", config=MarketWorldConfig(workload)).unwrapped)
 
 
 @pytest.mark.parametrize(

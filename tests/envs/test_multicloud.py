@@ -1,4 +1,4 @@
-"""MultiCloud-v2 on the recorded bundle and on users' traces."""
+"""MultiCloud-v3 on the recorded bundle and on users' traces."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_vector_form_plays_what_single_environments_play() -> None:
 
 def test_it_is_registered_and_draws_itself() -> None:
     register()
-    env = gym.make("spotweave/MultiCloud-v2", config=small(), render_mode="rgb_array")
+    env = gym.make("spotweave/MultiCloud-v3", config=small(), render_mode="rgb_array")
     env.reset(seed=1)
     for _ in range(10):  # twelve jobs take at least twelve decisions
         env.step(env.action_space.sample())
