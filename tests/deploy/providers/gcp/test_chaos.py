@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,56 @@ import pytest
 
 from deploy.emulator.gcp.config import GcpEmulatorConfig, region_of
 from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.model.clock import VirtualClock
 from deploy.providers.gcp import listing, names
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.provider import GcpProvider
-from tests.deploy.emulator.chaos import FAULTS, HOUR_S, CloudWorld, Tags, run, spells, troubles
+from tests.deploy.emulator.chaos import FAULTS, HOUR_S, Account, CloudWorld, Tags, run, spells, troubles
 from tests.deploy.emulator.gcp.transport import InProcess
 from tests.deploy.emulator.traces import START_S
 from tests.deploy.providers.gcp.project import IMAGE, PROJECT, TYPE, prices
+
+TAGS = Tags(names.TOKEN, names.DEPLOYMENT, names.JOB)
+ON_DEMAND_USD = 0.526
+
+
+def account(
+    folder: Path, clock: VirtualClock, emulated: dict[str, Any], zones: Sequence[str], hours: float
+) -> Account:
+    """An emulated Google Cloud, in all of whose zones one type is rented, and its prices for so long."""
+    emulator = GcpEmulator(GcpEmulatorConfig.model_validate(emulated), clock)
+    market = emulator.world.market
+    # What Google publishes: every price, and since when.
+    spot = {
+        pool.zone: list(market.prices(pool, START_S, START_S + hours * HOUR_S))
+        for pool in market.pools.values()
+    }
+    regions = {
+        region: {"zones": [zone for zone in zones if region_of(zone) == region]}
+        for region in map(region_of, zones)
+    }
+    rents = GcpConfig.model_validate(
+        {
+            "project": PROJECT,
+            "regions": regions,
+            "instance_types": {TYPE: {"quota": 20}},
+            "image": IMAGE,
+            "node": {"scheduler_url": "https://scheduler.example:8443"},
+            "prices_file": str(prices(folder, spot, {TYPE: 4}, ON_DEMAND_USD)),
+            "launch_s": 30.0,
+        }
+    )
+    app = emulator.app()
+    return Account(emulator, rents, lambda: GcpProvider(rents, InProcess(app), clock.now), TAGS)
 
 
 class GcpWorld(CloudWorld):
     """What ended is told by its operations, of any age."""
 
-    tags = Tags(names.TOKEN, names.DEPLOYMENT, names.JOB)
+    tags = TAGS
     zones = ("us-central1-a", "us-central1-b", "us-west1-a", "us-west1-b")
     regions = ("us-central1", "us-west1")
-    on_demand_usd_hour = 0.526
+    on_demand_usd_hour = ON_DEMAND_USD
     troubles = (
         ("compute:instances.list", "empty", 0.7),
         ("compute:*", "backendError", 0.7),
@@ -36,34 +71,9 @@ class GcpWorld(CloudWorld):
         ("compute:*.list", "forbidden", 0.7),
         ("compute:instances.delete", "lost", 0.5),
     )
-    hours = 1200.0
 
-    def emulate(self, emulated: dict[str, Any]) -> None:
-        self.emulator = GcpEmulator(GcpEmulatorConfig.model_validate(emulated), self.clock)
-        market = self.emulator.world.market
-        # What Google publishes: every price, and since when.
-        spot = {
-            pool.zone: list(market.prices(pool, START_S, START_S + self.hours * HOUR_S))
-            for pool in market.pools.values()
-        }
-        regions = {
-            region: {"zones": [zone for zone in self.zones if region_of(zone) == region]}
-            for region in self.regions
-        }
-        self._config = GcpConfig.model_validate(
-            {
-                "project": PROJECT,
-                "regions": regions,
-                "instance_types": {TYPE: {"quota": 20}},
-                "image": IMAGE,
-                "node": {"scheduler_url": "https://scheduler.example:8443"},
-                "prices_file": str(prices(self.folder, spot, {TYPE: 4}, self.on_demand_usd_hour)),
-                "launch_s": 30.0,
-            }
-        )
-
-    def open(self) -> GcpProvider:
-        return GcpProvider(self._config, InProcess(self.emulator.app()), self.clock.now)
+    def emulate(self, emulated: dict[str, Any]) -> Sequence[Account]:
+        return [account(self.folder, self.clock, emulated, self.zones, 1200.0)]
 
 
 @pytest.mark.parametrize(
