@@ -79,6 +79,18 @@ def test_a_stock_out_and_a_full_quota_are_told_by_the_operation(tmp_path: Path) 
     assert provider.launch(closed).state is InstanceState.LAUNCHING
 
 
+def test_a_code_that_is_new_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    provider = project.provider()
+    project.emulator.faults.change(spell(actions=["compute:instances.create"], answer="ACodeThatIsNew"))
+    with pytest.raises(ProviderError, match="ACodeThatIsNew") as caught:
+        provider.launch(request(OPEN))
+    assert type(caught.value) is ProviderError
+    project.emulator.faults.change(spell(actions=["compute:instances.create"], answer="badRequest"))
+    with pytest.raises(RefusedError):
+        provider.launch(request(OPEN))
+
+
 def test_an_insert_whose_answer_is_lost_gives_one_instance(tmp_path: Path) -> None:
     project = Project(tmp_path)
     provider = project.provider()
