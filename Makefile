@@ -36,8 +36,9 @@ demo-aws: $(VENV)/.dev  ## the demo through boto3, on an emulated AWS; needs Jav
 demo-gcp: $(VENV)/.dev  ## the demo through Google's client, on an emulated Google Cloud; needs Java 17
 	$(BIN)/python -m deploy.demo --config configs/deploy/demo_gcp.yaml $(value ARGS)
 
-demo-clouds: $(VENV)/.dev  ## the demo on two emulated clouds at once, one region of which goes dark; needs Java 17
-	$(BIN)/python -m deploy.demo --config configs/deploy/demo_clouds.yaml $(value ARGS)
+demo-clouds: $(VENV)/.dev  ## a Spark job and a training in two emulated clouds, one region of which goes dark; needs Java 17
+	$(BIN)/python -m deploy.demo --config configs/deploy/demo_clouds.yaml \
+		examples/wordcount.yaml examples/federated_clouds.yaml $(value ARGS)
 
 results-liu2022: $(VENV)/.core  ## train what is missing and regenerate every table and figure of Liu 2022; ARGS="workers=4"
 	@# A training that fails (1) or an experiment that lacks one (2) leaves the others to be measured; the rest ends it.

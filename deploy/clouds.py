@@ -206,20 +206,7 @@ def _clients(config: DeploymentConfig) -> Clients:
 
 def transfers_of(config: DeploymentConfig) -> Transfers:
     """What moving data between the regions of its providers takes, and between clouds. Raises ConfigError."""
-    listed = [one.transfers() for one in config.rented().values()]
-    between = {
-        (start, end): usd
-        for one in listed
-        for start, usd in one.internet_usd_gb.items()
-        for other in listed
-        if other is not one
-        for end in other.regions
-    }
-    return Transfers(
-        regions=tuple(region for one in listed for region in one.regions),
-        usd_gb=between | {move: usd for one in listed for move, usd in one.usd_gb.items()},
-        seconds_gb={move: seconds for one in listed for move, seconds in one.seconds_gb.items()},
-    )
+    return Transfers().joined(*(one.transfers() for one in config.rented().values()))
 
 
 def _aws(config: DeploymentConfig) -> AwsConfig | None:

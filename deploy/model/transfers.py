@@ -33,6 +33,23 @@ class Transfers:
     seconds_gb: Mapping[tuple[str, str], float] = field(default_factory=dict)
     internet_usd_gb: Mapping[str, float] = field(default_factory=dict)
 
+    def joined(self, *others: Transfers) -> Transfers:
+        """Of several clouds together: what leaves one of them for another goes over the Internet."""
+        listed = (self, *others)
+        between = {
+            (start, end): usd
+            for one in listed
+            for start, usd in one.internet_usd_gb.items()
+            for other in listed
+            if other is not one
+            for end in other.regions
+        }
+        return Transfers(
+            regions=tuple(region for one in listed for region in one.regions),
+            usd_gb=between | {move: usd for one in listed for move, usd in one.usd_gb.items()},
+            seconds_gb={move: seconds for one in listed for move, seconds in one.seconds_gb.items()},
+        )
+
     def moves(self, loads: Sequence[tuple[str, float]]) -> dict[str, Move]:
         """By region: what moving loads, (region, GB) each, there takes, in whole seconds and charges."""
         return {region: self._move(loads, region) for region in self.regions} if loads else {}

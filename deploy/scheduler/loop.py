@@ -1,4 +1,4 @@
-"""The scheduler's loop: look, reconcile, decide, write down, act, confirm.
+"""The scheduler's loop: end again what was refused, look, reconcile, decide, write down, act, confirm.
 
 Everything that is done is an intent in the store first. A pass that is killed anywhere leaves intents behind
 that the next one does (each action is idempotent), and a restarted scheduler looks at what really runs before
@@ -110,6 +110,7 @@ class Scheduler:
 
     def _stages(self) -> Sequence[Callable[[float], None]]:
         return (
+            self.actions.end_again,
             *self.observer.looks,
             self._settle,
             self._choose,

@@ -14,6 +14,8 @@ from deploy.config import DeploymentConfig
 from deploy.emulator.gcp.compute import _ROUTES
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.jobfile import read_job
+from deploy.model.jobs import Flower
 from deploy.providers.gcp.check import check
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import load_prices
@@ -68,6 +70,16 @@ def test_what_leaves_a_cloud_costs_what_its_sender_takes() -> None:
     assert transfers.usd_gb["us-east-1", "us-central1"] == 0.09
     assert transfers.usd_gb["us-central1", "us-east-1"] == 0.12
     assert transfers.usd_gb["us-central1", "us-east1"] == 0.02
+
+
+def test_the_training_of_the_demo_has_clients_in_both_clouds() -> None:
+    rented = DeploymentConfig.load(CONFIGS / "demo_clouds.yaml").rented()
+    work = read_job(ROOT / "examples" / "federated_clouds.yaml").work
+    assert isinstance(work, Flower)
+    where = [
+        name for client in work.clients for name in rented if rented[name].looks_after(client.region or "")
+    ]
+    assert where == ["aws", "gcp", "gcp"]
 
 
 def test_the_example_can_be_rented_at_the_prices_that_ship() -> None:

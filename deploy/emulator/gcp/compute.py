@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from deploy.emulator.gcp import looks
 from deploy.emulator.gcp.config import GcpEmulatorConfig
@@ -20,6 +20,7 @@ from deploy.emulator.gcp.world import GceWorld
 
 ROOT = "/compute/v1/projects/"
 _Json = dict[str, Any]
+_T = TypeVar("_T")
 _PAGE, _MOST = 500, 500
 _STATES = {
     "pending": "STAGING",
@@ -157,11 +158,10 @@ class Compute:
         return one
 
     def _zonal(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
-        items = [self._instance(one) for one in self._listed([found["zone"]], query)]
-        return _paged(items, query)
+        return _paged(self._listed([found["zone"]], query), self._instance, query)
 
     def _zonal_operations(self, found: dict[str, str], query: Mapping[str, str], body: _Json) -> _Json:
-        return _paged([self._operation(one) for one in self._operations([found["zone"]], query)], query)
+        return _paged(self._operations([found["zone"]], query), self._operation, query)
 
     def _aggregated(self, what: str, query: Mapping[str, str], dark: Callable[[str], bool]) -> _Json:
         bright = [zone for zone, region in self._zones.items() if not dark(region)]
@@ -169,10 +169,9 @@ class Compute:
             # Without returnPartialSuccess one scope that does not answer fails the whole list.
             raise GcpError("backendError", "Some scopes could not be reached.", 503)
         if what == "instances":
-            items = [self._instance(one) for one in self._listed(bright, query)]
+            page = _paged(self._listed(bright, query), self._instance, query)
         else:
-            items = [self._operation(one) for one in self._operations(bright, query)]
-        page = _paged(items, query)
+            page = _paged(self._operations(bright, query), self._operation, query)
         scopes: dict[str, _Json] = {}
         for item in page.pop("items", []):
             scope = f"zones/{item['zone'].rpartition('/')[2]}"
@@ -270,11 +269,11 @@ class Compute:
         return found
 
 
-def _paged(items: list[_Json], query: Mapping[str, str]) -> _Json:
+def _paged(found: Sequence[_T], shown: Callable[[_T], _Json], query: Mapping[str, str]) -> _Json:
     size = min(int(query.get("maxResults", _PAGE)), _MOST)
     start = int(query.get("pageToken") or 0)
-    page: _Json = {"items": items[start : start + size]}
-    if start + size < len(items):
+    page: _Json = {"items": [shown(one) for one in found[start : start + size]]}
+    if start + size < len(found):
         page["nextPageToken"] = str(start + size)
     return page
 

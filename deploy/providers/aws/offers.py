@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from deploy.model.instances import Offer
 from deploy.providers.availability import Availability
-from deploy.providers.aws import names
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.notices import NOTICE_S
 from deploy.providers.aws.prices import PriceBook
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Place
+from deploy.providers.offers import offer
 
 FREE_FIRST_S = 3600.0
 """An instance that EC2 interrupts within its first hour costs nothing."""
@@ -50,31 +50,20 @@ class OfferBook:
         spot = place.market == "spot"
         price = self._prices.latest(place.zone, place.instance_type) if spot else on_demand
         reason = self._reason(place, price, now_s) if silent is None else f"its region is silent: {silent}"
-        return Offer(
-            offer_id=place.offer_id,
-            provider=names.PROVIDER,
-            region=place.region,
-            zone=place.zone,
-            instance_type=place.instance_type,
-            market=place.market,
-            vcpus=hardware.vcpus,
-            memory_gib=hardware.memory_gib,
-            gpu=hardware.gpu,
-            speed=kind.speed,
+        return offer(
+            place,
+            hardware,
+            kind,
+            history,
+            reason=reason,
             # EC2 never charges more than on demand; what has no price cannot be rented.
             price_usd_hour=on_demand if price is None else price,
             on_demand_usd_hour=on_demand,
-            available=not reason,
-            quota=kind.quota,
-            up_ratio=history.up_ratio,
-            spell_s=history.spell_s,
-            mean_up_s=history.mean_up_s if spot else 0.0,
             launch_s=self._config.launch_s,
-            notice_s=NOTICE_S if spot else 0.0,
+            notice_s=NOTICE_S,
             free_first_s=FREE_FIRST_S if spot else NEVER_RAN_S,
             billing_minimum_s=MINIMUM_S,
             disk_usd_month=self._config.disk_gib * self._catalogue.disk_usd_gib_month(place.region),
-            reason=reason,
             price_steps=self._prices.steps(place.zone, place.instance_type) if spot else (),
         )
 

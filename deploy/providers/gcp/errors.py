@@ -25,6 +25,8 @@ _REFUSED = (
 )
 _THROTTLED = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED")
 _DISABLED = ("accessNotConfigured", "SERVICE_DISABLED")
+_INVALID = ("invalid", "badRequest", "required", "invalidParameter", "parseError", "INVALID_ARGUMENT")
+"""What is wrong with a request whenever it is made. What a code that we do not know means may pass."""
 _QUOTA = ("quotaExceeded", "QUOTA_EXCEEDED", "limitExceeded")
 
 
@@ -97,7 +99,7 @@ def _answered(error: api.GoogleAPICallError, doing: str) -> ProviderError:
         needed = _PERMISSION.search(text)
         what = f"may not {needed[1]}" if needed else f"is refused ({text})"
         return RefusedError(f"{doing}: this identity {what}: {REMEDY}")
-    if status == 404 or status == 400:
+    if status == 404 or (status == 400 and reason in _INVALID):
         return RefusedError(f"{doing}: {text}")
     if status == 409:
         return RefusedError(f"{doing}: {reason or 'conflict'}: {text}")

@@ -1,11 +1,13 @@
 """What Compute Engine lists: instances by label, and the operations that tell how instances began and ended.
 
 Both in one aggregated list of all zones, 500 to a page. Where a region does not answer, that list fails as a
-whole: then each configured zone is asked by itself, so that the others are still seen.
+whole: then each configured zone is asked by itself, so that the others are still seen. That takes many calls,
+and calls are counted for the whole project; so a region that did not answer is not asked again for `AGAIN_S`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +17,7 @@ from typing import Any
 from google.cloud import compute_v1
 
 from deploy.providers.base import ProviderError, ThrottledError
-from deploy.providers.calls import LOOK_S, Calls
+from deploy.providers.calls import AGAIN_S, LOOK_S, Calls
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.errors import gcp_errors
@@ -49,10 +51,21 @@ class Done:
 
 
 class Listing:
-    """Safe to use from several threads."""
+    """Safe to use from several threads.
 
-    def __init__(self, clients: Clients, calls: Calls, config: GcpConfig) -> None:
-        self._clients, self._calls, self._config = clients, calls, config
+    Args:
+        clients: of Compute Engine.
+        calls: how regions are asked.
+        config: which regions and zones there are.
+        now: epoch seconds.
+    """
+
+    def __init__(
+        self, clients: Clients, calls: Calls, config: GcpConfig, now: Callable[[], float] = time.time
+    ) -> None:
+        self._clients, self._calls, self._config, self._now = clients, calls, config, now
+        self._silent: dict[str, tuple[float, ProviderError]] = {}
+        """Until when a region is not asked, and why; replaced as a whole."""
 
     def instances(self, key: str, value: str) -> tuple[list[compute_v1.Instance], dict[str, ProviderError]]:
         """Every instance with a label, and the regions that did not answer.
@@ -125,17 +138,29 @@ class Listing:
                     found += zonal(zone)
             return found
 
-        try:
-            return self._calls.one(kind, LOOK_S, _ALL, everywhere), {}
-        except ThrottledError:
-            # More calls would keep those waiting that end instances.
-            raise
-        except ProviderError:
-            asks = {name: partial(region, part.zones) for name, part in self._config.regions.items()}
-            answers, silent = self._calls.each(kind, LOOK_S, asks)
-            if not answers:
+        now_s = self._now()
+        left = {name: (until_s, error) for name, (until_s, error) in self._silent.items() if now_s < until_s}
+        if not left:
+            try:
+                return self._calls.one(kind, LOOK_S, _ALL, everywhere), {}
+            except ThrottledError:
+                # More calls would keep those waiting that end instances.
                 raise
-            return [one for found in answers.values() for one in found], silent
+            except ProviderError as error:
+                failed = error
+        asks = {
+            name: partial(region, part.zones)
+            for name, part in self._config.regions.items()
+            if name not in left
+        }
+        answers, silent = self._calls.each(kind, LOOK_S, asks)
+        if not answers:
+            # Nothing tells one region from another: the next look asks for all of them at once again.
+            self._silent = {}
+            raise next(iter(silent.values())) if left else failed
+        self._silent = left | {name: (now_s + AGAIN_S, error) for name, error in silent.items()}
+        found = [one for answer in answers.values() for one in answer]
+        return found, {name: error for name, (_, error) in self._silent.items()}
 
 
 def done(one: compute_v1.Operation) -> Done:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from deploy.model.instances import Offer
 from deploy.node.gce import NOTICE_S
 from deploy.providers.availability import Availability
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Place
-from deploy.providers.gcp import names
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import PriceList, price_at
+from deploy.providers.offers import offer
 
 MINIMUM_S = 60.0
 """https://cloud.google.com/compute/vm-instance-pricing"""
@@ -28,6 +29,9 @@ class OfferBook:
         self._config, self._prices, self._places = config, prices, places
         self._availability = availability
         self._steps = {name: prices.steps(place) for name, place in places.items()}
+        self._on_demand = {
+            name: prices.steps(replace(place, market="on_demand")) for name, place in places.items()
+        }
 
     def price_usd_hour(self, place: Place, now_s: float) -> float:
         """In force at a moment."""
@@ -48,46 +52,24 @@ class OfferBook:
         return [self._offer(place, now_s, silent.get(place.region)) for place in self._places.values()]
 
     def _offer(self, place: Place, now_s: float, silent: ProviderError | None) -> Offer:
-        kind = self._config.instance_types[place.instance_type]
-        hardware = self._prices.hardware(place.instance_type)
-        history = self._availability.history(place.offer_id, now_s)
-        spot = place.market == "spot"
-        price = self.price_usd_hour(place, now_s)
         if silent is not None:
             reason = f"its region is silent: {silent}"
         else:
             reason = self._availability.left_alone(place.offer_id, now_s)
             reason = reason or self.above_limit(place, None, now_s)
-        return Offer(
-            offer_id=place.offer_id,
-            provider=names.PROVIDER,
-            region=place.region,
-            zone=place.zone,
-            instance_type=place.instance_type,
-            market=place.market,
-            vcpus=hardware.vcpus,
-            memory_gib=hardware.memory_gib,
-            gpu=hardware.gpu,
-            speed=kind.speed,
-            price_usd_hour=price,
-            on_demand_usd_hour=self._on_demand(place, price, now_s),
-            available=not reason,
-            quota=kind.quota,
-            up_ratio=history.up_ratio,
-            spell_s=history.spell_s,
-            mean_up_s=history.mean_up_s if spot else 0.0,
+        return offer(
+            place,
+            self._prices.hardware(place.instance_type),
+            self._config.instance_types[place.instance_type],
+            self._availability.history(place.offer_id, now_s),
+            reason=reason,
+            price_usd_hour=self.price_usd_hour(place, now_s),
+            on_demand_usd_hour=price_at(self._on_demand[place.offer_id], now_s),
             launch_s=self._config.launch_s,
-            notice_s=NOTICE_S if spot else 0.0,
+            notice_s=NOTICE_S,
             free_first_s=NEVER_RAN_S,
             billing_minimum_s=MINIMUM_S,
             disk_usd_month=self._config.disk_gib
             * self._prices.disk_usd_gib_month(place.region, self._config.disk_type),
-            reason=reason,
             price_steps=tuple(step for step in self._steps[place.offer_id] if step[0] <= now_s),
         )
-
-    def _on_demand(self, place: Place, price: float, now_s: float) -> float:
-        if place.market == "on_demand":
-            return price
-        beside = Place(place.provider, place.region, place.zone, place.instance_type, "on_demand")
-        return price_at(self._prices.steps(beside), now_s)

@@ -60,7 +60,7 @@ class GcpProvider:
         )
         self._offers = OfferBook(config, config.prices(), self._places, self.availability)
         self._launcher = Launcher(self.clients, config)
-        self._listing = Listing(self.clients, self._calls, config)
+        self._listing = Listing(self.clients, self._calls, config, now)
         self._memory = Memory(config.visible_within_s, self._interrupted)
         self._looked_s: dict[str, float] = {}
         """When all regions answered last, by deployment."""
@@ -76,7 +76,7 @@ class GcpProvider:
         place = names.find(self._places, request.offer_id)
         if request.deployment not in self._looked_s:
             # Rented before this process began, perhaps.
-            self._find(request)
+            self._find(request, place)
         known = self._memory.by_token(request.deployment, request.client_token)
         if known is not None:
             self._same(known, place)
@@ -167,11 +167,11 @@ class GcpProvider:
         if report.offer_id != place.offer_id:
             raise RefusedError(f"gcp: this client token was used for {report.offer_id}")
 
-    def _find(self, request: LaunchRequest) -> None:
+    def _find(self, request: LaunchRequest, place: Place) -> None:
         """Look whether this client token has an instance. Raises ProviderError, also if that is not known."""
         found, silent = self._listing.instances(names.TOKEN, names.label(request.client_token))
-        for error in silent.values():
-            raise error
+        if place.region in silent:
+            raise silent[place.region]
         for one in found:
             if one.labels.get(names.DEPLOYMENT) == names.label(request.deployment):
                 report = describe.described(one, self.config, ())

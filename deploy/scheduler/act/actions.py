@@ -72,6 +72,12 @@ class Actions:
             if intent.intent_id not in waiting:
                 self._try(intent, now_s)
 
+    def end_again(self, now_s: float) -> None:
+        """Ends of instances that were refused before, before the calls of a look use up what is allowed."""
+        for intent in self._store.intents.due(now_s, kinds=(IntentKind.TERMINATE,)):
+            if intent.attempts:
+                self._try(intent, now_s)
+
     def _try(self, intent: Intent, now_s: float) -> None:
         about = {name: intent.payload[name] for name in ("job_id", "task") if name in intent.payload}
         with bound_contextvars(

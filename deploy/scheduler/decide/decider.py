@@ -53,6 +53,8 @@ class Candidate:
         price_usd_hour: of all instances that the task would hold there, now.
         finish_s: expected seconds until the end of its work (or next execution) there.
         cost_usd: expected cost of that at the price of now.
+        region: of the offer; "" for none for now.
+        egress_usd: charged for moving its data there if it starts there.
     """
 
     offer_id: str | None
@@ -63,6 +65,8 @@ class Candidate:
     price_usd_hour: float
     finish_s: float
     cost_usd: float
+    region: str
+    egress_usd: float
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,8 @@ class Decider:
                     price_usd_hour=0.0 if offer is None else offer.price_usd_hour * need.resources.instances,
                     finish_s=0.0 if pair is None else float(pair[col.FINISH_S]),
                     cost_usd=0.0 if pair is None else float(pair[col.COST_USD]),
+                    region="" if offer is None else offer.region,
+                    egress_usd=0.0 if offer is None else need.egress_usd(offer),
                 )
             )
         return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from deploy.model.jobs import TaskKey
-from deploy.scheduler.decide.decider import Decision
+from deploy.scheduler.decide.decider import Candidate, Decision
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.store import Store
 from deploy.store.values import Json
@@ -100,6 +100,9 @@ class Records:
             )
         )
         data: dict[str, Json] = {"offer": chosen, "policy": decision.policy, "overruled": overruled}
+        taken = next(item for item in decision.candidates if item.offer_id == chosen)
+        if taken.egress_usd:
+            data["egress_usd"] = taken.egress_usd
         if decision.invalid is not None:
             data["invalid"] = decision.invalid.fault
         if watched is not None:
@@ -181,7 +184,15 @@ def _candidates(decision: Decision, chosen: str | None, overruled: str) -> tuple
             values={name: value for name, value in item.values.items() if math.isfinite(value)},
             price_usd_hour=None if item.offer_id is None else item.price_usd_hour,
             available=item.valid,
-            reason=overruled if overruled and item.offer_id == about else item.reason,
+            reason=_words(item, overruled if item.offer_id == about else ""),
         )
         for item in kept
     )
+
+
+def _words(item: Candidate, overruled: str) -> str:
+    """Why it was not or could not be chosen; and what a start there costs besides its instances."""
+    words = [overruled or item.reason]
+    if item.valid and item.egress_usd:
+        words.append(f"its data move to {item.region} for {item.egress_usd:.4f} USD")
+    return "; ".join(word for word in words if word)

@@ -199,9 +199,12 @@ class Need:
 
     def start_usd(self, offer: Offer) -> float:
         """The least that a start on an offer costs: its instances, their disks, and moving its data there."""
+        return self.resources.instances * offer.least_usd(self.least_s) + self.egress_usd(offer)
+
+    def egress_usd(self, offer: Offer) -> float:
+        """What moving its data to an offer costs; nothing where it is already."""
         move = self.moves.get(offer.region)
-        moved_usd = 0.0 if move is None else move.usd
-        return self.resources.instances * offer.least_usd(self.least_s) + moved_usd
+        return 0.0 if move is None or offer.offer_id == self.here else move.usd
 
     def ban(self, offer: Offer) -> str | None:
         """Why this task may never run on such an offer, whatever it costs; None if it may."""

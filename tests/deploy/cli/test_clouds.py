@@ -19,7 +19,7 @@ from deploy.scheduler.act.placing import place
 from deploy.service import open_store
 from deploy.store.jobs import Job
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
-from tests.deploy.emulated import TYPE, Emulated, Make, emulating
+from tests.deploy.emulated import TYPE, Make, emulating
 from tests.deploy.scheduler.worlds import batch
 
 
@@ -179,7 +179,7 @@ def test_placement_scores_where_they_are_known(make: Make) -> None:
     assert all(1 <= score <= 10 for score in scores.values())
 
 
-def _rent(aws: Emulated, config: Path) -> tuple[str, str, str]:
+def rent(config: Path) -> tuple[str, str, str]:
     """Ids of an instance that a job needs, one of a cancelled job, and one that the store does not know."""
     loaded = DeploymentConfig.load(config)
     (provider,) = open_providers(loaded).values()
@@ -210,7 +210,7 @@ def test_a_sweep_lists_and_then_ends_what_no_job_needs(make: Make) -> None:
     aws = make()
     config = aws.deployment({"instance_types": {TYPE: {"quota": 5}}})
     assert "nothing was served with" in refusal(spotweave("clouds", "sweep", "--config", config))
-    needed, cancelled, lost = _rent(aws, config)
+    needed, cancelled, lost = rent(config)
     before = set(aws.running())
     listed = spotweave("clouds", "sweep", "--config", config)
     assert listed.exit_code == 0, listed.output

@@ -1,4 +1,4 @@
-"""The live scheduler on a cloud's provider, its client and an emulator, in virtual time and one process."""
+"""The live scheduler on clouds' providers, their clients and emulators, in virtual time and one process."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.base import Provider, ProviderError
 from deploy.providers.calls import Calls
+from deploy.providers.config import ProviderConfig
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy
@@ -56,28 +57,49 @@ class Tags(NamedTuple):
     job: str
 
 
-class EmulatedCloud(SimulatedCloud):
-    """The simulated runner's view of machines that the emulator's instances are."""
+class Account(NamedTuple):
+    """An emulated cloud, and how it is rented from.
 
-    def __init__(self, clock: VirtualClock, emulator: Emulator, tags: Tags) -> None:
+    Attributes:
+        rents: the provider's configuration.
+        open: a provider that knows nothing from memory.
+    """
+
+    emulator: Emulator
+    rents: ProviderConfig
+    open: Callable[[], Provider]
+    tags: Tags
+
+    def living(self) -> Sequence[Instance]:
+        """What is rented now."""
+        return self.emulator.world.living()
+
+
+class EmulatedCloud(SimulatedCloud):
+    """The simulated runner's view of machines that the emulators' instances are."""
+
+    def __init__(self, clock: VirtualClock, accounts: Sequence[Account]) -> None:
         super().__init__(clock, ())
-        self.emulator, self.tags = emulator, tags
-        self._looked = 0
+        self.accounts = accounts
+        self._looked = [0] * len(accounts)
+        self._of: dict[str, tuple[Instance, Tags]] = {}
 
     def settle(self) -> None:
-        world = self.emulator.world
-        with world.lock:
-            world.settle()
-            fresh = list(world.instances.values())[self._looked :]
-        self._looked += len(fresh)
-        for instance in fresh:
-            name, token = instance.instance_id, instance.tags[self.tags.token]
-            machine = _Machine(_report(instance, self.tags), instance.launched_s, 1.0)
-            self.machines[name] = self._live[name] = machine
-            self._by_token[token] = name
-            self._by_own_id[token.removeprefix(f"{instance.tags[self.tags.deployment]}-")] = name
+        for k, account in enumerate(self.accounts):
+            world, tags = account.emulator.world, account.tags
+            with world.lock:
+                world.settle()
+                fresh = list(world.instances.values())[self._looked[k] :]
+            self._looked[k] += len(fresh)
+            for instance in fresh:
+                name, token = instance.instance_id, instance.tags[tags.token]
+                machine = _Machine(_report(instance, tags), instance.launched_s, 1.0)
+                self.machines[name] = self._live[name] = machine
+                self._of[name] = instance, tags
+                self._by_token[token] = name
+                self._by_own_id[token.removeprefix(f"{instance.tags[tags.deployment]}-")] = name
         for name, machine in list(self._live.items()):
-            machine.report = _report(world.instances[name], self.tags)
+            machine.report = _report(*self._of[name])
             if machine.report.state is InstanceState.TERMINATED:
                 del self._live[name]
         for work in list(self._active.values()):
@@ -118,7 +140,7 @@ def _report(one: Instance, tags: Tags) -> InstanceReport:
 
 
 class CloudWorld(World):
-    """A `World` whose cloud is an emulator, behind its real provider.
+    """A `World` whose cloud is an emulator, or several, behind their real providers.
 
     Attributes:
         tags: of the provider.
@@ -126,15 +148,13 @@ class CloudWorld(World):
         on_demand_usd_hour: of the one type that it rents.
         regions: of the zones.
         troubles: actions, answer and hours of what goes wrong for a while each time.
-        emulator: set by `emulate`.
     """
 
     tags: Tags
     zones: Sequence[str]
     regions: Sequence[str]
     on_demand_usd_hour: float
-    troubles: Sequence[tuple[str, str, float]]
-    emulator: Emulator
+    troubles: Sequence[tuple[str, str, float]] = ()
 
     def __init__(self, folder: Path, emulated: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = VirtualClock(START_S)
@@ -147,33 +167,39 @@ class CloudWorld(World):
         names_rng = random.Random(2)
         monkeypatch.setattr(secrets, "token_hex", lambda n_bytes: names_rng.randbytes(n_bytes).hex())
         self.folder = folder
-        self.emulate({"clock": "virtual", "folder": folder, **emulated})
-        self.cloud = self.emulated = EmulatedCloud(self.clock, self.emulator, self.tags)
+        self.accounts = self.emulate({"clock": "virtual", "folder": folder, **emulated})
+        self.cloud = self.emulated = EmulatedCloud(self.clock, self.accounts)
         self.url = f"sqlite:///{folder / 'store.db'}"
-        self.policy, self.mode, self.settings = "cheapest", Mode.ACT, SETTINGS
+        self.policy, self.mode, self.settings = "cheapest", Mode.ACT, self.set_up()
         self.passes = 0
         self._opened: Store | None = None
         self.restart()
 
-    @abstractmethod
-    def emulate(self, emulated: dict[str, Any]) -> None:
-        """Make the emulator."""
+    def set_up(self) -> SchedulerSettings:
+        """Of the scheduler."""
+        return SETTINGS
 
     @abstractmethod
-    def open(self) -> Provider:
-        """A provider that knows nothing from memory."""
+    def emulate(self, emulated: dict[str, Any]) -> Sequence[Account]:
+        """Make the emulators."""
+
+    @property
+    def emulator(self) -> Emulator:
+        """Of the only cloud."""
+        (account,) = self.accounts
+        return account.emulator
 
     def restart(self) -> None:
         if self._opened is not None:
             self._opened.close()
         self.store = self._opened = Store.open(self.url, self.clock.now(), durable=False)
-        self.rented = self.open()
+        self.rented = {provider.name: provider for provider in (one.open() for one in self.accounts)}
         runner = SimulatedRunner(self.cloud)
         n_offers = 2 * len(self.zones)
         market = load_market_policy(self.policy, n_offers)
         self.scheduler = Scheduler(
             self.store,
-            {self.rented.name: self.rented},
+            self.rented,
             [runner],
             Policies(Decider(market.policy, components=market.components), self.mode),
             self.clock,
@@ -201,7 +227,7 @@ class CloudWorld(World):
         tasks = [task for job in self.store.jobs.live() for task in self.store.tasks.of_job(job.job_id)]
         busy = self.store.intents.pending() or any(not task.instances for task in tasks)
         moments = [now_s + (BUSY_S if busy else LONGEST_S)]
-        for at_s in (self.emulator.world.next_s(), self.emulated.done_s()):
+        for at_s in (*(one.emulator.world.next_s() for one in self.accounts), self.emulated.done_s()):
             if at_s is not None:
                 moments.append(at_s)
         return max(SHORTEST_S, min(moments) - now_s)
@@ -209,11 +235,11 @@ class CloudWorld(World):
     def _notice(self) -> None:
         """What the node agents read in the metadata service, they tell the scheduler."""
         now_s = self.clock.now()
-        for one in self.emulator.world.living():
+        for one, tags in ((one, account.tags) for account in self.accounts for one in account.living()):
             fate = one.fate
             if fate.notice_s is None or fate.notice_s > now_s or one.state != "running":
                 continue
-            known = self.store.instances.by_client_token(one.tags[self.tags.token])
+            known = self.store.instances.by_client_token(one.tags[tags.token])
             if known is not None and known.notice_s is None:
                 with self.store.transaction():
                     self.store.instances.noticed(known.instance_id, fate.kill_s)
@@ -231,7 +257,7 @@ class CloudWorld(World):
 
     def leaked(self) -> Sequence[Instance]:
         """What runs although no job needs it."""
-        return self.emulator.world.living()
+        return [one for account in self.accounts for one in account.living()]
 
 
 def spells(
@@ -370,7 +396,7 @@ def check(world: CloudWorld, given: dict[str, JobSpec]) -> None:
     )
     world.emulator.faults.change(FaultConfig())
     assert world.leaked() == []
-    assert unneeded(store, world.rented) == []
+    assert [one for provider in world.rented.values() for one in unneeded(store, provider)] == []
     assert store.instances.live() == []
     assert store.intents.pending() == []
     assert wrong_charges(store) == []

@@ -50,6 +50,10 @@ def test_a_start_away_from_the_data_costs_their_way_and_one_at_home_does_not(tmp
     # 10 GB at 0.02.
     assert egress_usd(here, job_id) == 0.2
     assert [event.data["egress_usd"] for event in here.events("task.started")] == [0.2]
+    assert [event.data["egress_usd"] for event in here.events("task.decided")] == [0.2]
+    (decision,) = here.store.decisions.latest(9)
+    reasons = {one.offer_id: one.reason for one in decision.candidates}
+    assert reasons["far"] == "its data move to far for 0.2000 USD"
     here.check_nothing_is_left()
 
 
@@ -59,6 +63,7 @@ def test_at_home_it_is_free(tmp_path: Path) -> None:
     here.until_all_end()
     assert egress_usd(here) == 0.0
     assert "egress_usd" not in here.events("task.started")[0].data
+    assert "egress_usd" not in here.events("task.decided")[0].data
 
 
 def test_after_an_interruption_the_input_is_moved_to_where_it_goes_on(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Disks are billed to the cent: to a 3.6 thousand millionth of a dollar for each i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,43 @@ from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig, region_of
 from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.model.clock import VirtualClock
 from deploy.providers.aws import names
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.provider import AwsProvider
 from tests.deploy.emulator.aws.conftest import IMAGE
 from tests.deploy.emulator.aws.transport import in_process
-from tests.deploy.emulator.chaos import FAULTS, CloudWorld, Tags, run, spells, troubles
+from tests.deploy.emulator.chaos import FAULTS, Account, CloudWorld, Tags, run, spells, troubles
 
 TYPE = "g4dn.xlarge"
+
+
+TAGS = Tags(names.TOKEN, names.DEPLOYMENT, names.JOB)
+
+
+def account(clock: VirtualClock, emulated: dict[str, Any], zones: Sequence[str]) -> Account:
+    """An emulated AWS, in all of whose zones one type is rented."""
+    config = AwsEmulatorConfig.model_validate({"images": [{"image_id": IMAGE}], **emulated})
+    emulator = AwsEmulator(config, clock)
+    session = in_process(App(emulator))
+    regions = {
+        region: {
+            "image": IMAGE,
+            "security_group": group_of(region),
+            "subnets": {zone: subnet_of(zone) for zone in zones if region_of(zone) == region},
+        }
+        for region in map(region_of, zones)
+    }
+    rents = AwsConfig.model_validate(
+        {
+            "regions": regions,
+            "instance_types": {TYPE: {"quota": 20}},
+            "node": {"scheduler_url": "https://scheduler.example:8443"},
+            "prices_every_s": 300.0,
+            "launch_s": 30.0,
+        }
+    )
+    return Account(emulator, rents, lambda: AwsProvider(rents, session, clock.now), TAGS)
 
 
 class AwsWorld(CloudWorld):
@@ -31,7 +61,7 @@ class AwsWorld(CloudWorld):
     is hidden for longer than an hour, less the longest pause between two looks.
     """
 
-    tags = Tags(names.TOKEN, names.DEPLOYMENT, names.JOB)
+    tags = TAGS
     zones = ("us-east-1a", "us-east-1b", "us-west-2a", "us-west-2b")
     regions = ("us-east-1", "us-west-2")
     on_demand_usd_hour = 0.526
@@ -47,31 +77,8 @@ class AwsWorld(CloudWorld):
         ("ec2:TerminateInstances", "lost", 0.5),
     )
 
-    def emulate(self, emulated: dict[str, Any]) -> None:
-        config = AwsEmulatorConfig.model_validate({"images": [{"image_id": IMAGE}], **emulated})
-        self.emulator = AwsEmulator(config, self.clock)
-        self._session = in_process(App(self.emulator))
-        self._config = AwsConfig.model_validate(
-            {
-                "regions": {
-                    region: {
-                        "image": IMAGE,
-                        "security_group": group_of(region),
-                        "subnets": {
-                            zone: subnet_of(zone) for zone in self.zones if region_of(zone) == region
-                        },
-                    }
-                    for region in self.regions
-                },
-                "instance_types": {TYPE: {"quota": 20}},
-                "node": {"scheduler_url": "https://scheduler.example:8443"},
-                "prices_every_s": 300.0,
-                "launch_s": 30.0,
-            }
-        )
-
-    def open(self) -> AwsProvider:
-        return AwsProvider(self._config, self._session, self.clock.now)
+    def emulate(self, emulated: dict[str, Any]) -> Sequence[Account]:
+        return [account(self.clock, emulated, self.zones)]
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,9 @@ def test_a_stopped_instance_that_nobody_knows_is_ended_too(world: AwsWorld) -> N
     go_until(world, lambda: running(world) == 1)
     (mine,) = world.emulator.world.living()
     theirs = dict(mine.tags) | {names.TOKEN: "unknown"}
-    assert isinstance(world.rented, AwsProvider)
-    ec2 = world.rented.clients.get("ec2", "us-east-1")
+    provider = world.rented["aws"]
+    assert isinstance(provider, AwsProvider)
+    ec2 = provider.clients.get("ec2", "us-east-1")
     made = ec2.run_instances(
         ImageId=mine.image_id,
         InstanceType=TYPE,

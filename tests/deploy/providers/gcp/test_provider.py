@@ -12,6 +12,7 @@ from deploy.billing import PriceSegment, Usage, bill, micro_usd_hour, micro_usd_
 from deploy.emulator.faults import FaultConfig
 from deploy.model.instances import InstanceState
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
+from deploy.providers.calls import AGAIN_S
 from deploy.providers.gcp import names
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 from tests.deploy.providers.gcp.project import GPU_TYPE, REGION, START_S, TYPE, ZONES, Project
@@ -78,6 +79,18 @@ def test_a_stock_out_and_a_full_quota_are_told_by_the_operation(tmp_path: Path) 
     assert provider.launch(closed).state is InstanceState.LAUNCHING
 
 
+def test_a_code_that_is_new_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    provider = project.provider()
+    project.emulator.faults.change(spell(actions=["compute:instances.create"], answer="ACodeThatIsNew"))
+    with pytest.raises(ProviderError, match="ACodeThatIsNew") as caught:
+        provider.launch(request(OPEN))
+    assert type(caught.value) is ProviderError
+    project.emulator.faults.change(spell(actions=["compute:instances.create"], answer="badRequest"))
+    with pytest.raises(RefusedError):
+        provider.launch(request(OPEN))
+
+
 def test_an_insert_whose_answer_is_lost_gives_one_instance(tmp_path: Path) -> None:
     project = Project(tmp_path)
     provider = project.provider()
@@ -119,11 +132,9 @@ def test_one_that_stops_when_preempted_keeps_its_disk_until_it_is_ended(tmp_path
     ended = by_id(provider.describe(DEPLOYMENT))[name]
     assert ended.ended_s == project.emulator.world.now_s()
     (entry,) = project.emulator.ledger()
-    # 101 s of insert and run, and 1,101 s of 50 GiB at 0.1 USD in June (30 days).
+    # 101 s of insert and run, and 1,101 s of 50 GiB at 0.1 USD in June: 5,000,000 * 1,101 / 2,592,000.
     assert entry.seconds == 101
-    assert (
-        entry.disk_micro_usd == f"{5_000_000 * 1101 // 2_592_000 * 0 + 1835_000}/864" or entry.disk_micro_usd
-    )
+    assert entry.disk_micro_usd == "229375/108"
 
 
 def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -143,8 +154,24 @@ def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
     assert offers[OPEN].available
     with pytest.raises(ProviderError, match="nothing is launched where nothing is seen"):
         provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot"))
+    # It is left alone for a minute: the other region's zone is asked for instances and for operations.
+    asked = project.calls()
+    with pytest.raises(PartialError):
+        provider.describe(DEPLOYMENT)
+    assert project.calls() - asked == 2
     project.emulator.faults.change(FaultConfig())
+    project.clock.sleep(AGAIN_S)
     assert set(by_id(provider.describe(DEPLOYMENT))) == {here, there}
+
+
+def test_after_a_restart_a_dark_region_does_not_keep_launches_from_the_others(tmp_path: Path) -> None:
+    spot = {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]}
+    project = Project(tmp_path, spot)
+    project.emulator.faults.change(spell(regions=["us-east1"], answer="backendError"))
+    provider = project.provider()
+    assert provider.launch(request(OPEN)).state is InstanceState.LAUNCHING
+    with pytest.raises(ProviderError, match="us-east1-b"):
+        provider.launch(request(f"gcp/us-east1-b/{TYPE}/spot"))
 
 
 @pytest.mark.parametrize(
