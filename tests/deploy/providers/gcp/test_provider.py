@@ -151,8 +151,14 @@ def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"token": "another"}, "does not accept these credentials, or they have expired"),
-        ({"disabled": ["compute.googleapis.com"]}, "API is not enabled: gcloud services enable"),
-        ({"denied": ["compute.instances.create"]}, "may not compute.instances.create: grant"),
+        (
+            {"disabled": ["compute.googleapis.com"]},
+            "compute.googleapis.com is not enabled: gcloud services enable",
+        ),
+        (
+            {"denied": ["compute.instances.create"]},
+            "may not compute.instances.create on projects/spotweave-emulated: grant",
+        ),
         ({"project": "another-project"}, "The resource 'projects/spotweave-emulated' was not found"),
     ],
 )
