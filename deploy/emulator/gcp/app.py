@@ -13,6 +13,7 @@ from deploy.emulator.gcp.compute import ROOT, Compute, body_of
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.gcp.errors import GcpError, disabled
 from deploy.emulator.gcp.messages import Answer, Request, json_answer
+from deploy.emulator.gcp.projects import Projects
 from deploy.emulator.gcp.storage import Storage
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _LONGEST_WAIT_S = 10.0
 
 
 class App:
-    """Answers Compute Engine, Cloud Storage, and the control interface under /_emulator/.
+    """Answers Compute Engine, Cloud Storage, the Resource Manager, and what controls it under /_emulator/.
 
     Raises (when called):
         LostAnswerError: if the answer shall never arrive: the server closes the connection.
@@ -33,7 +34,7 @@ class App:
         self._emulator = emulator
         self._control = Control(emulator)
         self._compute = Compute(emulator.config, emulator.world)
-        self._others = (Storage(emulator.config),)
+        self._others = (Storage(emulator.config), Projects(emulator.config))
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""

@@ -1,4 +1,4 @@
-"""What is right and what is missing before a launch: credentials, rights, quotas, image, types, networks.
+"""What is right and what is missing before a launch: credentials, rights, prices, quotas, image and so on.
 
 Nothing here changes anything.
 """
@@ -12,9 +12,11 @@ from deploy.providers.base import ProviderError, RefusedError
 from deploy.providers.config import Finding
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.errors import gcp_errors
+from deploy.providers.gcp.errors import REMEDY, gcp_errors
 from deploy.providers.gcp.prices import parts
+from deploy.providers.gcp.rights import lacking, needed
 
+_REFRESH = "python -m deploy.providers.gcp.catalogue --out prices.json"
 _QUOTAS = {"spot": "PREEMPTIBLE_CPUS", "on_demand": "CPUS"}
 """Where a project has no quota of its own for spot, the one on demand counts."""
 
@@ -31,12 +33,16 @@ def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding
     """
     prices = config.prices()
     config.node.ca_pem(config.folder)
+    dated = prices.sources.get("types", "a list of your own")
+    yield Finding("prices", "right", f"a dated list ({dated}); today's: {_REFRESH}")
     checker = _Checker(config, clients or Clients(config.endpoint_url))
-    for name, part in config.regions.items():
+    for number, (name, part) in enumerate(config.regions.items()):
         region = yield from checker.look(f"{name} project", "Regions", region=name)
         if region is None:
             return
         yield Finding(f"{name} project", "right", config.project)
+        if number == 0:
+            yield from checker.permissions()
         yield from checker.quotas(name, region, lambda kind: prices.hardware(kind).vcpus)
         if (
             yield from checker.look(
@@ -45,7 +51,8 @@ def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding
         ):
             yield Finding(f"{name} subnetwork", "right", part.subnetwork)
         for zone in part.zones:
-            yield from checker.types(zone)
+            if (yield from checker.look(zone, "Zones", zone=zone)):
+                yield from checker.types(zone)
     _, project, _, _, image = config.image.split("/")
     if (yield from checker.look("image", "Images", project=project, image=image)):
         yield Finding("image", "right", config.image)
@@ -59,13 +66,26 @@ class _Checker:
         """A resource; a finding and None where it cannot be had."""
         asked = {"project": self._config.project, **names}
         try:
-            with gcp_errors(f"gcp {what}"):
+            with gcp_errors(f"gcp: {what}"):
                 return self._clients.get(service).get(**asked, retry=RETRY, timeout=TIMEOUT_S)
         except RefusedError as error:
             yield Finding(what, "missing", str(error))
         except ProviderError as error:
             yield Finding(what, "unknown", str(error))
         return None
+
+    def permissions(self) -> Iterator[Finding]:
+        """Whether the caller has those of the role that are made use of."""
+        try:
+            denied = lacking(self._clients, self._config)
+        except ProviderError as error:
+            text = f"{error}; without it a missing permission shows in the call that needs it"
+            yield Finding("permissions", "unknown", text)
+            return
+        for permission in denied:
+            yield Finding("permissions", "missing", f"this identity may not {permission}: {REMEDY}")
+        if not denied:
+            yield Finding("permissions", "right", f"all {len(needed(self._config))} of the role")
 
     def types(self, zone: str) -> Iterator[Finding]:
         """Whether a zone has what is to be rented there."""

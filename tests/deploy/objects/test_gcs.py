@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from deploy.emulator.gcp.storage import Storage
 from deploy.objects.base import ConflictError, ObjectsError
 from tests.deploy.objects.buckets import BUCKET, Gcs
 
@@ -17,7 +18,8 @@ LARGE = CONTENT * 400
 
 def kept(project: Gcs) -> dict[str, Any]:
     """Objects as the emulator has them."""
-    (storage,) = project.app._others
+    storage = project.app._others[0]
+    assert isinstance(storage, Storage)
     found: dict[str, Any] = storage.buckets[BUCKET]
     return found
 
