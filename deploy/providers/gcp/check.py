@@ -5,7 +5,7 @@ Nothing here changes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from deploy.providers.base import ProviderError, RefusedError
@@ -13,12 +13,12 @@ from deploy.providers.config import Finding
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.errors import REMEDY, gcp_errors
-from deploy.providers.gcp.prices import parts
+from deploy.providers.gcp.prices import PriceList, parts
 from deploy.providers.gcp.rights import lacking, needed
 
 _REFRESH = "python -m deploy.providers.gcp.catalogue --out prices.json"
-_QUOTAS = {"spot": "PREEMPTIBLE_CPUS", "on_demand": "CPUS"}
-"""Where a project has no quota of its own for spot, the one on demand counts."""
+_PREFIXES = {"spot": "PREEMPTIBLE_", "on_demand": ""}
+"""Of quotas. Where a project has no quota of its own for spot, the one on demand counts."""
 
 
 def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding
         yield Finding(f"{name} project", "right", config.project)
         if number == 0:
             yield from checker.permissions()
-        yield from checker.quotas(name, region, lambda kind: prices.hardware(kind).vcpus)
+        yield from checker.quotas(name, region, prices)
         if (
             yield from checker.look(
                 f"{name} subnetwork", "Subnetworks", region=name, subnetwork=part.subnetwork
@@ -99,23 +99,27 @@ class _Checker:
             if found is not None:
                 yield Finding(f"{zone} {kind}", "right", "the zone has it; capacity shows in a launch only")
 
-    def quotas(self, name: str, region: Any, vcpus: Callable[[str], int]) -> Iterator[Finding]:
-        """Whether a region's quotas of cores let one instance of each type run."""
+    def quotas(self, name: str, region: Any, prices: PriceList) -> Iterator[Finding]:
+        """Whether a region's quotas of cores and GPUs let one instance of each type run."""
         limits = {one.metric: one.limit for one in region.quotas}
-        for market, metric in _QUOTAS.items():
-            limit = limits.get(metric) or limits.get("CPUS")
-            wanted = {
-                kind: vcpus(kind)
-                for kind, about in self._config.instance_types.items()
-                if market in about.markets
-            }
-            if limit is None or not wanted:
-                continue
-            large = [kind for kind, cores in wanted.items() if cores > limit]
-            text = f"{limit:.0f} cores ({metric})"
-            if large:
-                yield Finding(
-                    f"{name} {market} quota", "missing", f"{text}: too few for {large[0]}: ask for more"
-                )
-            else:
-                yield Finding(f"{name} {market} quota", "right", text)
+        for market, prefix in _PREFIXES.items():
+            wanted: dict[str, dict[str, int]] = {}
+            for kind, about in self._config.instance_types.items():
+                if market in about.markets:
+                    hardware = prices.hardware(kind)
+                    wanted.setdefault("CPUS", {})[kind] = hardware.vcpus
+                    if hardware.gpu is not None:
+                        metric = f"NVIDIA_{hardware.gpu.replace('-', '_')}_GPUS"
+                        wanted.setdefault(metric, {})[kind] = hardware.gpus
+            for metric, needs in wanted.items():
+                counted = f"{prefix}{metric}" if limits.get(f"{prefix}{metric}") else metric
+                limit = limits.get(counted)
+                if limit is None:
+                    continue
+                what = f"{name} {market} quota"
+                large = [kind for kind, count in needs.items() if count > limit]
+                if large:
+                    text = f"{limit:.0f} ({counted}): too few for {large[0]}: ask for more"
+                    yield Finding(what, "missing", text)
+                else:
+                    yield Finding(what, "right", f"{limit:.0f} ({counted})")

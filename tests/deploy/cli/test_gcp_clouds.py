@@ -18,6 +18,7 @@ from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 PROJECT = "spotweave-emulated"
 ZONE, TYPE, BUCKET = "us-central1-a", "e2-standard-4", "spotweave-kept"
 POOL = {"zone": ZONE, "instance_type": TYPE, "n_vcpus": 4, "spot_usd_hour": 0.05, "on_demand_usd_hour": 0.13}
+GPU_POOL = {**POOL, "instance_type": "g2-standard-24", "n_vcpus": 24}
 RENTED = {
     "project": PROJECT,
     "regions": {"us-central1": {"zones": [ZONE]}},
@@ -105,6 +106,13 @@ OTHER_ZONE = {"regions": {"us-central1": {"zones": ["us-central1-z"]}}}
         ),
         ({"images": []}, {}, BUCKET, "image", "global/images/spotweave' was not found"),
         ({"quota_vcpus": 2}, {}, BUCKET, "us-central1 on_demand quota", "too few for e2-standard-4"),
+        (
+            {"pools": [GPU_POOL], "quotas": {"NVIDIA_L4_GPUS": 1, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}},
+            {"instance_types": {"g2-standard-24": {"quota": 1, "markets": ["spot"]}}},
+            BUCKET,
+            "us-central1 spot quota",
+            "1 (NVIDIA_L4_GPUS): too few for g2-standard-24: ask for more",
+        ),
         (
             {},
             {},
