@@ -14,6 +14,8 @@ from deploy.config import DeploymentConfig
 from deploy.emulator.gcp.compute import _ROUTES
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.objects.gcs_checking import check_bucket
+from deploy.objects.location import Bucket, parse
 from deploy.providers.gcp.check import check
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import load_prices
@@ -89,6 +91,14 @@ def test_what_a_demo_rents_is_emulated_at_the_prices_of_its_list(name: str, tmp_
         listed = rented.prices().steps(place)[-1][1]
         market_usd = emulator.world.market.price(pool, emulator.world.clock.now())
         assert listed == (market_usd if place.market == "spot" else pool.config.on_demand_usd_hour)
+
+
+def test_the_bucket_of_the_rehearsal_is_emulated(tmp_path: Path) -> None:
+    place = parse(DeploymentConfig.load(CONFIGS / "demo_gcp.yaml").runners.checkpoints.flower or "")
+    assert isinstance(place, Bucket)
+    loaded = GcpEmulatorConfig.load(CONFIGS / "emulator_gcp.yaml")
+    emulator = GcpEmulator(loaded.model_copy(update={"machines": "none", "state": tmp_path}))
+    assert [one.verdict for one in check_bucket(InProcess(emulator.app()), place)] == ["right"]
 
 
 def test_what_leaves_a_cloud_costs_what_its_sender_takes() -> None:
