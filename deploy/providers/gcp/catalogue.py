@@ -80,11 +80,14 @@ def read(clients: Clients) -> Iterator[dict[str, Any]]:
             return
 
 
-def indexed(skus: Iterable[Mapping[str, Any]]) -> Skus:
+def indexed(skus: Iterable[Mapping[str, Any]]) -> tuple[Skus, list[str]]:
     """Those that prices are made of.
 
+    Returns:
+        The SKUs, and a line for each that is left out: two prices have its name and region.
+
     Raises:
-        CatalogueError: where two prices have one name and region, or a SKU is not as documented.
+        CatalogueError: if one is not as documented.
     """
     names = {
         *(
@@ -97,6 +100,7 @@ def indexed(skus: Iterable[Mapping[str, Any]]) -> Skus:
         *_DISKS.values(),
     }
     found: dict[tuple[str, str], float] = {}
+    twice: dict[tuple[str, str], str] = {}
     for sku in skus:
         try:
             name = re.split(r" (?:running )?in ", sku["description"])[0]
@@ -109,12 +113,10 @@ def indexed(skus: Iterable[Mapping[str, Any]]) -> Skus:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise CatalogueError(f"the Cloud Billing Catalog has an unexpected SKU: {sku}") from error
         for region in regions:
-            if found.setdefault((name, region), usd) != usd:
-                raise CatalogueError(
-                    f"the Cloud Billing Catalog has two prices of {name} in {region}: {found[name, region]} "
-                    f"and {usd} USD; enter the right one by hand"
-                )
-    return found
+            first_usd = found.setdefault((name, region), usd)
+            if first_usd != usd:
+                twice[name, region] = f"two prices of {name} in {region}: {first_usd} and {usd} USD"
+    return {key: usd for key, usd in found.items() if key not in twice}, list(twice.values())
 
 
 def refreshed(base: PriceList, skus: Skus, regions: Sequence[str], today: date) -> PriceList:
@@ -206,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         base = load_prices(given.list)
         regions = given.region or [name for name in base.regions if re.fullmatch(r"[a-z]+-[a-z]+\d+", name)]
-        skus = indexed(read(Clients()))
+        skus, left_out = indexed(read(Clients()))
         made = refreshed(base, skus, regions, datetime.now(UTC).date())
         text = made.model_dump_json(indent=1, exclude_none=True, exclude_defaults=True)
         write_bytes(given.out, f"{text}\n".encode())
@@ -216,6 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    for line in left_out:
+        print(f"note: {line}: what is made of it stays as it was", file=sys.stderr)
     print(f"written: {given.out}")
     return 0
 

@@ -106,7 +106,9 @@ def test_a_list_is_made_of_what_the_parts_cost() -> None:
     """
     app = Catalogue(ALL)
     shipped = load_prices(None)
-    made = refreshed(shipped, indexed(read(InProcess(app))), ["us-central1"], date(2026, 11, 23))
+    skus, left_out = indexed(read(InProcess(app)))
+    assert left_out == []
+    made = refreshed(shipped, skus, ["us-central1"], date(2026, 11, 23))
     assert len(app.asked) == 3
     assert app.asked[0]["currencyCode"] == ["USD"]
     region, old = made.regions["us-central1"], shipped.regions["us-central1"]
@@ -128,9 +130,10 @@ def test_a_list_is_made_of_what_the_parts_cost() -> None:
 
 def test_a_price_that_is_the_same_gives_no_step_and_a_second_reading_of_a_day_replaces_the_first() -> None:
     shipped, day = load_prices(None), date(2026, 11, 23)
-    once = refreshed(shipped, indexed(ALL), ["us-central1"], day)
-    again = refreshed(once, indexed(ALL), ["us-central1"], day)
-    later = refreshed(once, indexed(ALL), ["us-central1"], date(2026, 11, 24))
+    skus, _ = indexed(ALL)
+    once = refreshed(shipped, skus, ["us-central1"], day)
+    again = refreshed(once, skus, ["us-central1"], day)
+    later = refreshed(once, skus, ["us-central1"], date(2026, 11, 24))
     assert once.regions == again.regions == later.regions
 
 
@@ -141,16 +144,25 @@ def test_a_price_that_is_the_same_gives_no_step_and_a_second_reading_of_a_day_re
             [sku("N1 Predefined Instance Core running in Americas", 1.0, regions=["us-east1"])],
             "no machine of the",
         ),
-        (
-            [*ALL, sku("Balanced PD Capacity in Iowa", 0.2)],
-            "two prices of Balanced PD Capacity in us-central1: 0.1",
-        ),
         ([{**ALL[0], "pricingInfo": []}], "has an unexpected SKU"),
     ],
 )
 def test_what_the_catalogue_does_not_say_clearly_is_refused(skus: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(CatalogueError, match=words):
-        refreshed(load_prices(None), indexed(skus), ["us-central1"], date(2026, 11, 23))
+        refreshed(load_prices(None), indexed(skus)[0], ["us-central1"], date(2026, 11, 23))
+
+
+def test_what_has_two_prices_stays_as_it_was_and_a_line_says_so() -> None:
+    shipped, other = (
+        load_prices(None),
+        sku("Nvidia Tesla T4 GPU running in Iowa", 0.2, regions=["us-central1"]),
+    )
+    skus, left_out = indexed([*ALL, other])
+    assert left_out == ["two prices of Nvidia Tesla T4 GPU in us-central1: 0.35 and 0.2 USD"]
+    made = refreshed(shipped, skus, ["us-central1"], date(2026, 11, 23)).regions["us-central1"]
+    old = shipped.regions["us-central1"].gpus["nvidia-tesla-t4"]
+    assert made.gpus["nvidia-tesla-t4"][:-1] == old
+    assert made.gpus["nvidia-tesla-t4"][-1].on_demand_usd_hour is None
 
 
 @pytest.mark.parametrize(
