@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.policies import Scope
 from deploy.providers.base import Provider, ProviderError
 from deploy.providers.config import Finding
+from deploy.providers.gcp.config import GcpConfig
 from deploy.security.sandbox import Sandbox
 from deploy.store import migrate
 from deploy.store.database import Database
@@ -26,6 +28,7 @@ from deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
     from deploy.providers.aws.clients import Clients
+    from deploy.providers.gcp.clients import Clients as GcpClients
     from deploy.store.instances import Instance
 
 _NAMED = 5
@@ -68,6 +71,11 @@ def open_checkpoints(config: DeploymentConfig) -> Objects | None:
     where = parse(place)
     if not isinstance(where, Bucket):
         return FolderObjects(where)
+    if where.scheme == "gs":
+        gcp_clients = _gcp_clients(config)
+        from deploy.objects.gcs import GcsObjects
+
+        return GcsObjects(gcp_clients, where)
     clients = _clients(config)
     from deploy.objects.s3 import S3Objects
 
@@ -168,12 +176,20 @@ def findings(config: DeploymentConfig) -> Iterator[tuple[str, Finding]]:
             yield name, finding
     place = config.runners.checkpoints.flower
     where = None if place is None else parse(place)
-    if isinstance(where, Bucket):
-        clients = _clients(config)
-        from deploy.objects.checking import check_bucket
+    if not isinstance(where, Bucket):
+        return
+    if where.scheme == "gs":
+        gcp_clients = _gcp_clients(config)
+        from deploy.objects.gcs_checking import check_bucket as check_gcs_bucket
 
-        for finding in check_bucket(clients, where):
-            yield "aws", finding
+        for finding in check_gcs_bucket(gcp_clients, where):
+            yield "gcp", finding
+        return
+    clients = _clients(config)
+    from deploy.objects.checking import check_bucket
+
+    for finding in check_bucket(clients, where):
+        yield "aws", finding
 
 
 def missing(config: DeploymentConfig) -> str:
@@ -202,6 +218,21 @@ def _clients(config: DeploymentConfig) -> Clients:
         return Clients(aws.profile if aws else None, aws.endpoint_url if aws else None)
     except ProviderError as error:
         raise ConfigError(str(error)) from error
+
+
+def _gcp_clients(config: DeploymentConfig) -> GcpClients:
+    """For Cloud Storage, as the Google Cloud provider's where there is one. Raises ConfigError."""
+    try:
+        importlib.import_module("google.cloud.storage")
+        importlib.import_module("google.cloud.compute_v1")
+    except ImportError as error:
+        raise ConfigError(
+            "checkpoints in Cloud Storage need google-cloud-storage: pip install 'spotweave[deploy,gcp]'"
+        ) from error
+    from deploy.providers.gcp.clients import Clients as GcpClients
+
+    gcp = config.rented().get("gcp")
+    return GcpClients(gcp.endpoint_url if isinstance(gcp, GcpConfig) else None)
 
 
 def transfers_of(config: DeploymentConfig) -> Transfers:

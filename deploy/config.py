@@ -116,10 +116,11 @@ class CheckpointsConfig(Part):
     """Where jobs keep their checkpoints. One text is for both kinds.
 
     Attributes:
-        spark: folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`s3://` is understood as
-            `s3a://`); None: in the job's folder on this machine, which does only where nodes see that too.
-        flower: `s3://BUCKET/PREFIX` or an absolute folder, which gets a copy of each round's weights, and the
-            checkpoints of bags; None: they are on this machine only.
+        spark: folder or URI under which Spark jobs keep theirs, as Hadoop knows it (`gs://`; `s3://` is
+            understood as `s3a://`); None: in the job's folder on this machine, which does only where nodes
+            see that too.
+        flower: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or an absolute folder, which gets a copy of each
+            round's weights, and the checkpoints of bags; None: they are on this machine only.
     """
 
     spark: str | None = None
@@ -128,7 +129,7 @@ class CheckpointsConfig(Part):
     @field_validator("spark")
     @classmethod
     def _hadoop(cls, place: str | None) -> str | None:
-        if place is None or not place.startswith(("s3://", "s3a://")):
+        if place is None or not place.startswith(("s3://", "s3a://", "gs://")):
             return place
         where = parse(place)
         assert isinstance(where, Bucket)

@@ -39,3 +39,23 @@ class Objects(Protocol):
 
     def delete(self, name: str) -> None:
         """Let go of an object, if there is one. Raises ObjectsError."""
+
+
+def require_kept(where: str, content: bytes, found: bytes | None, *, existed: bool) -> None:
+    """Compare what is read back with what was put.
+
+    Args:
+        where: URI of the object.
+        content: that was put.
+        found: that was read back.
+        existed: whether there was an object already: perhaps our own, whose answer was lost.
+
+    Raises:
+        ConflictError: if there was one with other content.
+        ObjectsError: if it is not what was put.
+    """
+    if found == content:
+        return
+    if existed and found is not None:
+        raise ConflictError(f"{where} is there already, with other content")
+    raise ObjectsError(f"{where}: what is read back is not what was put")

@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from deploy.objects.base import ConflictError, ObjectsError
+from deploy.objects.base import ObjectsError, require_kept
 from deploy.objects.location import Bucket
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.errors import aws_errors, code_of
@@ -54,18 +54,12 @@ class S3Objects:
             except ObjectsError as error:
                 code = code_of(error.__cause__) if isinstance(error.__cause__, ClientError) else ""
                 if code == _EXISTS:
-                    # Perhaps our own, whose answer was lost.
                     existed = True
                     break
                 if code != _RACE or tries == _RACES:
                     raise
                 time.sleep(random.uniform(0.0, _RACE_S * 2**tries))
-        found = self.get(name)
-        if found == content:
-            return
-        if existed and found is not None:
-            raise ConflictError(f"{self.uri}/{name} is there already, with other content")
-        raise ObjectsError(f"{self.uri}/{name}: what is read back is not what was put")
+        require_kept(f"{self.uri}/{name}", content, self.get(name), existed=existed)
 
     def get(self, name: str) -> bytes | None:
         """See Objects."""

@@ -16,6 +16,8 @@ from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.jobfile import read_job
 from deploy.model.jobs import Flower
+from deploy.objects.gcs_checking import check_bucket
+from deploy.objects.location import Bucket, parse
 from deploy.providers.gcp.check import check
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import load_prices
@@ -33,19 +35,47 @@ def example() -> GcpConfig:
 
 
 def test_every_file_that_it_names_is_there() -> None:
-    named = set(re.findall(r"\]\(\.\./([^)#]+)\)", GUIDE)) | set(re.findall(r"configs/\S+\.yaml", GUIDE))
+    named = set(re.findall(r"\]\(\.\./([^)#]+)\)", GUIDE)) | set(
+        re.findall(r"(?:configs|deploy)/\S+\.yaml", GUIDE)
+    )
     assert len(named) > 5
     assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
 
 
-def test_the_role_has_what_the_provider_asks_for_and_nothing_that_ends_more() -> None:
-    role = yaml.safe_load((ROOT / "deploy" / "providers" / "gcp" / "role.yaml").read_text())
-    granted = set(role["includedPermissions"])
-    asked = {permission.format(what="instances") for _, _, _, permission in _ROUTES}
-    assert asked <= granted
-    assert not [one for one in granted if one.endswith((".setIamPolicy", ".*")) or "delete" in one.lower()][
-        1:
+def test_the_cost_of_the_exercise_is_computed_from_the_list_that_ships() -> None:
+    table = GUIDE.partition("### What the exercise costs")[2].partition("## What is rented")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "|" in line
     ]
+    amounts = [float(row[3]) for row in rows[2:-1]]
+    assert float(rows[-1][3].strip("*")) == round(sum(amounts), 3)
+    assert f"costs at most {sum(amounts):.2f} USD" in GUIDE
+    region = load_prices(None).regions["us-central1"]
+    disk_usd_hour = 50 * region.disk_usd_gib_month["pd-balanced"] / 720
+    listed = {kind: region.types[kind][-1].on_demand_usd_hour for kind in ("g2-standard-4", "e2-standard-2")}
+    for kind, usd in {**listed, "disks": round(disk_usd_hour, 4), "addresses": 0.005}.items():
+        (row,) = [row for row in rows if kind in row[0]]
+        assert float(row[2]) == usd
+        assert float(row[3]) == pytest.approx(float(row[1].split()[0]) * float(row[2]), abs=0.0006)
+
+
+def test_the_deployment_of_the_exercise_can_be_loaded() -> None:
+    config = DeploymentConfig.load(CONFIGS / "gcp.yaml")
+    assert config.runners.checkpoints.flower == "gs://spotweave-your-project/checkpoints"
+    assert "gcp/us-central1-a/g2-standard-4/spot" in example().places()
+
+
+def granted(role: str) -> set[str]:
+    """Permissions of a role that the guide creates."""
+    content = yaml.safe_load((ROOT / "deploy" / "providers" / "gcp" / role).read_text())
+    return set(content["includedPermissions"])
+
+
+def test_the_role_has_what_the_provider_asks_for_and_nothing_that_ends_more() -> None:
+    role = granted("role.yaml")
+    asked = {permission.format(what="instances") for _, _, _, permission in _ROUTES}
+    assert asked <= role
+    assert not [one for one in role if one.endswith((".setIamPolicy", ".*")) or "delete" in one.lower()][1:]
 
 
 @pytest.mark.parametrize("name", ["demo_gcp", "demo_clouds"])
@@ -63,6 +93,14 @@ def test_what_a_demo_rents_is_emulated_at_the_prices_of_its_list(name: str, tmp_
         listed = rented.prices().steps(place)[-1][1]
         market_usd = emulator.world.market.price(pool, emulator.world.clock.now())
         assert listed == (market_usd if place.market == "spot" else pool.config.on_demand_usd_hour)
+
+
+def test_the_bucket_of_the_rehearsal_is_emulated(tmp_path: Path) -> None:
+    place = parse(DeploymentConfig.load(CONFIGS / "demo_gcp.yaml").runners.checkpoints.flower or "")
+    assert isinstance(place, Bucket)
+    loaded = GcpEmulatorConfig.load(CONFIGS / "emulator_gcp.yaml")
+    emulator = GcpEmulator(loaded.model_copy(update={"machines": "none", "state": tmp_path}))
+    assert [one.verdict for one in check_bucket(InProcess(emulator.app()), place)] == ["right"]
 
 
 def test_what_leaves_a_cloud_costs_what_its_sender_takes() -> None:
@@ -93,7 +131,7 @@ def test_prices_that_ship_are_those_of_the_source() -> None:
     kind = "n1-standard-4+1xnvidia-tesla-t4"
     (_, usd) = prices.steps(places[f"gcp/us-central1-a/{kind}/on_demand"])[-1]
     assert usd == pytest.approx(0.54, abs=0.001)
-    assert prices.hardware(kind).gpu == "nvidia-tesla-t4"
+    assert prices.hardware(kind).gpu == "T4"
     assert prices.hardware("a2-ultragpu-1g").gpu == "A100-80GB"
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from deploy.emulator.control import PREFIX, Control
 from deploy.emulator.errors import CloudError
 from deploy.emulator.gcp.compute import ROOT, Compute, body_of
 from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.emulator.gcp.errors import GcpError
+from deploy.emulator.gcp.errors import GcpError, disabled
+from deploy.emulator.gcp.messages import Answer, Request, json_answer
+from deploy.emulator.gcp.projects import Projects
+from deploy.emulator.gcp.storage import Storage
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -22,7 +24,7 @@ _LONGEST_WAIT_S = 10.0
 
 
 class App:
-    """Answers Compute Engine, and the control interface under /_emulator/.
+    """Answers Compute Engine, Cloud Storage, the Resource Manager, and what controls it under /_emulator/.
 
     Raises (when called):
         LostAnswerError: if the answer shall never arrive: the server closes the connection.
@@ -32,47 +34,48 @@ class App:
         self._emulator = emulator
         self._control = Control(emulator)
         self._compute = Compute(emulator.config, emulator.world)
+        self._others = (Storage(emulator.config), Projects(emulator.config))
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        path, method = environ.get("PATH_INFO", ""), environ.get("REQUEST_METHOD", "GET")
-        if path.startswith(PREFIX):
+        if environ.get("PATH_INFO", "").startswith(PREFIX):
             status, content = self._control.answer(environ)
-            return _send(start_response, status, content)
-        query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
-        content = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            return _send(start_response, Answer(content, status))
+        request = _request(environ)
         try:
-            self._known(environ.get("HTTP_AUTHORIZATION", ""))
-            if not path.startswith(ROOT):
-                raise GcpError("notFound", f"{path} is not emulated", 404)
-            found = self._answer(method, path, query, body_of(content))
+            answer = self._answer(request)
         except CloudError as error:
-            body = error.json() if isinstance(error, GcpError) else {}
-            return _send(start_response, error.status, json.dumps(body).encode())
-        return _send(start_response, 200, json.dumps(found).encode())
+            answer = json_answer(error.json() if isinstance(error, GcpError) else {}, error.status)
+        return _send(start_response, answer)
 
-    def _known(self, shown: str) -> None:
+    def _answer(self, request: Request) -> Answer:
+        for other in self._others:
+            permission = other.permission(request)
+            if permission:
+                self._known(request, other.api)
+                with self._emulator.world.lock:
+                    spell = self._begin(permission, "")
+                    answer = other.answer(request)
+                    self._end(permission, spell)
+                return answer
+        self._known(request, "compute.googleapis.com")
+        if not request.path.startswith(ROOT):
+            raise GcpError("notFound", f"{request.path} is not emulated", 404)
+        return json_answer(self._computed(request))
+
+    def _known(self, request: Request, api: str) -> None:
         config = self._emulator.config
-        if config.token is not None and shown != f"Bearer {config.token}":
+        if config.token is not None and request.headers.get("authorization") != f"Bearer {config.token}":
             raise GcpError("authError", "Request had invalid authentication credentials.", 401)
-        if "compute.googleapis.com" in config.disabled:
-            raise GcpError(
-                "accessNotConfigured",
-                f"Compute Engine API has not been used in project {config.project} before or it is disabled. "
-                "Enable it by visiting https://console.developers.google.com/apis/api/compute.googleapis.com",
-                403,
-            )
+        if api in config.disabled:
+            raise disabled(api, config.project)
 
-    def _answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+    def _computed(self, request: Request) -> dict[str, object]:
         emulator, world = self._emulator, self._emulator.world
+        method, path = request.method, request.path
         permission = self._compute.permission(method, path)
-        service, _, action = permission.partition(".")
         with world.lock:
-            world.settle()
-            emulator.calls[f"{service}:{action}"] += 1
-            now_s = world.clock.now()
-            world.faults.throttle(service, now_s)
-            spell = world.faults.before(service, action, self._compute.region(path), now_s)
+            spell = self._begin(permission, self._compute.region(path))
             left_s = self._compute.left_s(path)
             if left_s and emulator.config.clock == "virtual":
                 world.clock.sleep(left_s)
@@ -82,21 +85,54 @@ class App:
             world.settle()
 
             def dark(region: str) -> bool:
+                service, _, action = permission.partition(".")
                 return any(
                     one.regions and one.concerns(service, action, region, world.clock.now())
                     for one in world.faults.config.spells
                 )
 
-            found = self._compute.answer(method, path, query, body, dark)
+            found = self._compute.answer(method, path, request.query, body_of(request.content), dark)
             if spell == "empty":
                 found = {
                     name: type(value)() for name, value in found.items() if isinstance(value, dict | list)
                 }
-            world.faults.after(service, action, spell)
+            self._end(permission, spell)
             return found
 
+    def _begin(self, permission: str, region: str) -> str:
+        """Count a call and let it fail, as configured. Returns the spell that its answer is under."""
+        world = self._emulator.world
+        service, _, action = permission.partition(".")
+        world.settle()
+        self._emulator.calls[f"{service}:{action}"] += 1
+        now_s = world.clock.now()
+        world.faults.throttle(service, now_s)
+        return world.faults.before(service, action, region, now_s)
 
-def _send(start_response: StartResponse, status: int, content: bytes) -> Iterable[bytes]:
-    headers = [("Content-Type", "application/json; charset=UTF-8"), ("Content-Length", str(len(content)))]
-    start_response(f"{status} {'OK' if status < 400 else 'Error'}", headers)
-    return [content]
+    def _end(self, permission: str, spell: str) -> None:
+        service, _, action = permission.partition(".")
+        self._emulator.world.faults.after(service, action, spell)
+
+
+def _request(environ: WSGIEnvironment) -> Request:
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(environ.get("QUERY_STRING", "")):
+        query[name] = f"{query[name]},{value}" if name in query else value
+    return Request(
+        method=environ.get("REQUEST_METHOD", "GET"),
+        path=environ.get("PATH_INFO", ""),
+        query=query,
+        headers={
+            name.removeprefix("HTTP_").replace("_", "-").lower(): str(value)
+            for name, value in environ.items()
+            if name.startswith("HTTP_") or name == "CONTENT_TYPE"
+        },
+        content=environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)),
+    )
+
+
+def _send(start_response: StartResponse, answer: Answer) -> Iterable[bytes]:
+    headers = {"Content-Type": "application/json; charset=UTF-8", **answer.headers}
+    headers["Content-Length"] = str(len(answer.content))
+    start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(headers.items()))
+    return [answer.content]

@@ -45,6 +45,7 @@ class GcpEmulatorConfig(EmulatorConfig):
         disabled: APIs that are not enabled, such as `compute.googleapis.com`.
         token: what callers must show; None: anything, also nothing.
         quota_vcpus: cores that may run at once in a region, spot and on demand apart.
+        quotas: further quotas of each region, by metric, such as `NVIDIA_T4_GPUS`; they are shown only.
         operation_s: from an insert's request until its operation is done. In virtual time that passes.
         disk_usd_gib_month: of disks, by region.
     """
@@ -58,6 +59,7 @@ class GcpEmulatorConfig(EmulatorConfig):
     disabled: tuple[str, ...] = ()
     token: str | None = None
     quota_vcpus: Annotated[int, Field(ge=0)] = 256
+    quotas: dict[str, int] = Field(default_factory=dict)
     notice_s: NotNegative = 30.0
     operation_s: NotNegative = 1.0
     disk_usd_gib_month: dict[str, NotNegative] = Field(

@@ -32,7 +32,8 @@ class GcpFailures:
 
     def throttled(self, service: str) -> GcpError:
         """Too many requests."""
-        return GcpError("rateLimitExceeded", f"Rate Limit Exceeded for {service}", 403)
+        status = 429 if service == "storage" else 403
+        return GcpError("rateLimitExceeded", f"Rate Limit Exceeded for {service}", status)
 
     def failed(self, service: str, *, internal: bool) -> GcpError:
         """Its own fault."""
@@ -53,3 +54,12 @@ def not_found(what: str) -> GcpError:
 def denied(permission: str, what: str) -> GcpError:
     """A permission."""
     return GcpError("forbidden", f"Required '{permission}' permission for '{what}'", 403)
+
+
+def disabled(api: str, project: str) -> GcpError:
+    """An API, such as "compute.googleapis.com", that the project has not enabled."""
+    text = (
+        f"The API has not been used in project {project} before or it is disabled. Enable it by visiting "
+        f"https://console.developers.google.com/apis/api/{api}/overview?project={project} then retry."
+    )
+    return GcpError("accessNotConfigured", text, 403)

@@ -28,6 +28,7 @@ def table(config: GcpEmulatorConfig, world: GceWorld) -> dict[str, Handler]:
             }
             for metric, spot in (("CPUS", False), ("PREEMPTIBLE_CPUS", True))
         ]
+        quotas += [{"metric": metric, "limit": limit, "usage": 0} for metric, limit in config.quotas.items()]
         return {"name": found["region"], "quotas": quotas}
 
     def subnetwork(found: dict[str, str], *_: object) -> _Json:

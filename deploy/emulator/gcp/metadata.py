@@ -43,7 +43,9 @@ class GceMetadataServer(Listener):
             notice_s = self._fate().notice_s
             return "TRUE" if notice_s is not None and time.time() >= notice_s else "FALSE"
         if path == "maintenance-event":
-            return "NONE"
+            advice_s = self._fate().rebalance_s
+            told = advice_s is not None and time.time() >= advice_s
+            return "TERMINATE_ON_HOST_MAINTENANCE" if told else "NONE"
         return self._texts.get(path)
 
 

@@ -33,7 +33,9 @@ AwsMarket = Literal["spot", "on_demand"]
 INTERNET_USD_GB = 0.09
 """Of what leaves a region for another cloud, the first 10 TB of a month.
 
-https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer, read 2026-11-22; the same in all US regions.
+https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer; the page itself was not read. A published bill
+of June 2026 has for us-east-1: "$0.090 per GB - first 10 TB / month data transfer out beyond the global free
+tier". Other regions: unverified.
 """
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 

@@ -3,7 +3,7 @@
     python -m deploy.providers.gcp.build_prices FOLDER [--out prices.json]
 
 FOLDER holds gcp_price_changes.csv and machine_types.csv. What they lack (attached GPUs, disks, moves of data)
-is entered by hand below, with its source.
+is entered by hand below, with the published table that it was compared with.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ _DISKS = {"us-central1": 0.10, "us-east1": 0.10, "us-west1": 0.10, "europe-west4
 _SOURCES = {
     "types": "https://github.com/Cyclenerd/google-cloud-pricing-cost-calculator, 290 revisions, Apache-2.0, "
     "until 2026-07-30",
-    "gpus": "https://cloud.google.com/compute/gpus-pricing, on demand only; entered from memory: compare "
-    "before use",
-    "disks": "https://cloud.google.com/compute/disks-image-pricing; entered from memory: compare before use",
-    "egress": "envs/traces/data/list_prices.json, see docs/traces.md",
+    "gpus": "on demand only: T4 and V100 in us-central1, us-east1 and us-west1 as in "
+    "https://github.com/skypilot-org/skypilot-catalog, catalogs/v7/gcp/vms.csv, commit 017e2502",
+    "disks": "pd-balanced as in https://github.com/Cyclenerd/google-cloud-pricing-cost-calculator, "
+    "pricing.yml of 2025-03-06, commit 0166a59",
+    "egress": "to another cloud as in the same pricing.yml (the first TB of a month); between regions "
+    "unverified: https://cloud.google.com/vpc/network-pricing, entered by hand in "
+    "envs/traces/data/list_prices.json",
 }
 
 

@@ -1,22 +1,24 @@
-"""What is right and what is missing before a launch: credentials, rights, quotas, image, types, networks.
+"""What is right and what is missing before a launch: credentials, rights, prices, quotas, image and so on.
 
 Nothing here changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from deploy.providers.base import ProviderError, RefusedError
 from deploy.providers.config import Finding
 from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.errors import gcp_errors
-from deploy.providers.gcp.prices import parts
+from deploy.providers.gcp.errors import REMEDY, gcp_errors
+from deploy.providers.gcp.prices import PriceList, parts
+from deploy.providers.gcp.rights import lacking, needed
 
-_QUOTAS = {"spot": "PREEMPTIBLE_CPUS", "on_demand": "CPUS"}
-"""Where a project has no quota of its own for spot, the one on demand counts."""
+_REFRESH = "python -m deploy.providers.gcp.catalogue --out prices.json"
+_PREFIXES = {"spot": "PREEMPTIBLE_", "on_demand": ""}
+"""Of quotas. Where a project has no quota of its own for spot, the one on demand counts."""
 
 
 def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding]:
@@ -31,13 +33,17 @@ def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding
     """
     prices = config.prices()
     config.node.ca_pem(config.folder)
+    dated = prices.sources.get("types", "a list of your own")
+    yield Finding("prices", "right", f"a dated list ({dated}); today's: {_REFRESH}")
     checker = _Checker(config, clients or Clients(config.endpoint_url))
-    for name, part in config.regions.items():
+    for number, (name, part) in enumerate(config.regions.items()):
         region = yield from checker.look(f"{name} project", "Regions", region=name)
         if region is None:
             return
         yield Finding(f"{name} project", "right", config.project)
-        yield from checker.quotas(name, region, lambda kind: prices.hardware(kind).vcpus)
+        if number == 0:
+            yield from checker.permissions()
+        yield from checker.quotas(name, region, prices)
         if (
             yield from checker.look(
                 f"{name} subnetwork", "Subnetworks", region=name, subnetwork=part.subnetwork
@@ -45,7 +51,8 @@ def check(config: GcpConfig, clients: Clients | None = None) -> Iterator[Finding
         ):
             yield Finding(f"{name} subnetwork", "right", part.subnetwork)
         for zone in part.zones:
-            yield from checker.types(zone)
+            if (yield from checker.look(zone, "Zones", zone=zone)):
+                yield from checker.types(zone)
     _, project, _, _, image = config.image.split("/")
     if (yield from checker.look("image", "Images", project=project, image=image)):
         yield Finding("image", "right", config.image)
@@ -59,13 +66,26 @@ class _Checker:
         """A resource; a finding and None where it cannot be had."""
         asked = {"project": self._config.project, **names}
         try:
-            with gcp_errors(f"gcp {what}"):
+            with gcp_errors(f"gcp: {what}"):
                 return self._clients.get(service).get(**asked, retry=RETRY, timeout=TIMEOUT_S)
         except RefusedError as error:
             yield Finding(what, "missing", str(error))
         except ProviderError as error:
             yield Finding(what, "unknown", str(error))
         return None
+
+    def permissions(self) -> Iterator[Finding]:
+        """Whether the caller has those of the role that are made use of."""
+        try:
+            denied = lacking(self._clients, self._config)
+        except ProviderError as error:
+            text = f"{error}; without it a missing permission shows in the call that needs it"
+            yield Finding("permissions", "unknown", text)
+            return
+        for permission in denied:
+            yield Finding("permissions", "missing", f"this identity may not {permission}: {REMEDY}")
+        if not denied:
+            yield Finding("permissions", "right", f"all {len(needed(self._config))} of the role")
 
     def types(self, zone: str) -> Iterator[Finding]:
         """Whether a zone has what is to be rented there."""
@@ -79,23 +99,27 @@ class _Checker:
             if found is not None:
                 yield Finding(f"{zone} {kind}", "right", "the zone has it; capacity shows in a launch only")
 
-    def quotas(self, name: str, region: Any, vcpus: Callable[[str], int]) -> Iterator[Finding]:
-        """Whether a region's quotas of cores let one instance of each type run."""
+    def quotas(self, name: str, region: Any, prices: PriceList) -> Iterator[Finding]:
+        """Whether a region's quotas of cores and GPUs let one instance of each type run."""
         limits = {one.metric: one.limit for one in region.quotas}
-        for market, metric in _QUOTAS.items():
-            limit = limits.get(metric) or limits.get("CPUS")
-            wanted = {
-                kind: vcpus(kind)
-                for kind, about in self._config.instance_types.items()
-                if market in about.markets
-            }
-            if limit is None or not wanted:
-                continue
-            large = [kind for kind, cores in wanted.items() if cores > limit]
-            text = f"{limit:.0f} cores ({metric})"
-            if large:
-                yield Finding(
-                    f"{name} {market} quota", "missing", f"{text}: too few for {large[0]}: ask for more"
-                )
-            else:
-                yield Finding(f"{name} {market} quota", "right", text)
+        for market, prefix in _PREFIXES.items():
+            wanted: dict[str, dict[str, int]] = {}
+            for kind, about in self._config.instance_types.items():
+                if market in about.markets:
+                    hardware = prices.hardware(kind)
+                    wanted.setdefault("CPUS", {})[kind] = hardware.vcpus
+                    if hardware.gpu is not None:
+                        metric = f"NVIDIA_{hardware.gpu.replace('-', '_')}_GPUS"
+                        wanted.setdefault(metric, {})[kind] = hardware.gpus
+            for metric, needs in wanted.items():
+                counted = f"{prefix}{metric}" if limits.get(f"{prefix}{metric}") else metric
+                limit = limits.get(counted)
+                if limit is None:
+                    continue
+                what = f"{name} {market} quota"
+                large = [kind for kind, count in needs.items() if count > limit]
+                if large:
+                    text = f"{limit:.0f} ({counted}): too few for {large[0]}: ask for more"
+                    yield Finding(what, "missing", text)
+                else:
+                    yield Finding(what, "right", f"{limit:.0f} ({counted})")

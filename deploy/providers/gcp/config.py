@@ -27,11 +27,6 @@ _Type = Annotated[str, Field(pattern=r"^[a-z0-9-]+(\+[1-9]\d*x[a-z0-9-]+)?$")]
 _Label = Annotated[str, Field(pattern=r"^[a-z0-9_-]{0,63}$")]
 _LabelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 GcpMarket = Literal["spot", "on_demand"]
-LEGACY_MOST_S = 86_400.0
-"""Legacy preemptible instances, which are not rented here, end after so long; spot VMs have no such limit.
-
-https://cloud.google.com/compute/docs/instances/preemptible
-"""
 
 
 class Region(Part):

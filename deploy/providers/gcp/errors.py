@@ -1,4 +1,4 @@
-"""What Compute Engine answers, in this project's terms: which failure it is, in one line that helps.
+"""What Google Cloud answers, in this project's terms: which failure it is, in one line that helps.
 
 https://cloud.google.com/compute/docs/troubleshooting/troubleshooting-api-errors
 """
@@ -17,8 +17,15 @@ from deploy.providers.base import CapacityError, ProviderError, QuotaError, Refu
 
 REMEDY = "grant deploy/providers/gcp/role.yaml (docs/gcp.md)"
 """For a permission that is missing."""
+STORAGE_REMEDY = "grant deploy/providers/gcp/checkpoints_role.yaml on the bucket (docs/gcp.md)"
+"""The same, on objects."""
 _CAPACITY = ("ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "UNSUPPORTED_OPERATION_STOCKOUT")
-_PERMISSION = re.compile(r"Required '([a-zA-Z.]+)' permission")
+_PERMISSION = re.compile(
+    r"Required '(?P<compute>[a-zA-Z.]+)' permission(?: for '(?P<where>[^']+)')?"
+    r"|does not have (?P<storage>storage\.[a-zA-Z.]+) access"
+)
+"""As Compute Engine and as Cloud Storage say it."""
+_API = re.compile(r"[a-z]+\.googleapis\.com(?=/|\b)")
 _REFUSED = (
     "Google Cloud does not accept these credentials, or they have expired: "
     "gcloud auth application-default login"
@@ -77,10 +84,13 @@ def translated(error: Exception, doing: str) -> ProviderError:
 
 
 def _answered(error: api.GoogleAPICallError, doing: str) -> ProviderError:
+    if not error.errors and isinstance(error.response, requests.Response):
+        # Of uploads and downloads the client hands on the answer as it came.
+        error = api.from_http_response(error.response)  # type: ignore[no-untyped-call]
     reason, status = reason_of(error), int(error.code or 0)
     text = " ".join(str(error.message).split())
     # The client puts method and address before what was said.
-    text = re.sub(r"^(GET|POST|DELETE) \S+: ", "", text)
+    text = re.sub(r"^(GET|POST|PUT|DELETE) \S+: ", "", text)
     if reason in _THROTTLED or status == 429:
         return ThrottledError(
             f"{doing}: {reason or status}: too many requests; they are tried again more slowly"
@@ -90,15 +100,19 @@ def _answered(error: api.GoogleAPICallError, doing: str) -> ProviderError:
     if reason in _QUOTA:
         return QuotaError(f"{doing}: {reason}: {text} Ask for more under IAM & Admin, Quotas, or use less")
     if reason in _DISABLED:
-        return RefusedError(
-            f"{doing}: the Compute Engine API is not enabled: gcloud services enable compute.googleapis.com"
-        )
+        # The link in the message names it.
+        name = next(iter(_API.findall(text.partition("/apis/api/")[2])), "compute.googleapis.com")
+        return RefusedError(f"{doing}: the API {name} is not enabled: gcloud services enable {name}")
     if status == 401:
         return RefusedError(f"{doing}: {_REFUSED}")
     if status == 403:
         needed = _PERMISSION.search(text)
-        what = f"may not {needed[1]}" if needed else f"is refused ({text})"
-        return RefusedError(f"{doing}: this identity {what}: {REMEDY}")
+        what = f"is refused ({text})"
+        if needed:
+            where = f" on {needed['where']}" if needed["where"] else ""
+            what = f"may not {needed['compute'] or needed['storage']}{where}"
+        remedy = STORAGE_REMEDY if needed and needed["storage"] else REMEDY
+        return RefusedError(f"{doing}: this identity {what}: {remedy}")
     if status == 404 or (status == 400 and reason in _INVALID):
         return RefusedError(f"{doing}: {text}")
     if status == 409:

@@ -118,7 +118,7 @@ class PriceList(_Part):
         if machine not in self.types:
             raise PriceError(f"the price list has no machine type {machine}: add it to a list of your own")
         found = self.types[machine]
-        return found if gpu is None else found.model_copy(update={"gpu": gpu, "gpus": gpus})
+        return found if gpu is None else found.model_copy(update={"gpu": _model(gpu), "gpus": gpus})
 
     def steps(self, place: Place) -> Steps:
         """What an instance of an offer costs, with its GPUs. Raises PriceError."""
@@ -183,6 +183,11 @@ def parts(instance_type: str) -> tuple[str, str | None, int]:
     machine, _, attached = instance_type.partition("+")
     count, _, gpu = attached.partition("x")
     return (machine, gpu, int(count)) if attached else (machine, None, 0)
+
+
+def _model(accelerator: str) -> str:
+    """As jobs and the other clouds name it: `nvidia-tesla-t4` is a T4."""
+    return accelerator.removeprefix("nvidia-").removeprefix("tesla-").upper()
 
 
 def price_at(steps: Sequence[tuple[float, float]], now_s: float) -> float:

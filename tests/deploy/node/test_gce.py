@@ -51,6 +51,14 @@ def test_a_preemption_is_thirty_seconds_from_when_it_is_first_seen(url: str, fat
     assert metadata.interruption_s() == ends_s
 
 
+def test_host_maintenance_that_ends_the_instance_is_advice_to_leave(url: str, fates: list[Fate]) -> None:
+    metadata = service("gce", url)
+    assert not metadata.rebalance()
+    fates.append(Fate(rebalance_s=time.time()))
+    assert metadata.rebalance()
+    assert metadata.interruption_s() is None
+
+
 def test_whoever_does_not_say_what_he_asks_gets_nothing(url: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(f"{url}{ROOT}name", timeout=5)

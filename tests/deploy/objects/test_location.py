@@ -16,6 +16,7 @@ from deploy.objects.location import Bucket, parse
         ("s3a://spotweave-1/a/", Bucket("spotweave-1", "a"), "s3://spotweave-1/a"),
         ("s3://spotweave-1", Bucket("spotweave-1"), "s3://spotweave-1"),
         ("s3://spotweave-1/", Bucket("spotweave-1"), "s3://spotweave-1"),
+        ("gs://spotweave-1/a/b/", Bucket("spotweave-1", "a/b", "gs"), "gs://spotweave-1/a/b"),
     ],
 )
 def test_buckets(text: str, bucket: Bucket, uri: str) -> None:
@@ -23,7 +24,7 @@ def test_buckets(text: str, bucket: Bucket, uri: str) -> None:
     assert found == bucket
     assert isinstance(found, Bucket)
     assert (found.uri, found.spark_uri) == (uri, uri.replace("s3:", "s3a:"))
-    assert f"s3://{found.name}/{found.key('x/y')}" == f"{uri}/x/y"
+    assert f"{found.scheme}://{found.name}/{found.key('x/y')}" == f"{uri}/x/y"
 
 
 def test_a_folder_is_absolute() -> None:
@@ -31,10 +32,23 @@ def test_a_folder_is_absolute() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["kept", "", "s3:/bucket", "s3://", "s3://UPPER/a", "s3://ab", "s3://bucket//a", "s3n://bucket/a"]
+    "text",
+    [
+        "kept",
+        "",
+        "s3:/bucket",
+        "s3://",
+        "s3://UPPER/a",
+        "s3://ab",
+        "s3://bucket//a",
+        "s3n://bucket/a",
+        "gs://UPPER",
+    ],
 )
 def test_everything_else_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match="expected s3://BUCKET/PREFIX or an absolute folder") as caught:
+    with pytest.raises(
+        ValueError, match="expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or an absolute"
+    ) as caught:
         parse(text)
     assert repr(text) in str(caught.value)
     assert "\n" not in str(caught.value)

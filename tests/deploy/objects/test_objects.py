@@ -1,4 +1,4 @@
-"""What is put is whole, is what was given, and is never overwritten: in S3 and in a folder."""
+"""What is put is whole, is what was given, and is never overwritten: in S3, Cloud Storage and a folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from moto.s3.models import s3_backends
 
 from deploy.objects import s3
 from deploy.objects.base import ConflictError, Objects, ObjectsError
-from deploy.objects.checking import check_bucket
 from deploy.objects.folder import FolderObjects
-from deploy.objects.location import Bucket
-from tests.deploy.objects.account import BUCKET, Account
+from tests.deploy.objects.buckets import BUCKET, S3, Gcs
 
 CONTENT = bytes(range(256)) * 5000
 
 
-@pytest.fixture(params=["s3", "folder"])
-def objects(request: pytest.FixtureRequest, account: Account, tmp_path: Path) -> Objects:
-    return account.objects() if request.param == "s3" else FolderObjects(tmp_path / "kept")
+@pytest.fixture(params=["account", "project", "folder"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    if request.param == "folder":
+        return FolderObjects(tmp_path / "kept")
+    made: Objects = request.getfixturevalue(request.param).objects()
+    return made
 
 
 def test_the_same_twice_is_once_and_other_content_is_refused(objects: Objects) -> None:
@@ -46,32 +47,36 @@ def test_names_are_those_that_begin_so_and_deleting_twice_is_once(objects: Objec
     assert objects.get("job/a") is None
 
 
-def test_more_names_than_fit_a_page(account: Account) -> None:
+def test_more_names_than_fit_a_page(account: S3) -> None:
     for number in range(1003):
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"here/job/{number}", b"")
     assert len(account.objects().names("job/")) == 1003
-    assert account.calls("ListBucket") == 2
+    assert account.calls(account.listing) == 2
 
 
 @pytest.mark.parametrize("faults", [{"error": 1.0, "most": 3}, {"lost": 1.0, "most": 2}])
-def test_it_is_put_whole_though_s3_fails_or_its_answers_are_lost(
-    account: Account, faults: dict[str, Any]
+def test_it_is_put_whole_though_the_cloud_fails_or_its_answers_are_lost(
+    cloud: S3, faults: dict[str, Any]
 ) -> None:
-    account.fail(actions=["s3:PutObject"], **faults)
-    account.objects().put("job/a", CONTENT)
-    assert account.calls("PutObject") == faults["most"] + 1
-    assert account.objects().get("job/a") == CONTENT
+    cloud.fail(actions=[cloud.put], **faults)
+    cloud.objects().put("job/a", CONTENT)
+    # What follows a lost answer of Cloud Storage is a refusal, and the emulator loses no refusal.
+    struck = 1 if cloud.scheme == "gs" and "lost" in faults else faults["most"]
+    assert cloud.calls(cloud.put) == struck + 1
+    assert cloud.objects().get("job/a") == CONTENT
 
 
-def test_what_s3_does_not_take_is_an_error_and_nothing_is_there(account: Account) -> None:
-    account.fail(actions=["s3:PutObject"], error=1.0)
-    with pytest.raises(ObjectsError, match=r"s3://spotweave-tests/here/job/a: AWS failed \(") as caught:
-        account.objects().put("job/a", CONTENT)
+def test_what_the_cloud_does_not_take_is_an_error_and_nothing_is_there(cloud: S3) -> None:
+    cloud.fail(actions=[cloud.put], error=1.0)
+    words = {"s3": r"AWS failed \(", "gs": "no answer from Google Cloud: Timeout of "}[cloud.scheme]
+    with pytest.raises(ObjectsError, match=f"{cloud.scheme}://spotweave-tests/here/job/a: {words}") as caught:
+        cloud.objects().put("job/a", CONTENT)
     assert not isinstance(caught.value, ConflictError)
-    assert account.objects().names("") == []
+    assert "\n" not in str(caught.value)
+    assert cloud.objects().names("") == []
 
 
-def test_throttling_is_waited_for(account: Account) -> None:
+def test_throttling_is_waited_for(account: S3) -> None:
     account.fail(calls_per_s=0.001, burst=1)
     requests = [0]
 
@@ -89,7 +94,7 @@ def test_throttling_is_waited_for(account: Account) -> None:
     assert account.emulator.faults.counts["throttled"] == 3
 
 
-def test_a_race_of_two_is_run_again(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_of_two_is_run_again(account: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "_RACE_S", 0.0)
     races = [0]
 
@@ -118,16 +123,16 @@ class _Raw:
 
 
 def test_what_is_read_back_otherwise_does_not_count_as_put(
-    account: Account, monkeypatch: pytest.MonkeyPatch
+    cloud: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objects = account.objects()
+    objects = cloud.objects()
     real = objects.get
     monkeypatch.setattr(objects, "get", lambda name: (real(name) or b"")[:-1])
     with pytest.raises(ObjectsError, match="what is read back is not what was put"):
         objects.put("job/a", CONTENT)
 
 
-def test_s3_is_told_what_it_shall_get_and_not_to_overwrite(account: Account) -> None:
+def test_s3_is_told_what_it_shall_get_and_not_to_overwrite(account: S3) -> None:
     sent: list[dict[str, str]] = []
 
     def note(request: Any, **_: Any) -> None:
@@ -157,37 +162,65 @@ def test_a_part_of_an_object_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(objects.names("")) == []
 
 
-def findings(account: Account, place: Bucket) -> list[tuple[str, str]]:
-    return [(one.verdict, one.text) for one in check_bucket(account.clients, place)]
-
-
-def test_a_bucket_that_is_right(account: Account) -> None:
-    assert findings(account, Bucket(BUCKET, "here")) == [
-        ("right", "s3://spotweave-tests/here: may be listed, written, read and deleted")
+def test_a_bucket_that_is_right(cloud: S3) -> None:
+    assert [(one.verdict, one.text) for one in cloud.check()] == [
+        ("right", f"{cloud.scheme}://spotweave-tests/here: may be listed, written, read and deleted")
     ]
-    assert account.calls("PutObject") == account.calls("DeleteObject") == 0
+    assert cloud.calls(cloud.put) == cloud.calls(cloud.delete) == 0
 
 
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize(
-    ("denied", "bucket", "verdict", "words"),
+    ("made", "changes", "bucket", "verdict", "words"),
     [
-        ([], "spotweave-none", "missing", "s3://spotweave-none/here: there is no such bucket: create it"),
-        (["s3:ListBucket"], BUCKET, "missing", "may not s3:ListBucket: attach what spotweave clouds"),
+        (S3, {}, "spotweave-none", "missing", "s3://spotweave-none/here: there is no such bucket: create it"),
         (
-            ["s3:DeleteObject"],
+            S3,
+            {"denied": ["s3:ListBucket"]},
+            BUCKET,
+            "missing",
+            "may not s3:ListBucket: attach what spotweave clouds",
+        ),
+        (
+            S3,
+            {"denied": ["s3:DeleteObject"]},
             BUCKET,
             "missing",
             "may not s3:DeleteObject: attach what spotweave clouds",
         ),
-        (["iam:*"], BUCKET, "unknown", "rights cannot be simulated"),
-        (["sts:*"], BUCKET, "unknown", "rights cannot be simulated"),
+        (S3, {"denied": ["iam:*"]}, BUCKET, "unknown", "rights cannot be simulated"),
+        (S3, {"denied": ["sts:*"]}, BUCKET, "unknown", "rights cannot be simulated"),
+        (
+            Gcs,
+            {},
+            "spotweave-none",
+            "missing",
+            "gs://spotweave-none/here: there is no such bucket: create it",
+        ),
+        *(
+            (
+                Gcs,
+                {"denied": [f"storage.objects.{verb}"]},
+                BUCKET,
+                "missing",
+                f"may not storage.objects.{verb}: grant",
+            )
+            for verb in ("list", "create", "get", "delete")
+        ),
+        (
+            Gcs,
+            {"disabled": ["storage.googleapis.com"]},
+            BUCKET,
+            "missing",
+            "the API storage.googleapis.com is not enabled: gcloud services enable storage.googleapis.com",
+        ),
+        (Gcs, {"token": "another"}, BUCKET, "missing", "does not accept these credentials, or they have"),
     ],
 )
 def test_what_is_missing_is_one_line(
-    account: Account, denied: list[str], bucket: str, verdict: str, words: str
+    made: type[S3], changes: dict[str, Any], bucket: str, verdict: str, words: str
 ) -> None:
-    account = Account(denied=denied)
-    ((found, text),) = findings(account, Bucket(bucket, "here"))
-    assert found == verdict
-    assert words in text
-    assert "\n" not in text
+    (found,) = made(**changes).check(bucket)
+    assert found.verdict == verdict
+    assert words in found.text
+    assert "\n" not in found.text

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import requests
+import urllib3
 from requests.adapters import BaseAdapter
 
 from deploy.emulator.faults import LostAnswerError
@@ -34,6 +35,18 @@ class InProcess(Clients):
         client.transport._session.mount(URL, self._adapter)
         return client
 
+    @property
+    def storage(self) -> Any:
+        client = super().storage
+        client._http.mount(URL, self._adapter)
+        return client
+
+    @property
+    def session(self) -> Any:
+        session = super().session
+        session.mount(URL, self._adapter)
+        return session
+
 
 class _Adapter(BaseAdapter):
     def __init__(self, app: WSGIApplication) -> None:
@@ -46,13 +59,14 @@ class _Adapter(BaseAdapter):
         content = body.encode() if isinstance(body, str) else body
         environ: dict[str, Any] = {
             "REQUEST_METHOD": request.method,
-            "PATH_INFO": url.path,
+            "PATH_INFO": unquote(url.path),
             "QUERY_STRING": url.query,
             "CONTENT_LENGTH": str(len(content)),
             "wsgi.input": io.BytesIO(content),
         }
-        if "Authorization" in request.headers:
-            environ["HTTP_AUTHORIZATION"] = request.headers["Authorization"]
+        for name, value in {"Host": url.netloc, **request.headers}.items():
+            key = name.upper().replace("-", "_")
+            environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
         answer = requests.Response()
         answer.request, answer.url = request, str(request.url)
 
@@ -61,9 +75,10 @@ class _Adapter(BaseAdapter):
             answer.headers.update(headers)
 
         try:
-            answer._content = b"".join(self._app(environ, start_response))
+            answered = b"".join(self._app(environ, start_response))
         except LostAnswerError as error:
             raise requests.ConnectionError("Remote end closed connection without response") from error
+        answer.raw = urllib3.HTTPResponse(io.BytesIO(answered), answer.headers, preload_content=False)
         return answer
 
     def close(self) -> None:

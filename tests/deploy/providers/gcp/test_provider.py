@@ -178,8 +178,14 @@ def test_after_a_restart_a_dark_region_does_not_keep_launches_from_the_others(tm
     ("changes", "words"),
     [
         ({"token": "another"}, "does not accept these credentials, or they have expired"),
-        ({"disabled": ["compute.googleapis.com"]}, "API is not enabled: gcloud services enable"),
-        ({"denied": ["compute.instances.create"]}, "may not compute.instances.create: grant"),
+        (
+            {"disabled": ["compute.googleapis.com"]},
+            "compute.googleapis.com is not enabled: gcloud services enable",
+        ),
+        (
+            {"denied": ["compute.instances.create"]},
+            "may not compute.instances.create on projects/spotweave-emulated: grant",
+        ),
         ({"project": "another-project"}, "The resource 'projects/spotweave-emulated' was not found"),
     ],
 )
@@ -200,7 +206,7 @@ def test_gpus_are_attached_and_billed_beside_the_machine(tmp_path: Path) -> None
     (offer,) = [one for one in provider.offers() if one.offer_id == f"gcp/{ZONES[0]}/{GPU_TYPE}/spot"]
     assert offer.price_usd_hour == pytest.approx(0.16)
     assert offer.on_demand_usd_hour == pytest.approx(0.54)
-    assert offer.gpu == "nvidia-tesla-t4"
+    assert offer.gpu == "T4"
     assert (offer.free_first_s, offer.billing_minimum_s, offer.notice_s) == (1.0, 60.0, 30.0)
     name = provider.launch(request(offer.offer_id)).instance_id
     body = project.emulator.world.instances[name].body

@@ -18,7 +18,7 @@ from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.detached import TAG
 from tests.deploy.node.agents import ROOT, tagged
-from tests.deploy.objects.account import Account
+from tests.deploy.objects.buckets import S3, Gcs
 from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
 from tests.deploy.runners.patience import insist
 
@@ -155,9 +155,12 @@ def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_another_machine_goes_on_with_the_round_after_the_one_that_s3_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cloud", [S3, Gcs])
+def test_another_machine_goes_on_with_the_round_after_the_one_that_the_bucket_has(
+    tmp_path: Path, cloud: type[S3]
+) -> None:
     spec = job_spec("mean", 4, TWO, epoch_s="1.0")
-    objects = Account().objects()
+    objects = cloud().objects()
     with world(tmp_path, spec, MEAN, objects) as here:
         here.place_all()
         here.wait_for(lambda reports: reports["client-a"].details["kept_round"] == "2")

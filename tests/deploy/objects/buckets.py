@@ -1,0 +1,91 @@
+"""Buckets of emulated clouds, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
+from deploy.emulator.emulator import Emulator
+from deploy.emulator.faults import FaultConfig
+from deploy.emulator.gcp.app import App as GcpApp
+from deploy.emulator.gcp.config import GcpEmulatorConfig
+from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.objects.base import Objects
+from deploy.objects.checking import check_bucket
+from deploy.objects.gcs import GcsObjects
+from deploy.objects.gcs_checking import check_bucket as check_gcs_bucket
+from deploy.objects.location import Bucket
+from deploy.objects.s3 import S3Objects
+from deploy.providers.aws.clients import Clients
+from deploy.providers.config import Finding
+from tests.deploy.emulator.aws.transport import in_process
+from tests.deploy.emulator.gcp.transport import InProcess
+
+BUCKET = "spotweave-tests"
+POOL = {"zone": "us-east-1a", "instance_type": "m5.large", "spot_usd_hour": 0.1, "on_demand_usd_hour": 0.2}
+GCP_POOL = {**POOL, "zone": "us-east1-b", "instance_type": "e2-standard-2", "n_vcpus": 2}
+
+
+class S3:
+    """S3 of an emulated account, with one empty bucket.
+
+    Args:
+        changes: of the emulator's configuration.
+    """
+
+    put, listing, delete = "s3:PutObject", "s3:ListBucket", "s3:DeleteObject"
+    scheme = "s3"
+
+    def __init__(self, **changes: Any) -> None:
+        content = {"clock": "virtual", "pools": [POOL], "buckets": [BUCKET], **changes}
+        emulator = AwsEmulator(AwsEmulatorConfig.model_validate(content))
+        self.emulator: Emulator = emulator
+        self.session = in_process(App(emulator))
+        # With an address of its own the bucket's name is in the path, where the emulator looks for it.
+        self.clients = Clients(endpoint_url="http://127.0.0.1:1", session=self.session)
+        self.plain = self.clients.get("s3", "us-east-1")
+
+    def objects(self, bucket: str = BUCKET) -> Objects:
+        """Those below the prefix `here`."""
+        return S3Objects(self.clients, Bucket(bucket, "here"))
+
+    def check(self, bucket: str = BUCKET) -> Iterator[Finding]:
+        """Whether they can be used."""
+        return check_bucket(self.clients, Bucket(bucket, "here"))
+
+    def fail(self, **faults: Any) -> None:
+        """What goes wrong from now on."""
+        self.emulator.faults.change(FaultConfig.model_validate(faults))
+
+    def calls(self, action: str) -> int:
+        """How often the cloud was asked to do this."""
+        return self.emulator.calls[action]
+
+
+class Gcs(S3):
+    """Cloud Storage of an emulated project, with one empty bucket.
+
+    Args:
+        changes: of the emulator's configuration.
+    """
+
+    put, listing, delete = "storage:objects.create", "storage:objects.list", "storage:objects.delete"
+    scheme = "gs"
+
+    def __init__(self, **changes: Any) -> None:
+        content = {"clock": "virtual", "pools": [GCP_POOL], "buckets": [BUCKET], **changes}
+        emulator = GcpEmulator(GcpEmulatorConfig.model_validate(content))
+        self.emulator = emulator
+        self.app = GcpApp(emulator)
+        self.project = InProcess(self.app)
+
+    def objects(self, bucket: str = BUCKET) -> GcsObjects:
+        """Those below the prefix `here`."""
+        return GcsObjects(self.project, Bucket(bucket, "here", "gs"))
+
+    def check(self, bucket: str = BUCKET) -> Iterator[Finding]:
+        """Whether they can be used."""
+        return check_gcs_bucket(self.project, Bucket(bucket, "here", "gs"))
