@@ -24,9 +24,9 @@ class WorkflowsEnv(WorldEnv):
     `Discrete(C + 1)`: the step that is asked about goes to a place - an executor of an owned cluster, an
     idle instance of an offer, or a new one where none is idle - or, with C, to none for now. Steps are
     asked about when they are ready and something has happened, by upward rank; once one waits, those behind
-    it wait too, unless they must not. An instance that is idle is asked about itself: its own place keeps it, "none"
-    gives it back. `observation["action_mask"]` (also in `info`) marks the valid actions. An invalid action
-    raises `ValueError` and changes nothing. `action_space.sample()` draws among the valid ones.
+    it wait too, unless they must not. An instance that is idle is asked about itself: its own place keeps it,
+    "none" gives it back. `observation["action_mask"]` (also in `info`) marks the valid actions. An invalid
+    action raises `ValueError` and changes nothing. `action_space.sample()` draws among the valid ones.
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; seconds and USD):

@@ -141,7 +141,8 @@ class DrawnWorkflows:
         streams = Streams(episode_sequence(key.seed, key.split, key.index))
         sizes, window = streams.generator("job_sizes"), streams.generator("window")
         regions = self._data.regions
-        home = regions[int(window.integers(len(regions)))]
+        homes = sorted({offer.region for offer in self._data.offers if offer.market == "on_demand"})
+        home = homes[int(window.integers(len(homes)))]
         factor = self._drawn("deadline_factor", FACTOR, window)
         offers = self._drawn_offers(streams)
         platform = Platform(

@@ -16,7 +16,7 @@ class WorkflowParameters(NamedTuple):
     """How the expected cost weighs time. Chosen on validation episodes.
 
     Attributes:
-        time_price: what it costs, in units of the step's cheapest run, to use all of the time that is its due.
+        time_price: what using all of the time that is a step's due costs, by what on demand costs more.
         power: that price rises with this power of the time used.
         share: a step's due is its share of the time left, as of the longest path after it, to this power.
     """

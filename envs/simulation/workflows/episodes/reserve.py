@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.simulation.workflows.episodes.case import Case, Floats
 from envs.simulation.workflows.episodes.market import HOUR_S
+from envs.simulation.workflows.errors import WorkflowError
 
 
 class Reserve:
@@ -19,6 +20,9 @@ class Reserve:
 
     Args:
         case: the episode.
+
+    Raises:
+        WorkflowError: for a step that only spot offers may run.
 
     Attributes:
         need_s: [N] from the moment a step is ready until it has ended.
@@ -37,6 +41,11 @@ class Reserve:
         owned_s = np.where(case.owned, whole_s, np.inf).min(1)
         # Where private data keep a step on an owned cluster, its wait for an executor is not covered.
         self.need_s: Floats = np.where(np.isfinite(rented_s), rented_s, owned_s)
+        if not np.isfinite(self.need_s).all():
+            name = case.workflow.steps[int(np.argmax(self.need_s))].name
+            raise WorkflowError(
+                f"step {name!r} may run on spot offers only: expected an owned cluster or on demand too"
+            )
         self.tail_s: Floats = np.zeros(len(self.need_s))
         for step in case.problem.topological[::-1]:
             following = case.after[step]
