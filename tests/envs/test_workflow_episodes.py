@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +11,13 @@ import pytest
 from envs.simulation import columns as col
 from envs.simulation.series import StepSeries
 from envs.simulation.workflows.episodes.execution import Execution
-from envs.simulation.workflows.episodes.market import Quotes
+from envs.simulation.workflows.episodes.market import Habits, Quotes
 from envs.simulation.workflows.episodes.reserve import Reserve, on_demand_s, on_demand_usd
 from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.families import FAMILIES
 from envs.simulation.workflows.model import Stays
-from envs.simulation.world import EpisodeKey, WorldError
-from envs.workflows_episodes import DrawnWorkflows, WorkflowsConfig, build_workflows
+from envs.simulation.world import EpisodeKey
+from envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.envs.offers_cases import (
     DEMAND_A,
     DEMAND_B,
@@ -97,6 +96,20 @@ def test_an_interrupted_step_starts_again_and_its_time_is_paid_for() -> None:
     assert metrics["cost_usd"] == pytest.approx(400 * 0.001 + 1000 * 0.004)
     assert metrics["lost_s"] == 300
     assert metrics["makespan_s"] == 1400
+
+
+def test_a_picture_shows_what_ran_what_was_rented_and_what_was_lost() -> None:
+    world = begun(case_of(chain(), ends_s=[(SPOT_A, 400, 5000)]))
+    answer(world, SPOT_A, DEMAND_A)
+    shown = world.timeline()
+    assert [(one.job, one.cluster, one.start, one.end) for one in shown.segments] == [
+        (0, SPOT_A, 100, 400),
+        (0, DEMAND_A, 500, 1100),
+    ]
+    assert list(shown.interruptions) == [(400, SPOT_A)]
+    assert [shown.capacity[SPOT_A].at(time_s) for time_s in (0, 399, 400)] == [1, 1, 0]
+    assert [shown.used[SPOT_A].at(time_s) for time_s in (0, 100, 400)] == [0, 1, 0]
+    assert shown.capacity[OWNED].at(0) == 1
 
 
 def test_a_step_that_ends_when_its_offer_does_has_ended() -> None:
@@ -190,7 +203,7 @@ def test_prices_and_the_past_of_an_offer() -> None:
     assert quotes.changes_s() == [900]
     assert quotes.least_usd_hour(3600) == 1.0
     # Up for 1800 and 900 s of 5400 s, in two spells.
-    assert quotes.habits(1800) == (pytest.approx(0.5), 900, pytest.approx(1350))
+    assert quotes.habits(1800) == Habits(0.5, 900, 1350)
     assert quotes.habits(-3600).up_ratio == 0.0
 
 
@@ -252,80 +265,3 @@ def test_a_deadline_that_cannot_be_kept_is_missed_and_counts() -> None:
     answer(world, OWNED, OWNED)
     assert world.metrics(0)["cost_index"] == 100
     assert world.metrics(0)["missed"] == 1
-
-
-def test_a_copied_lane_goes_on_alike() -> None:
-    world = build_workflows(WorkflowsConfig(steps=20), 2)
-    world.reset([EpisodeKey(0, "test", 1), EpisodeKey(0, "test", 2)])
-    rng = np.random.default_rng(0)
-    for _ in range(8):
-        world.step(np.array([rng.choice(np.flatnonzero(row)) for row in world.observation["action_mask"]]))
-    world.copy_lanes(np.array([0]), np.array([1]))
-    done = np.zeros(2, np.bool_)
-    while not done.any():
-        for array in world.observation.values():
-            np.testing.assert_array_equal(array[0], array[1])  # type: ignore[index]
-        action = int(rng.choice(np.flatnonzero(world.observation["action_mask"][0])))
-        rewards, done = world.step(np.array([action, action]))
-        assert rewards[0] == rewards[1]
-    assert world.metrics(0) == world.metrics(1)
-
-
-def test_an_episode_is_a_function_of_its_key_and_its_fingerprint_tells_it() -> None:
-    world = build_workflows(WorkflowsConfig())
-    prints = [world.fingerprint(EpisodeKey(seed, "train", index)) for seed, index in ((0, 0), (0, 1), (1, 0))]
-    assert len(set(prints)) == 3
-    assert build_workflows(WorkflowsConfig()).fingerprint(EpisodeKey(0, "train", 0)) == prints[0]
-
-
-def test_what_is_drawn_lies_within_its_bounds_and_what_is_given_is_taken() -> None:
-    given = DrawnWorkflows(WorkflowsConfig(deadline_factor=3.0, mean_run_s=600, private_share=1.0))
-    for index in range(10):
-        case = given.case(EpisodeKey(0, "validation", index))
-        assert case.deadline_s == pytest.approx(3.0 * on_demand_s(case))
-        assert Reserve(case).least_s <= case.deadline_s
-        assert np.mean([step.profile.stages[0].task_s for step in case.workflow.steps]) == pytest.approx(600)
-        assert np.all(np.abs(case.actual - 1) <= 0.2)
-        assert {file.stays for file in case.workflow.files if file.at} <= {Stays.REGION}
-        homes = {file.at for file in case.workflow.files if file.at}
-        assert len(homes) == 1
-
-
-def test_other_clouds_and_recorded_workflows_play(tmp_path: Path) -> None:
-    file = tmp_path / "instance.json"
-    file.write_text(
-        '{"name": "two", "schemaVersion": "1.4", "workflow": {"tasks": ['
-        '{"name": "a", "runtimeInSeconds": 900, "files": '
-        '[{"name": "x", "sizeInBytes": 1e9, "link": "output"}]},'
-        '{"name": "b", "parents": ["a"], "runtimeInSeconds": 60, '
-        '"files": [{"name": "x", "sizeInBytes": 1e9, "link": "input"}]}]}}'
-    )
-    world = build_workflows(WorkflowsConfig(instance=str(file), providers=["aws", "gcp"]))
-    assert world.spec.n_clusters == 21
-    world.reset([EpisodeKey(0, "test", 0)])
-    done = False
-    while not done:
-        _, done = answer(world, valid(world)[0])
-    assert len(world.execution(0).attempts) == 2
-
-
-@pytest.mark.parametrize(
-    ("config", "line"),
-    [
-        (WorkflowsConfig(family="montane"), "env.family is 'montane': expected one of montage, cybershake"),
-        (WorkflowsConfig(steps=3), "env.steps is 3: expected 10 to 500"),
-        (WorkflowsConfig(ratio=0), "env.ratio is 0: expected a number > 0"),
-        (WorkflowsConfig(private_share=2), "env.private_share is 2: expected a share, 0 to 1"),
-        (WorkflowsConfig(owned_executors=-1), "env.owned_executors is -1: expected a number >= 0"),
-        (WorkflowsConfig(spot_quota=0), "market.spot_quota is 0"),
-        (WorkflowsConfig(offers=["x"]), "market.offers has 'x'"),
-        (WorkflowsConfig(offers=["aws/us-east-1a/p3.2xlarge/spot"]), "env.offers has no on-demand offer"),
-        (WorkflowsConfig(instance="none.json"), "env.instance is 'none.json'"),
-        (WorkflowsConfig(family="blast", instance="x"), "env.family is 'blast' beside env.instance"),
-    ],
-)
-def test_a_configuration_that_makes_no_sense_is_refused_in_a_line(config: WorkflowsConfig, line: str) -> None:
-    with pytest.raises(WorldError) as error:
-        build_workflows(config)
-    assert str(error.value).startswith(line)
-    assert "\n" not in str(error.value)

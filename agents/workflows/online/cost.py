@@ -7,29 +7,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.workflows.online.rule import HOUR_S, Bools, Floats, Seen, idle_usd, seen
+from agents.workflows.online.rule import HOUR_S, Bools, Floats, Seen, idle_usd
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
 
 
 class WorkflowParameters(NamedTuple):
     """How the expected cost weighs time. Chosen on validation episodes.
 
     Attributes:
-        time_price: what using all of the time that is a step's due costs, by what on demand costs more.
-        power: that price rises with this power of the time used.
-        share: a step's due is its share of the time left, as of the longest path after it, to this power.
+        time_price: using all of the time that is a step's due costs so many times what on demand costs more
+            than the cheapest place; the price rises with the square of the time used.
+        share: a step's due is the share of its run in the longest path after it, to this power, of the time
+            that may be lost on that path,
+        least: and at least this share of a launch and a run.
     """
 
     time_price: float = 1.0
-    power: float = 2.0
     share: float = 0.3
-    most: float = 3.0
     least: float = 0.5
 
 
+MOST_USED = 3.0
+"""Dues used count up to this: beyond, the deadline is kept by the mask."""
 REDO = 1.2
-NEVER = 1e9
+"""A step takes up to so many times what is expected (`Conditions.runtime_error`)."""
+NEVER_USD = 1e9
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,15 @@ class Choices:
         return self.shown.valid
 
 
-def weigh(observations: Observation, parameters: WorkflowParameters) -> Choices:
+def weigh(shown: Seen, parameters: WorkflowParameters) -> Choices:
     """The expected cost of every choice.
 
     A place costs its price for launch, files and run, what moving the files costs, and with the chance of an
     interruption half of that again and the time of doing it again. Waiting costs the price where it could
-    run next, and the time until all that is ready has ended on the instances that there are: so many
-    instances are rented as end it within its due.
+    run next, and the time until all that is ready has ended on the instances that there are, so that about
+    as many are rented as end it within its due; or the time until a spot offer is back. Keeping an idle
+    instance costs its price until it is wanted, giving it back that of a launch.
     """
-    shown = seen(observations)
     _, clusters, job, pair, idle = shown
     usd_s = clusters[..., col.PRICE_USD_HOUR] / HOUR_S
     work_s = pair[..., col.EXECUTION_S]
@@ -86,8 +88,8 @@ def weigh(observations: Observation, parameters: WorkflowParameters) -> Choices:
     price_usd = parameters.time_price * np.maximum(dearer, 0.1 * unit)
 
     def time_usd(until_s: Floats) -> Floats:
-        used = np.clip((until_s - standard_s[:, None]) / due_s[:, None], 0.0, parameters.most)
-        return np.asarray(price_usd[:, None] * used**parameters.power, np.float64)
+        used = np.clip((until_s - standard_s[:, None]) / due_s[:, None], 0.0, MOST_USED)
+        return np.asarray(price_usd[:, None] * used**2, np.float64)
 
     lasts_s = np.maximum(60.0, np.maximum(clusters[..., col.MEAN_UP_S], clusters[..., col.SPELL_S]))
     risk = np.where(clusters[..., col.IS_SPOT] > 0, -np.expm1(-end_s / lasts_s), 0.0)
@@ -106,7 +108,7 @@ def weigh(observations: Observation, parameters: WorkflowParameters) -> Choices:
     later_s = np.where(may & (later_s + redo_s <= job[:, [col.SLACK_S]]), later_s, np.inf)
     runs_s = np.where(busy, work_s + pair[..., col.TRANSFER_S], end_s)
     reachable = np.isfinite(later_s)
-    then = np.where(reachable, usd_s * runs_s + loss + time_usd(np.where(reachable, later_s, 0.0)), NEVER)
+    then = np.where(reachable, usd_s * runs_s + loss + time_usd(np.where(reachable, later_s, 0.0)), NEVER_USD)
     best = then.argmin(1)
     rows = np.arange(len(best))
     none, wait_end_s = then[rows, best], np.where(reachable, later_s, end_s)[rows, best]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from agents.correction import CorrectingPolicy, Weighed
 from agents.vector_policy import Layout, Scorer
 from agents.workflows.online.cost import Choices, WorkflowParameters, weigh
+from agents.workflows.online.rule import seen
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 
@@ -124,5 +125,5 @@ class WorkflowScorerPolicy(CorrectingPolicy):
 
     def weighed(self, observations: Observation) -> Weighed:
         """What the rule expects, and what the network reads."""
-        choices = weigh(observations, self.parameters)
+        choices = weigh(seen(observations), self.parameters)
         return Weighed(choices.valid, choices.cost, choices.unit, *describe(choices))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from agents.policy import Policy
 from agents.workflows.online.cost import WorkflowParameters, weigh
-from envs.simulation.snapshot import Observation
+from agents.workflows.online.rule import Floats, Seen, WorkflowRule
 
 
-class WorkflowCost(Policy):
+class WorkflowCost(WorkflowRule):
     """Takes the choice with the lowest expected cost (see `agents.workflows.online.cost`)."""
 
     name = "workflow_cost"
@@ -18,14 +14,6 @@ class WorkflowCost(Policy):
     def __init__(self, parameters: WorkflowParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else WorkflowParameters()
 
-    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) flat actions.
-
-        Raises:
-            ValueError: if an observation has no valid action.
-        """
-        choices = weigh(observations, self.parameters)
-        if not choices.valid.any(1).all():
-            row = int(np.argmin(choices.valid.any(1)))
-            raise ValueError(f"rule {self.name}: observation {row} offers no valid action, expected a step")
-        return np.asarray(np.where(choices.valid, choices.cost, np.inf).argmin(1), np.int64)
+    def ranking(self, shown: Seen) -> Floats:
+        """Expected USD."""
+        return weigh(shown, self.parameters).cost

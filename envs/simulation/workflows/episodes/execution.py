@@ -54,6 +54,7 @@ class Execution:
         attempts: of steps, ended or interrupted.
         lost: (seconds, place) of each interruption of a step.
         launches: instances that were rented so far, by place.
+        held: (place, since, until) of each instance that is rented no more.
     """
 
     def __init__(self, case: Case) -> None:
@@ -70,6 +71,7 @@ class Execution:
         self.attempts: list[Attempt] = []
         self.lost: list[tuple[float, int]] = []
         self.launches = np.zeros(len(case.offers), np.int64)
+        self.held: list[tuple[int, float, float]] = []
         self.egress_usd = 0.0
         self._closed_usd = 0.0
         self._waits = [len(waited) for waited in case.before]
@@ -174,7 +176,6 @@ class Execution:
         one.step = step
         one.start_s = self.now_s + max(float(options.launch_s[place]), float(options.files_s[place]))
         one.end_s = one.start_s + run_s
-        one.longest_s = one.start_s + run_s * (1 + case.conditions.runtime_error)
         one.done_s = one.start_s + run_s * float(case.actual[step])
         self.ready.remove(step)
 
@@ -219,6 +220,7 @@ class Execution:
 
     def _close(self, one: Instance, gone: bool) -> None:
         self._closed_usd += self._bill(one, gone)
+        self.held.append((one.place, one.since_s, self.now_s))
         self.instances.remove(one)
 
     def _bill(self, one: Instance, gone: bool = False) -> float:

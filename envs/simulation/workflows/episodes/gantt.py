@@ -21,28 +21,27 @@ def timeline_of(execution: Execution) -> Timeline:
         for step, place, start_s, end_s in ran
         if end_s > start_s
     ]
+    spans = [(one.cluster, one.start, one.end) for one in segments]
+    held = execution.held + [(one.place, one.since_s, now_s) for one in execution.instances]
     rows = range(len(case.offers))
     return Timeline(
         cluster_names=tuple(offer.name for offer in case.offers),
         time_unit="s",
         end=max(1.0, now_s),
         segments=tuple(sorted(segments, key=lambda segment: segment.start)),
-        capacity=tuple(_used([one for one in segments if one.cluster == c]) for c in rows),
-        used=tuple(_used([one for one in segments if one.cluster == c]) for c in rows),
-        price_usd_hour=tuple(_constant(quotes.price_usd_hour(0.0)) for quotes in case.quotes),
+        capacity=tuple(_number(held, c) for c in rows),
+        used=tuple(_number(spans, c) for c in rows),
+        price_usd_hour=tuple(quotes.prices for quotes in case.quotes),
         interruptions=tuple(execution.lost),
     )
 
 
-def _constant(value: float) -> StepSeries:
-    return StepSeries(np.zeros(1, np.int64), np.full(1, value))
-
-
-def _used(segments: list[Segment]) -> StepSeries:
-    """Instances that run steps, over time."""
+def _number(spans: list[tuple[int, float, float]], place: int) -> StepSeries:
+    """How many of the (place, start, end) at a place there are, over time."""
     changes: dict[int, int] = {0: 0}
-    for segment in segments:
-        for time_s, change in ((int(segment.start), 1), (int(segment.end), -1)):
-            changes[time_s] = changes.get(time_s, 0) + change
+    for there, start_s, end_s in spans:
+        if there == place:
+            for time_s, change in ((int(start_s), 1), (int(end_s), -1)):
+                changes[time_s] = changes.get(time_s, 0) + change
     times = sorted(changes)
     return StepSeries(np.array(times, np.int64), np.cumsum([changes[time] for time in times]).astype(float))

@@ -34,10 +34,13 @@ class Quotes:
     Args:
         price_usd_hour: of an instance.
         availability: 1.0 where an instance could be rented; its history begins at its first time.
+
+    Attributes:
+        prices: as given.
     """
 
     def __init__(self, price_usd_hour: StepSeries, availability: StepSeries) -> None:
-        self._series = price_usd_hour, availability
+        self.prices, self._availability = price_usd_hour, availability
         self._price_times: list[float] = price_usd_hour.times_s.tolist()
         self._prices: list[float] = price_usd_hour.values.tolist()
         spans = np.diff(price_usd_hour.times_s) * price_usd_hour.values[:-1] / HOUR_S
@@ -65,7 +68,7 @@ class Quotes:
 
     def digest(self) -> bytes:
         """All of it."""
-        arrays = (array for one in self._series for array in (one.times_s, one.values))
+        arrays = (array for one in (self.prices, self._availability) for array in (one.times_s, one.values))
         return b"".join(array.tobytes() for array in arrays)
 
     def least_usd_hour(self, until_s: float) -> float:

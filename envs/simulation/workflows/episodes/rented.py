@@ -9,9 +9,9 @@ from envs.simulation.workflows.episodes.market import Quotes
 IDLE = -1
 
 
-@dataclass
+@dataclass(eq=False)
 class Instance:
-    """One executor of a place.
+    """One executor of a place; two are never equal.
 
     Attributes:
         place: number of the offer.
@@ -19,7 +19,6 @@ class Instance:
         step: that it launches for or runs; IDLE if none.
         start_s: when that step begins to run.
         end_s: when the step is expected to end.
-        longest_s: when it will have ended at the latest.
         done_s: when it ends, which nobody knows before.
     """
 
@@ -28,7 +27,6 @@ class Instance:
     step: int = IDLE
     start_s: float = 0.0
     end_s: float = 0.0
-    longest_s: float = 0.0
     done_s: float = 0.0
 
 
