@@ -8,8 +8,9 @@ from agents.bags.rule import BAG_ENVIRONMENTS, BagCost
 from agents.federated.rules import ROUND_ENVIRONMENTS, ROUND_RULES
 from agents.policy import Policy
 from agents.rules import RULES, make_rule
+from agents.workflows.online.rules import WORKFLOW_ENVIRONMENTS, WORKFLOW_RULES
 
-RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES, BagCost.name)
+RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES, BagCost.name, *WORKFLOW_RULES)
 
 
 def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
@@ -23,6 +24,8 @@ def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
         return tuple(ROUND_RULES)
     if environment in BAG_ENVIRONMENTS:
         return (BagCost.name, "random")
+    if environment in WORKFLOW_ENVIRONMENTS:
+        return tuple(WORKFLOW_RULES)
     names = [rule.name for rule in RULES.values() if rule.worlds is None or environment in rule.worlds]
     return tuple(sorted(names, key=lambda name: name != first))
 
@@ -37,6 +40,8 @@ def named_rule(name: str) -> Policy:
         return ROUND_RULES[name]()
     if name == BagCost.name:
         return BagCost()
+    if name in WORKFLOW_RULES:
+        return WORKFLOW_RULES[name]()
     if name in RULES:
         return make_rule(name)
     near = get_close_matches(name, RULE_NAMES, 1)

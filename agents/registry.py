@@ -32,6 +32,7 @@ from agents.settings import (
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
 from agents.vector_policy import VectorPolicy
+from agents.workflows.online.scorer import WorkflowScorerPolicy, workflow_scorer
 from envs.simulation.world import WorldSpec
 from spotweave.plugins import plugins
 
@@ -119,6 +120,10 @@ def _bag_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
     return BagScorerPolicy(bag_scorer(settings.hidden_size), settings.name)
 
 
+def _workflow_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
+    return WorkflowScorerPolicy(workflow_scorer(settings.hidden_size), settings.name)
+
+
 def _load_spot(
     state: Mapping[str, Any], spec: WorldSpec, weights: Sequence[float] | None, device: str
 ) -> Policy:
@@ -175,6 +180,14 @@ OURS: Mapping[str, Agent] = {
         _bag_scorer,
         any_clusters=True,
         worlds=("bags",),
+    ),
+    "workflow_scorer": Agent(
+        "a small network that corrects the rule workflow_cost, found by an evolution strategy",
+        "Spotweave, docs/training.md",
+        ScorerSettings,
+        _workflow_scorer,
+        any_clusters=True,
+        worlds=("workflows",),
     ),
     "spot_values": Agent(
         "hazards of recorded zones and the value of slack that follows from them, under a safety net",

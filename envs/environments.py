@@ -153,6 +153,13 @@ ENVIRONMENTS: dict[str, Environment] = {
         default_agent="bag_scorer",
         gymnasium=("spotweave/Bags-v0", "envs.bags:BagsEnv", "envs.bags:make_vector"),
     ),
+    "workflows": Environment(
+        "graphs of steps with a deadline on owned clusters, spot and on-demand offers of recorded markets",
+        "envs.workflows_episodes:WorkflowsConfig",
+        "envs.workflows_episodes:build_workflows",
+        default_agent="workflow_scorer",
+        gymnasium=("spotweave/Workflows-v0", "envs.workflows:WorkflowsEnv", "envs.workflows:make_vector"),
+    ),
 }
 """Every environment by name."""
 

@@ -67,6 +67,7 @@ def policies() -> None:
     from agents.registry import agents
     from agents.rules import RULES
     from agents.rules.registry import MARKET
+    from agents.workflows.online.rules import WORKFLOW_RULE_SOURCES
 
     rows = [
         (rule.name, "market rule" if rule.worlds == MARKET else "rule", rule.title, rule.source)
@@ -74,6 +75,7 @@ def policies() -> None:
     ]
     rows += [(name, "federated rule", *about) for name, about in ROUND_RULE_SOURCES.items()]
     rows += [(name, "bag scheduler", *about) for name, about in SCHEDULER_SOURCES.items()]
+    rows += [(name, "workflow rule", *about) for name, about in WORKFLOW_RULE_SOURCES.items()]
     rows += [(name, "agent", agent.title, agent.source) for name, agent in agents().items()]
     show(("name", "kind", "title", "source"), rows)
 

@@ -14,6 +14,7 @@ import training.config
 from agents.bags.schedulers.named import SCHEDULER_SOURCES
 from agents.federated.rules import ROUND_RULES
 from agents.rules import RULES
+from agents.workflows.online.rules import WORKFLOW_RULES
 from envs.registration import register
 from spotweave import cli
 from training.config import CONFIG_DIRECTORY
@@ -37,7 +38,7 @@ def test_every_rule_and_agent_is_listed_with_its_source() -> None:
     assert result.exit_code == 0
     listed = {line.split()[0]: line for line in result.stdout.splitlines()[1:]}
     agents = {path.stem for path in (Path(CONFIG_DIRECTORY) / "agent").glob("*.yaml")}
-    assert {*RULES, *ROUND_RULES, *SCHEDULER_SOURCES} | agents == set(listed)
+    assert {*RULES, *ROUND_RULES, *SCHEDULER_SOURCES, *WORKFLOW_RULES} | agents == set(listed)
     assert all(RULES[name].source in listed[name] for name in RULES)
 
 

@@ -21,6 +21,7 @@ TINY_AGENT = {
     "cluster_scorer": ("agent.hidden_size=3",),
     "round_scorer": ("agent.hidden_size=3",),
     "bag_scorer": ("agent.hidden_size=3",),
+    "workflow_scorer": ("agent.hidden_size=3",),
     "spot_values": ("agent.hazard_buckets=2", "agent.return_buckets=2", "agent.quality_buckets=2"),
 }
 TINY_TRAINER = (
@@ -40,6 +41,7 @@ TINY_WORLD = {
     "chapter4": ("env.n_jobs=20", "env.window=4"),
     "federated": ("env.market=one_zone", "env.clients_most=3", "env.rounds_least=2", "env.rounds_most=4"),
     "bags": ("env.job=J60",),
+    "workflows": ("env.family=montage", "env.steps=20"),
     "anyclusters": ("env.clusters=3", "env.world.n_jobs=20", "env.world.window=4"),
     "spot": ("env.rules=adrs_single", "env.work_h=2", "env.deadline_h=4"),
 }

@@ -99,6 +99,7 @@ def test_small_settings_reach_the_typed_configuration(env: str) -> None:
         "federated": ("clients_most",),
         "spot": ("work_h",),
         "bags": ("job",),
+        "workflows": ("steps",),
     }
     jobs = values["env"]
     for key in places.get(env, ("n_jobs",)):

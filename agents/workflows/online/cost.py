@@ -1,0 +1,126 @@
+"""What each answer about a step is expected to cost, read off an observation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.workflows.online.rule import HOUR_S, Bools, Floats, Seen, idle_usd
+from envs.simulation import columns as col
+
+
+class WorkflowParameters(NamedTuple):
+    """How the expected cost weighs time. Chosen on validation episodes.
+
+    Attributes:
+        time_price: using all of the time that is a step's due costs so many times what on demand costs more
+            than the cheapest place; the price rises with the square of the time used.
+        share: a step's due is the share of its run in the longest path after it, to this power, of the time
+            that may be lost on that path,
+        least: and at least this share of a launch and a run.
+    """
+
+    time_price: float = 1.0
+    share: float = 0.3
+    least: float = 0.5
+
+
+MOST_USED = 3.0
+"""Dues used count up to this: beyond, the deadline is kept by the mask."""
+REDO = 1.2
+"""A step takes up to so many times what is expected (`Conditions.runtime_error`)."""
+NEVER_USD = 1e9
+
+
+@dataclass(frozen=True)
+class Choices:
+    """n decisions about one step each; C places, then "none for now". Seconds and USD.
+
+    Attributes:
+        shown: what was read.
+        cost: (n, C + 1) expected USD.
+        unit: (n,) what running the step costs where it is cheapest, a measure of all costs.
+        end_s: (n, C + 1) from now until the step would end, if nothing is interrupted.
+        due_s: (n,) the time that is the step's due.
+        risk: (n, C) chance that the place is interrupted before.
+    """
+
+    shown: Seen
+    cost: Floats
+    unit: Floats
+    end_s: Floats
+    due_s: Floats
+    risk: Floats
+
+    @property
+    def valid(self) -> Bools:
+        """(n, C + 1)."""
+        return self.shown.valid
+
+
+def weigh(shown: Seen, parameters: WorkflowParameters) -> Choices:
+    """The expected cost of every choice.
+
+    A place costs its price for launch, files and run, what moving the files costs, and with the chance of an
+    interruption half of that again and the time of doing it again. Waiting costs the price where it could
+    run next, and the time until all that is ready has ended on the instances that there are, so that about
+    as many are rented as end it within its due; or the time until a spot offer is back. Keeping an idle
+    instance costs its price until it is wanted, giving it back that of a launch.
+    """
+    _, clusters, job, pair, idle = shown
+    usd_s = clusters[..., col.PRICE_USD_HOUR] / HOUR_S
+    work_s = pair[..., col.EXECUTION_S]
+    may = work_s > 0
+    end_s = clusters[..., col.LAUNCH_S] + pair[..., col.TRANSFER_S] + work_s
+    rented = may & (usd_s > 0)
+    unit = np.where(rented, usd_s * work_s, np.inf).min(1)
+    unit = np.where(np.isfinite(unit), unit, 1.0)
+    standard_s, path_s = job[:, col.STANDARD_S], np.maximum(job[:, col.DURATION_S], 1.0)
+    # What may be lost until one of the steps on the longest path must go on demand: spot is allowed as long
+    # as a step could be done again after it.
+    launch_s = np.where(usd_s > 0, clusters[..., col.LAUNCH_S], 0.0).max(1, keepdims=True)
+    spare_s = job[:, col.SLACK_S] - path_s - launch_s[:, 0] - REDO * standard_s
+    due_s = spare_s * np.minimum(1.0, standard_s / path_s) ** parameters.share
+    due_s = np.maximum(due_s, parameters.least * (launch_s[:, 0] + standard_s))
+    dearer = clusters[..., col.ON_DEMAND_USD_HOUR].max(1) / HOUR_S * standard_s - unit
+    price_usd = parameters.time_price * np.maximum(dearer, 0.1 * unit)
+
+    def time_usd(until_s: Floats) -> Floats:
+        used = np.clip((until_s - standard_s[:, None]) / due_s[:, None], 0.0, MOST_USED)
+        return np.asarray(price_usd[:, None] * used**2, np.float64)
+
+    lasts_s = np.maximum(60.0, np.maximum(clusters[..., col.MEAN_UP_S], clusters[..., col.SPELL_S]))
+    risk = np.where(clusters[..., col.IS_SPOT] > 0, -np.expm1(-end_s / lasts_s), 0.0)
+    again = 0.5 * usd_s * end_s + time_usd(2 * end_s) - time_usd(end_s)
+    loss = pair[..., col.EGRESS_USD] + risk * again
+    cost = usd_s * end_s + loss + time_usd(end_s)
+    # Waiting: for an instance that runs something, or for a spot offer to come back.
+    busy = may & (clusters[..., col.USED] > 0)
+    ratio = np.maximum(clusters[..., col.UP_RATIO], 1e-3)
+    away_s = np.where(
+        clusters[..., col.AVAILABLE] > 0, np.inf, clusters[..., col.MEAN_UP_S] * (1 - ratio) / ratio
+    )
+    round_s = np.maximum(job[:, col.ROUND_S], job[:, col.ROUND_LEFT_S] + standard_s)[:, None]
+    later_s = np.where(busy, round_s, away_s + end_s)
+    redo_s = np.where(clusters[..., col.IS_SPOT] > 0, launch_s + REDO * standard_s[:, None], 0.0)
+    later_s = np.where(may & (later_s + redo_s <= job[:, [col.SLACK_S]]), later_s, np.inf)
+    runs_s = np.where(busy, work_s + pair[..., col.TRANSFER_S], end_s)
+    reachable = np.isfinite(later_s)
+    then = np.where(reachable, usd_s * runs_s + loss + time_usd(np.where(reachable, later_s, 0.0)), NEVER_USD)
+    best = then.argmin(1)
+    rows = np.arange(len(best))
+    none, wait_end_s = then[rows, best], np.where(reachable, later_s, end_s)[rows, best]
+    keep_usd, launch_usd = idle_usd(shown)
+    cost = np.where(idle[:, None], keep_usd, cost)
+    none = np.where(idle, launch_usd, none)
+    unit = np.where(idle, np.maximum(launch_usd, 1e-6), unit)
+    return Choices(
+        shown,
+        np.concatenate([cost, none[:, None]], 1),
+        unit,
+        np.concatenate([end_s, wait_end_s[:, None]], 1),
+        due_s,
+        risk,
+    )

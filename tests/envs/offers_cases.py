@@ -1,0 +1,144 @@
+"""A chain of two steps on five places, small enough to work out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.simulation.market.config import Market, OfferConfig
+from envs.simulation.series import StepSeries
+from envs.simulation.workflows.episodes.case import Case, Conditions
+from envs.simulation.workflows.episodes.market import Quotes
+from envs.simulation.workflows.episodes.world import WorkflowWorld
+from envs.simulation.workflows.model import (
+    Cluster,
+    File,
+    Link,
+    Platform,
+    Profile,
+    Stage,
+    Stays,
+    Step,
+    Workflow,
+)
+from envs.simulation.workflows.problem import problem_of
+from envs.simulation.world import EpisodeKey
+
+KEY = EpisodeKey(0, "test", 0)
+OWNED, SPOT_A, DEMAND_A, SPOT_B, DEMAND_B, NONE = range(6)
+PRICES_USD_HOUR = (0.0, 3.6, 14.4, 1.8, 14.4)
+"""0.001 USD a second on spot in region a, half of that in region b, 0.004 on demand."""
+CONDITIONS = Conditions(gb_s=0.1, latency_s=10.0, runtime_error=0.2)
+
+
+def offer(market: Market, region: str) -> OfferConfig:
+    """A place; instances take 100 s to launch, spot offers have two."""
+    return OfferConfig(
+        provider="owned" if market == "owned" else "aws",
+        region=region,
+        zone=region,
+        instance_type="t",
+        market=market,
+        hetero_factor=70,
+        quota={"owned": 1, "spot": 2, "on_demand": 100}[market],
+        launch_s=0 if market == "owned" else 100,
+        launch_failure=0.0,
+    )
+
+
+OFFERS = (
+    offer("owned", "a"),
+    offer("spot", "a"),
+    offer("on_demand", "a"),
+    offer("spot", "b"),
+    offer("on_demand", "b"),
+)
+
+
+def step(name: str, run_s: float, reads: Sequence[str], writes: Sequence[str] = ()) -> Step:
+    """On one executor."""
+    return Step(name, Profile((Stage(1, run_s),), executors=1), tuple(reads), tuple(writes))
+
+
+def chain(deadline_s: float = 10_000.0, stays: Stays = Stays.FREE) -> Workflow:
+    """600 s, then 300 s; 1 GB lies in region a, 1 GB is between them."""
+    return Workflow(
+        "chain",
+        (File("in", 1.0, (OFFERS[OWNED].name,), stays), File("between", 1.0)),
+        (step("first", 600, ["in"], ["between"]), step("second", 300, ["between"])),
+        deadline_s,
+    )
+
+
+def fan(count: int, deadline_s: float = 10_000.0) -> Workflow:
+    """`count` steps of 600 s that read the same file of region a."""
+    steps = tuple(step(f"s{k}", 600, ["in"]) for k in range(count))
+    return Workflow("fan", (File("in", 1.0, (OFFERS[OWNED].name,)),), steps, deadline_s)
+
+
+def case_of(
+    workflow: Workflow, actual: Sequence[float] | None = None, ends_s: Sequence[tuple[int, int, int]] = ()
+) -> Case:
+    """An episode; `ends_s` has (place, from, until) when a spot offer is away."""
+    platform = Platform(
+        tuple(Cluster(one.name, one.quota, 1.0, region=one.region) for one in OFFERS), Link(0.1, 10.0)
+    )
+    quotes = []
+    for c, usd_hour in enumerate(PRICES_USD_HOUR):
+        times, values = [0], [1.0]
+        for place, start, end in ends_s:
+            if place == c:
+                times, values = (
+                    ([*times, start, end], [*values, 0.0, 1.0]) if start else ([0, end], [0.0, 1.0])
+                )
+        availability = StepSeries(np.array(times, np.int64), np.array(values))
+        quotes.append(Quotes(StepSeries(np.zeros(1, np.int64), np.array([usd_hour])), availability))
+    return Case(
+        workflow,
+        OFFERS,
+        ("a", "b"),
+        problem_of(workflow, platform),
+        np.ones(len(workflow.steps)) if actual is None else np.array(actual),
+        np.array([[0.0, 0.02], [0.02, 0.0]]),
+        tuple(quotes),
+        CONDITIONS,
+    )
+
+
+@dataclass(frozen=True)
+class Given:
+    """The same case for every key. A `CaseSource`."""
+
+    only: Case
+
+    @property
+    def offers(self) -> tuple[OfferConfig, ...]:
+        """The five places."""
+        return self.only.offers
+
+    def case(self, key: EpisodeKey) -> Case:
+        """The case."""
+        return self.only
+
+
+def begun(case: Case, lanes: int = 1) -> WorkflowWorld:
+    """A world in its first question."""
+    world = WorkflowWorld(Given(case), lanes)
+    world.reset([KEY] * lanes)
+    return world
+
+
+def valid(world: WorkflowWorld) -> list[int]:
+    """The actions that may be taken."""
+    return [int(action) for action in np.flatnonzero(world.observation["action_mask"][0])]
+
+
+def answer(world: WorkflowWorld, *actions: int) -> tuple[float, bool]:
+    """Some steps: the sum of their rewards, and whether the last ended the episode."""
+    total, done = 0.0, False
+    for action in actions:
+        rewards, ended = world.step(np.array([action]))
+        total, done = total + float(rewards[0]), bool(ended[0])
+    return total, done
