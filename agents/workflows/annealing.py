@@ -29,7 +29,7 @@ class AnnealingSettings:
     """
 
     iterations: int = 200_000
-    runs: int = 40_000_000
+    runs: int = 20_000_000
     first_share: float = 0.03
     cooling: float = 0.001
 
