@@ -49,7 +49,7 @@ class PolicyConfig(Part):
     weights: tuple[FiniteFloat, ...] | None = None
     mode: Mode = Mode.ACT
     acting: ActingConfig = ActingConfig()
-    workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "heft"
+    workflows: Literal["annealing", "greedy", "heft", "cpop"] | None = "annealing"
 
 
 class TlsConfig(Part):

@@ -6,6 +6,8 @@ each, the algorithms are those of the print.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -21,6 +23,25 @@ def plan_by_heft(problem: Problem) -> Solution:
     # Every step before those that wait for it, also where costs are 0: the sort keeps the order of equals.
     sequence = problem.topological[np.argsort(-up[problem.topological], kind="stable")]
     return _inserted(problem, sequence, np.full(len(sequence), -1))
+
+
+def plans_on_fewer(problem: Problem) -> Iterator[Solution]:
+    """HEFT's plans for the fastest cluster, the two fastest and so on, and for each cluster alone.
+
+    HEFT puts a step where it ends first, wherever those that wait for it will need its file; with fewer
+    clusters less is moved. Steps that may run on none of them run as before.
+    """
+    clusters, may = len(problem.capacity), problem.executors > 0
+    mean_s = np.where(may, problem.run_s, problem.run_s[may].max()).mean(axis=0)
+    fastest = np.argsort(mean_s / problem.capacity, kind="stable")
+    several = [fastest[:k] for k in range(1, clusters)]
+    for some in several + [fastest[k : k + 1] for k in range(1, clusters)]:
+        there = may & np.isin(np.arange(clusters), some)
+        there = np.where(there.any(axis=1, keepdims=True), there, may)
+        left = problem._replace(
+            run_s=np.where(there, problem.run_s, np.inf), executors=np.where(there, problem.executors, 0)
+        )
+        yield plan_by_heft(left)
 
 
 def plan_by_cpop(problem: Problem) -> Solution:
@@ -76,6 +97,15 @@ def downward_rank_s(problem: Problem) -> NDArray[np.float64]:
             writer = problem.source[pair]
             rank[step] = max(rank[step], rank[writer] + mean_s[writer] + _mean_moving_s(problem, pair))
     return rank
+
+
+def least_tail_s(problem: Problem) -> NDArray[np.float64]:
+    """[N] seconds that pass at least from each step's end to the end of all, files moving in no time."""
+    fastest_s, tail_s = problem.run_s.min(axis=1), np.zeros(len(problem.topological))
+    for step in problem.topological[::-1]:
+        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
+            tail_s[writer] = max(tail_s[writer], fastest_s[step] + tail_s[step])
+    return tail_s
 
 
 def mean_run_s(problem: Problem) -> NDArray[np.float64]:

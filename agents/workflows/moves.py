@@ -1,4 +1,4 @@
-"""Changes of a schedule and the loop that tries them: the inner part of the annealing. Compiled."""
+"""Changes of a schedule that the annealing tries. Compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from envs.simulation.workflows.problem import Problem
-from envs.simulation.workflows.running import simulate
+
+DRAWS = 6
+"""Random numbers that a change uses."""
+CRITICAL_SHARE = 0.5
+"""Of the changes, those of a step that the finish depends on; the others are of any."""
+CLUSTER_SHARE = 0.5
+"""Of the changes, those that put a step on another cluster."""
+BOTH_SHARE = 0.3
+"""Of these, those that also move it in the order."""
+GROUP_SHARE = 0.3
+"""Of these, those that take along neighbours: those that wait for it, or (half) those that it waits for."""
 
 
 class Graph(NamedTuple):
@@ -44,117 +54,66 @@ def graph_of(problem: Problem) -> Graph:
 
 
 @njit(cache=True, error_model="numpy")
-def anneal(
-    problem: Problem,
-    graph: Graph,
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-    heat_s: NDArray[np.float64],
-    draws: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Lines 36 to 42: the best schedule met.
-
-    Args:
-        problem: the workflow and its clusters.
-        graph: of the problem.
-        cluster: [N] of the first schedule; left as it is.
-        order: [N] of the first schedule; left as it is.
-        heat_s: [iterations] alpha * T.
-        draws: [iterations, 4] uniform from 0 to 1.
-
-    Returns:
-        [N] clusters and [N] order.
-    """
-    n = len(order)
-    cluster, order, position = cluster.copy(), order.copy(), np.empty(n, np.int64)
-    for place in range(n):
-        position[order[place]] = place
-    free_s = np.zeros((len(problem.capacity), problem.capacity.max()))
-    start_s, end_s = np.zeros(n), np.zeros(n)
-    now_s = simulate(problem, cluster, order, free_s, start_s, end_s)
-    best_s, best_cluster, best_order = now_s, cluster.copy(), order.copy()
-    for k in range(len(heat_s)):
-        step, place, there = change(problem, graph, cluster, order, position, draws[k])
-        found_s = simulate(problem, cluster, order, free_s, start_s, end_s)
-        # Eq. 3.4
-        if found_s <= now_s or np.exp((now_s - found_s) / heat_s[k]) >= draws[k, 3]:
-            now_s = found_s
-            if now_s < best_s:
-                best_s = now_s
-                best_cluster[:] = cluster
-                best_order[:] = order
-        else:
-            cluster[step] = there
-            move(order, position, step, place)
-    return best_cluster, best_order
-
-
-@njit(cache=True, error_model="numpy")
-def worsening_s(
-    problem: Problem,
-    graph: Graph,
-    cluster: NDArray[np.int64],
-    order: NDArray[np.int64],
-    draws: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """[len(draws)] by how much longer a schedule becomes with single changes; arguments as `anneal`."""
-    n = len(order)
-    cluster, order, position = cluster.copy(), order.copy(), np.empty(n, np.int64)
-    for place in range(n):
-        position[order[place]] = place
-    free_s = np.zeros((len(problem.capacity), problem.capacity.max()))
-    start_s, end_s, found_s = np.zeros(n), np.zeros(n), np.zeros(len(draws))
-    first_s = simulate(problem, cluster, order, free_s, start_s, end_s)
-    for k in range(len(draws)):
-        step, place, there = change(problem, graph, cluster, order, position, draws[k])
-        found_s[k] = simulate(problem, cluster, order, free_s, start_s, end_s) - first_s
-        cluster[step] = there
-        move(order, position, step, place)
-    return found_s
-
-
-@njit(cache=True, error_model="numpy")
 def change(
     problem: Problem,
     graph: Graph,
+    critical: NDArray[np.int64],
     cluster: NDArray[np.int64],
     order: NDArray[np.int64],
     position: NDArray[np.int64],
     draw: NDArray[np.float64],
-) -> tuple[int, int, int]:
-    """Put one step on another cluster, or elsewhere in the order; gives the step and what undoes the change.
+) -> bool:
+    """Put a step, and perhaps its neighbours, on another cluster, or elsewhere in the order.
 
     Args:
         problem: the workflow and its clusters.
         graph: of the problem.
+        critical: at least one step that the finish depends on.
         cluster: [N]; changed in place.
         order: [N]; changed in place.
         position: [N] of each step in the order; changed in place.
-        draw: [4] uniform from 0 to 1, of which it uses three.
+        draw: [DRAWS] uniform from 0 to 1.
 
     Returns:
-        The step, its place in the order and its cluster before.
+        Whether the order may have changed.
     """
     n = len(order)
-    step = int(draw[0] * n)
-    before, there = position[step], cluster[step]
+    some = critical[int(draw[0] * len(critical))]
+    step = some if draw[1] < CRITICAL_SHARE else int(draw[0] * n)
     last = graph.choices[step] - 1
-    if draw[1] < 0.5 and last > 0:
+    elsewhere = draw[2] < CLUSTER_SHARE and last > 0
+    if elsewhere:
+        here = cluster[step]
         # One of the others: the last of them stands in for the one that it is on.
-        chosen = graph.cluster[step, int(draw[2] * last)]
-        cluster[step] = graph.cluster[step, last] if chosen == there else chosen
-    else:
-        low, high = 0, n - 1
-        for pair in range(problem.first[step], problem.first[step + 1]):
-            low = max(low, position[problem.source[pair]] + 1)
-        for pair in range(graph.first[step], graph.first[step + 1]):
-            high = min(high, position[graph.follower[pair]] - 1)
-        move(order, position, step, low + int(draw[2] * (high + 1 - low)))
-    return step, before, there
+        there = graph.cluster[step, int(draw[3] * last)]
+        if there == here:
+            there = graph.cluster[step, last]
+        cluster[step] = there
+        if draw[4] < GROUP_SHARE / 2:
+            for pair in range(problem.first[step], problem.first[step + 1]):
+                _take_along(problem, problem.source[pair], here, there, cluster)
+        elif draw[4] < GROUP_SHARE:
+            for pair in range(graph.first[step], graph.first[step + 1]):
+                _take_along(problem, graph.follower[pair], here, there, cluster)
+        if draw[2] >= CLUSTER_SHARE * BOTH_SHARE:
+            return False
+    low, high = 0, n - 1
+    for pair in range(problem.first[step], problem.first[step + 1]):
+        low = max(low, position[problem.source[pair]] + 1)
+    for pair in range(graph.first[step], graph.first[step + 1]):
+        high = min(high, position[graph.follower[pair]] - 1)
+    _move(order, position, step, low + int(draw[5] * (high + 1 - low)))
+    return True
 
 
 @njit(cache=True, error_model="numpy")
-def move(order: NDArray[np.int64], position: NDArray[np.int64], step: int, place: int) -> None:
+def _take_along(problem: Problem, step: int, here: int, there: int, cluster: NDArray[np.int64]) -> None:
+    if cluster[step] == here and problem.executors[step, there] > 0:
+        cluster[step] = there
+
+
+@njit(cache=True, error_model="numpy")
+def _move(order: NDArray[np.int64], position: NDArray[np.int64], step: int, place: int) -> None:
     """Put a step at a place in the order; those in between close up."""
     now = position[step]
     towards = 1 if place > now else -1

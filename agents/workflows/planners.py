@@ -47,7 +47,11 @@ def plan_workflow(name: str, workflow: Workflow, platform: Platform, seed: int =
         raise WorkflowError(f"there is no planner {name!r}: use {', '.join(PLANNERS)}")
     if seed < 0:
         raise WorkflowError(f"the seed is {seed}, expected a whole number >= 0")
+    return checked_plan(lambda problem: PLANNERS[name](problem, seed), workflow, platform)
+
+
+def checked_plan(plan: Callable[[Problem], Solution], workflow: Workflow, platform: Platform) -> Plan:
+    """The plan that `plan` makes, checked. Raises WorkflowError for a workflow that cannot be run."""
     require_runnable(require_sound(workflow), platform)
     problem = problem_of(workflow, platform)
-    solution = PLANNERS[name](problem, seed)
-    return require_possible(plan_of(workflow, platform, problem, *solution))
+    return require_possible(plan_of(workflow, platform, problem, *plan(problem)))

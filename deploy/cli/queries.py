@@ -91,11 +91,16 @@ def wait_for(client: Client, job_ids: Sequence[str], *, quiet: bool = False) -> 
 def _progress(job: Mapping[str, Any]) -> str:
     if job["ended_s"] is not None:
         return state(job)
-    phases = [task["phase"] or "waiting for a place" for task in job["tasks"]]
+    phases = [task["phase"] or _without_place(task) for task in job["tasks"]]
     counted = ", ".join(
         phase if len(phases) == 1 else f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases)
     )
     return f"{job['state']}: {counted}" if phases else str(job["state"])
+
+
+def _without_place(task: Mapping[str, Any]) -> str:
+    # A step whose files are not written yet asks for no place.
+    return "waiting for other steps" if task["waiting_since_s"] is None else "waiting for a place"
 
 
 def state(job: Mapping[str, Any]) -> str:

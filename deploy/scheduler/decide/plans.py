@@ -7,7 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.workflows.planners import plan_workflow
+from agents.workflows.annealing import AnnealingSettings, plan_by_annealing
+from agents.workflows.planners import PLANNERS, checked_plan
+from agents.workflows.solution import Solution
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.model.speeds import slowness
@@ -19,7 +21,10 @@ from deploy.scheduler.snapshot.needs import ban
 from deploy.store.instances import Instance
 from deploy.store.tasks import Task
 from envs.simulation.workflows import model
+from envs.simulation.workflows.problem import Problem
 
+BRIEF = AnnealingSettings(iterations=20_000, runs=2_000_000)
+"""The loop waits for a plan: a few hundredths of a second for tens of steps, 0.2 s for 200."""
 _ALMOST = 0.99
 """A step that runs has something left to do."""
 _MOVE_S = 1.0
@@ -60,7 +65,7 @@ class Plans:
     cluster that is lost, changes it at once. It minimises the time of the whole, not its price.
 
     Args:
-        planner: one of `agents.workflows.planners.PLANNERS`.
+        planner: one of `agents.workflows.planners.PLANNERS`; annealing is as brief as `BRIEF` says.
         start_s: expected from a ready instance to work.
         transfers: what moving data between regions takes.
     """
@@ -72,7 +77,7 @@ class Plans:
         # The first plan loads compiled code, which takes a second: not in a pass that others wait for.
         one = model.Step("one", model.Profile(run_s={"here": 1.0}, executors=1))
         here = model.Platform((model.Cluster("here", 1),), model.Link(1.0))
-        plan_workflow(planner, model.Workflow("first", (), (one,)), here)
+        checked_plan(self._plan, model.Workflow("first", (), (one,)), here)
 
     def regions(
         self, spec: JobSpec, stands: Mapping[str, Stand], offers: Sequence[Offer], used: Counter[str]
@@ -90,8 +95,13 @@ class Plans:
         left, platform = self.problem(spec, stands, offers, used)
         if not all(step.profile.run_s for step in left.steps):
             return {}  # Of a provider that does not answer now, say.
-        plan = plan_workflow(self._planner, left, platform)
+        plan = checked_plan(self._plan, left, platform)
         return {placed.step: placed.cluster for placed in plan.placements}
+
+    def _plan(self, problem: Problem) -> Solution:
+        if self._planner == "annealing":
+            return plan_by_annealing(problem, settings=BRIEF)
+        return PLANNERS[self._planner](problem, 0)
 
     def problem(
         self, spec: JobSpec, stands: Mapping[str, Stand], offers: Sequence[Offer], used: Counter[str]

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.simulation.workflows.checks import writers
 from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profile, Stage, Step, Workflow
 
 
@@ -33,12 +32,13 @@ def scaled(workflow: Workflow, platform: Platform, mean_run_s: float, ratio: flo
         workflow: each step of one stage.
         platform: whose mean bandwidth counts.
         mean_run_s: of the steps on one executor of speed 1.
-        ratio: mean seconds of moving what one step writes for another, by `mean_run_s`; latency left out.
+        ratio: mean seconds of moving a file to a step that reads it, by `mean_run_s`; latency left out, and
+            files that lie at every cluster.
     """
     work_s = [step.profile.stages[0].task_s for step in workflow.steps]
     longer = mean_run_s / float(np.mean(work_s))
-    written, sizes = writers(workflow), {file.name: file.gb for file in workflow.files}
-    moved_gb = [sizes[name] for step in workflow.steps for name in step.reads if name in written]
+    moves = {file.name: file.gb for file in workflow.files if len(file.at) < len(platform.clusters)}
+    moved_gb = [moves[name] for step in workflow.steps for name in step.reads if name in moves]
     s_gb = float(np.mean([1 / link.gb_s for link in (*platform.pairs.values(), platform.link)]))
     larger = ratio * mean_run_s / (float(np.mean(moved_gb)) * s_gb)
     steps = tuple(

@@ -1,8 +1,9 @@
-"""Random workflows of nine scientific families, with the structure and figures published of them.
+"""Random workflows of the nine scientific families of WfCommons, with the figures of recorded instances.
 
-Montage, CyberShake, Epigenomics, Inspiral and SIPHT: Bharathi et al. 2008 and Juve et al. 2013, with the
-figures of the Pegasus project's generators. 1000Genome, BLAST, Seismology and SRASearch: WfCommons (Coleman
-et al. 2022), instances named at each. Times are those of one core; sizes are decimal.
+Structure, run times and sizes of each are those of one instance (Coleman et al. 2022) that its function
+names: a file of github.com/wfcommons/pegasus-instances or makeflow-instances, and its commit. Means and
+standard deviations are over the recorded steps of a kind, or over some of them where there are many. Times
+are those of one core; sizes are decimal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ LEAST_SHARE = 0.05
 
 
 class _Draft:
-    """A workflow in the making; each step writes one file, which carries its name."""
+    """A workflow in the making; each step writes one file, which carries its name.
+
+    The file has the size of what one of its readers reads, as the first step of many writes a part for each.
+    """
 
     def __init__(self, random: np.random.Generator, at: tuple[str, ...]) -> None:
         self._random = random
@@ -50,101 +54,49 @@ class _Draft:
 
 
 def _montage(draft: _Draft, steps: int) -> None:
-    # 2 n + n differences of neighbours and others + 6
-    n = draft.count(max(2, (steps - 6) // 6))
-    projected = [
-        draft.add("mProjectPP", 13.59, 0.24, 8.32 * MB, [draft.given(f"2mass-{k}", 4.22 * MB)])
-        for k in range(n)
-    ]
-    # Images overlap with those near by: four differences for each.
-    near = [(a, b) for a, b in combinations(range(n), 2) if b - a <= 4]
-    fits = [draft.add("mDiffFit", 10.59, 0.1, 0.28 * MB, [projected[a], projected[b]]) for a, b in near]
-    table = draft.add("mConcatFit", 0.08 * len(fits), 0.0, 0.2 * KB * len(fits), fits)
-    model = draft.add("mBgModel", 0.13 * len(fits), 0.0, 0.05 * KB * n, [table])
-    flat = [draft.add("mBackground", 10.74, 0.17, 8.32 * MB, [model, image]) for image in projected]
-    index = draft.add("mImgTbl", 0.37, 0.1, 0.35 * KB * n, flat)
-    mosaic = draft.add("mAdd", 30.11, 0.22, 173.5 * MB, [index, *flat])
-    small = draft.add("mShrink", 12.21, 0.0, 6.94 * MB, [mosaic])
-    draft.add("mJPEG", 12.6, 1.0, 1.0 * MB, [small])
-
-
-def _cybershake(draft: _Draft, steps: int) -> None:
-    seismograms, peaks = [], []
-    each = max(2, (steps - 4) // 4)
-    for k in range(2):
-        strain = draft.given(f"sgt-{k}", 19.96)
-        extracted = draft.add("ExtractSGT", 137.45, 206.0, 463.4 * MB, [strain])
-        for _ in range(draft.count(each)):
-            seismograms.append(draft.add("SeismogramSynthesis", 43.40, 31.0, 24 * KB, [extracted]))
-            peaks.append(draft.add("PeakValCalcOkaya", 1.09, 1.93, 0.216 * KB, [seismograms[-1]]))
-    draft.add("ZipSeis", 265.73, 0.0, 4 * KB * len(seismograms), seismograms)
-    draft.add("ZipPSA", 195.80, 0.0, 0.036 * KB * len(peaks), peaks)
+    """montage/chameleon-cloud/montage-chameleon-2mass-005d-001.json, 813a2a7d: three bands of four images."""
+    n = max(2, round((steps + 2) / 15))
+    mosaics = []
+    for band in range(3):
+        images = range(draft.count(n))
+        projected = [
+            draft.add("mProject", 17.4, 0.8, 8.30 * MB, [draft.given(f"2mass-{band}-{k}", 1.51 * MB)])
+            for k in images
+        ]
+        # Images overlap with those near by.
+        near = [(a, b) for a, b in combinations(images, 2) if b - a <= 3]
+        fits = [draft.add("mDiffFit", 0.25, 0.21, 0.26 * KB, [projected[a], projected[b]]) for a, b in near]
+        table = draft.add("mConcatFit", 0.195, 0.0, 1.46 * KB, fits)
+        model = draft.add("mBgModel", 0.73, 0.0, 0.28 * KB, [table])
+        flat = [draft.add("mBackground", 0.42, 0.15, 8.30 * MB, [model, image]) for image in projected]
+        index = draft.add("mImgtbl", 0.169, 0.0, 2.64 * KB, flat)
+        mosaics.append(draft.add("mAdd", 0.183, 0.001, 262 * KB, [index, *flat]))
+        draft.add("mViewer", 0.096, 0.003, 26 * KB, [mosaics[-1]])
+    draft.add("mViewer", 0.191, 0.0, 74 * KB, mosaics)
 
 
 def _epigenomics(draft: _Draft, steps: int) -> None:
+    """epigenomics/chameleon-cloud/epigenomics-chameleon-hep-1seq-100k-001.json, 813a2a7d; here two lanes."""
     lanes = 2
     each = max(2, (steps - 3 - 2 * lanes) // (4 * lanes))
+    genome = draft.given("chr21.BS.bfa", 46.9 * MB)
     merged = []
     for lane in range(lanes):
-        mb = 351.0
-        read = draft.add("fastqSplit", mb / 7.66, 10.0, mb * MB, [draft.given(f"lane-{lane}", mb * MB)])
+        read = draft.add("fastqSplit", 1.345, 0.0, 13.2 * MB, [draft.given(f"lane-{lane}", 109.4 * MB)])
         mapped = []
-        chunks = draft.count(each)
-        for _ in range(chunks):
-            part = mb / chunks
-            clean = draft.add("filterContams", part / 8.47, 0.5, part / 2 * MB, [read])
-            sanger = draft.add("sol2sanger", part / 2 / 15.07, 0.2, part / 2 / 1.32 * MB, [clean])
-            packed = part / 2 / 1.32 / 4.24
-            binary = draft.add("fast2bfq", part / 2 / 1.32 / 6.80, 0.2, packed * MB, [sanger])
-            mapped.append(draft.add("map", packed / 0.3696, 0.3 * packed, 0.92 * packed * MB, [binary]))
-        merged.append(draft.add("mapMerge", 11.01, 3.0, 15.0 * MB, mapped))
-    last = draft.add("mapMerge", 11.01, 3.0, 30.0 * MB, merged)
-    index = draft.add("maqIndex", 43.57, 5.0, 107.0 * MB, [last])
-    draft.add("pileup", 55.95, 5.0, 84.0 * MB, [index])
-
-
-def _inspiral(draft: _Draft, steps: int) -> None:
-    groups = 3
-    each = max(2, steps // (4 * groups))
-    for group in range(groups):
-        data = [draft.given(f"gwf-{group}-{k}", 46.8 * MB) for k in range(draft.count(each))]
-        banks = [draft.add("TmpltBank", 18.14, 0.42, 0.987 * MB, [one]) for one in data]
-        first = [
-            draft.add("Inspiral", 460.21, 545.0, 0.313 * MB, pair) for pair in zip(banks, data, strict=True)
-        ]
-        both = draft.add("Thinca", 5.37, 0.24, 34 * KB, first)
-        triggers = [draft.add("TrigBank", 5.11, 0.32, 13 * KB, [both]) for _ in data]
-        second = [
-            draft.add("Inspiral", 460.21, 545.0, 0.313 * MB, pair)
-            for pair in zip(triggers, data, strict=True)
-        ]
-        draft.add("Thinca", 5.37, 0.24, 34 * KB, second)
-
-
-def _sipht(draft: _Draft, steps: int) -> None:
-    for k in range(max(1, round(steps / 31))):
-        genome = draft.given(f"genome-{k}", 5.25 * MB)
-        sites = [draft.add("Patser", 1.27, 0.33, 92 * KB, [genome]) for _ in range(draft.count(18))]
-        known = draft.add("Patser_concate", 0.08, 0.1, 0.57 * MB, sites)
-        found = [
-            draft.add("Findterm", 1349.47, 796.0, 36.0 * MB, [genome]),
-            draft.add("RNAMotif", 36.42, 8.84, 1.05 * MB, [genome]),
-            draft.add("Transterm", 55.78, 48.0, 0.44 * MB, [genome]),
-            draft.add("Blast", 2350.58, 1016.0, 5.56 * MB, [genome]),
-        ]
-        candidates = draft.add("SRNA", 361.33, 342.0, 5.9 * MB, found)
-        parsed = draft.add("FFN_parse", 1.64, 0.24, 0.8 * MB, [candidates])
-        described = [
-            draft.add("Blast_candidate", 5.18, 1.0, 3 * KB, [candidates]),
-            draft.add("Blast_QRNA", 1412.09, 98.5, 4.3 * MB, [candidates]),
-            draft.add("Blast_synteny", 33.0, 0.0, 1.15 * MB, [candidates, parsed]),
-            draft.add("Blast_paralogues", 4.99, 1.15, 0.69 * MB, [candidates]),
-        ]
-        draft.add("SRNA_annotate", 1.68, 0.96, 0.57 * MB, [candidates, known, *described])
+        for _ in range(draft.count(each)):
+            clean = draft.add("filterContams", 0.72, 0.17, 12.8 * MB, [read])
+            sanger = draft.add("sol2sanger", 0.43, 0.15, 9.8 * MB, [clean])
+            binary = draft.add("fast2bfq", 0.615, 0.106, 2.3 * MB, [sanger])
+            mapped.append(draft.add("map", 53.4, 7.8, 1.14 * MB, [binary, genome]))
+        merged.append(draft.add("mapMerge", 5.637, 0.0, 8.97 * MB, mapped))
+    last = draft.add("mapMerge", 3.202, 0.0, 8.97 * MB, merged)
+    index = draft.add("chr21", 2.774, 0.0, 8.97 * MB, [last])
+    draft.add("pileup", 30.52, 0.0, 6.92 * MB, [index, draft.given("chr21.BSnull.bfa", 46.9 * MB)])
 
 
 def _genome(draft: _Draft, steps: int) -> None:
-    """1000genome-chameleon-2ch-250k-001; seven populations."""
+    """1000genome/chameleon-cloud/1000genome-chameleon-2ch-250k-001.json, 813a2a7d."""
     chromosomes = max(1, round(steps / 41))
     for c in range(chromosomes):
         variants, sites = draft.given(f"vcf-{c}", 2.54), draft.given(f"annotation-{c}", 0.268)
@@ -156,47 +108,103 @@ def _genome(draft: _Draft, steps: int) -> None:
             draft.add("frequency", 98.0, 6.6, 271 * KB, [merged, sifted])
 
 
+def _cycles(draft: _Draft, steps: int) -> None:
+    """cycles/chameleon-cloud/cycles-chameleon-1l-1c-9p-001.json, 44392a32."""
+    weather = draft.given("weather", 1.19 * MB)
+    seasons, parsed = [], []
+    for _ in range(draft.count(max(2, (steps - 3) // 4))):
+        baseline = draft.add("baseline_cycles", 12.12, 2.83, 38 * KB, [weather])
+        seasons.append(draft.add("cycles", 7.53, 8.52, 6.26 * KB, [weather, baseline]))
+        richer = draft.add("fertilizer_increase_cycles", 8.35, 9.61, 6.26 * KB, [weather, baseline])
+        parsed.append(
+            draft.add("fertilizer_increase_output_parser", 0.052, 0.003, 8.35 * KB, [seasons[-1], richer])
+        )
+    summary = draft.add("output_summary", 0.061, 0.0, 75 * KB, seasons)
+    draft.add("fertilizer_increase_output_summary", 0.056, 0.0, 123 * KB, parsed)
+    draft.add("plots", 126.589, 0.0, 3.4 * MB, [summary])
+
+
+def _soykb(draft: _Draft, steps: int) -> None:
+    """soykb/chameleon-cloud/soykb-chameleon-10fastq-10ch-001.json, 6d12b3cd; here five chromosomes."""
+    chromosomes = 5
+    genome, software = draft.given("Gmax_275_v2.0", 2.70), draft.given("software", 109 * MB)
+    called: list[list[str]] = [[] for _ in range(chromosomes)]
+    for sample in range(draft.count(max(2, (steps - 5 - chromosomes) // (6 + chromosomes)))):
+        pair = draft.given(f"USB-{sample}", 48 * KB)
+        aligned = draft.add("alignment_to_reference", 5.99, 3.80, 113 * KB, [genome, software, pair])
+        ordered = draft.add("sort_sam", 9.31, 7.44, 164 * KB, [software, aligned])
+        single = draft.add("dedup", 9.36, 6.92, 165 * KB, [software, ordered])
+        grouped = draft.add("add_replace", 12.01, 11.76, 165 * KB, [software, single])
+        targets = draft.add("realign_target_creator", 94.54, 0.63, 0.04 * KB, [genome, software, grouped])
+        realigned = draft.add("indel_realign", 55.14, 59.13, 167 * KB, [genome, software, grouped, targets])
+        for one in called:
+            one.append(draft.add("haplotype_caller", 133.0, 59.8, 88 * KB, [genome, software, realigned]))
+    typed = [
+        draft.add("genotype_gvcfs", 132.3, 5.4, 88 * KB, [genome, software, *samples]) for samples in called
+    ]
+    everything = draft.add("combine_variants", 5.643, 0.0, 70 * KB, [genome, software, *typed])
+    for kind, select_s, filter_s in (("snp", 140.851, 67.509), ("indel", 132.132, 69.113)):
+        some = draft.add(f"select_variants_{kind}", select_s, 0.0, 70 * KB, [genome, software, everything])
+        draft.add(f"filtering_{kind}", filter_s, 0.0, 100 * KB, [genome, software, some])
+
+
 def _blast(draft: _Draft, steps: int) -> None:
-    """blast-chameleon-small-001."""
-    sequences = draft.add("split_fasta", 1.0, 0.1, 2.0 * MB, [draft.given("fasta", 2.0 * MB)])
-    database = draft.given("nt", 1.0)
+    """blast/chameleon-cloud/blast-chameleon-small-001.json, 056c883f.
+
+    Makeflow recorded KB where the schema says bytes (the program has 7,688), but for the database bytes.
+    """
+    part = draft.add("split_fasta", 0.054, 0.0, 6 * KB, [draft.given("fasta", 203 * KB)])
+    database = draft.given("nt", 5.11)
     found = [
-        draft.add("blastall", 9.6, 0.3, 31 * KB, [sequences, database])
+        draft.add("blastall", 9.50, 0.26, 18 * KB, [part, database])
         for _ in range(draft.count(max(2, steps - 3)))
     ]
-    draft.add("cat_blast", 1.0, 0.1, 31 * KB * len(found), found)
-    draft.add("cat", 1.0, 0.1, 1 * KB, found)
+    draft.add("cat_blast", 0.035, 0.0, 433 * KB, found)
+    draft.add("cat", 0.0096, 0.0, 0.0, found)
+
+
+def _bwa(draft: _Draft, steps: int) -> None:
+    """bwa/chameleon-cloud/bwa-chameleon-small-001.json, 056c883f; sizes as in `_blast`."""
+    reference = draft.given("ref.fastq", 200.4 * MB)
+    part = draft.add("fastq_reduce", 0.052, 0.0, 25 * KB, [draft.given("query.fastq", 2.44 * MB)])
+    index = draft.add("bwa_index", 80.65, 0.0, 175.6 * MB, [reference])
+    aligned = [
+        draft.add("bwa", 3.40, 1.94, 518 * KB, [reference, part, index])
+        for _ in range(draft.count(max(2, steps - 4)))
+    ]
+    draft.add("cat_bwa", 0.613, 0.0, 6.57 * MB, aligned)
+    draft.add("cat", 0.016, 0.0, 14 * KB, aligned)
 
 
 def _srasearch(draft: _Draft, steps: int) -> None:
-    """srasearch-chameleon-10a-001."""
-    reference = draft.add("bowtie2-build", 6.35, 0.5, 20 * KB, [draft.given("reference", 5 * KB)])
+    """srasearch/chameleon-cloud/srasearch-chameleon-10a-001.json, 813a2a7d."""
+    reference = draft.add("bowtie2-build", 6.352, 0.0, 8.55 * MB, [draft.given("reference.fna", 99 * KB)])
     aligned = []
     for _ in range(draft.count(max(2, (steps - 2) // 2))):
-        reads = draft.add("fasterq-dump", 644.6, 188.0, 1.16, [])
-        aligned.append(draft.add("bowtie2", 54.4, 15.0, 0.34 * KB, [reference, reads]))
-    draft.add("merge", 1.0, 0.1, 2.4 * KB, aligned)
+        reads = draft.add("fasterq-dump", 644.6, 194.7, 1.068, [])
+        aligned.append(draft.add("bowtie2", 54.4, 14.9, 0.34 * KB, [reference, reads]))
+    draft.add("merge", 0.115, 0.0, 2.4 * KB, aligned)
 
 
 def _seismology(draft: _Draft, steps: int) -> None:
-    """seismology-chameleon-100p-001."""
+    """seismology/chameleon-cloud/seismology-chameleon-100p-001.json, 7d0ed0d7."""
     functions = [
-        draft.add("sG1IterDecon", 0.72, 0.33, 5 * KB, [draft.given(f"pair-{k}", 9 * KB)])
+        draft.add("sG1IterDecon", 0.79, 0.56, 5.9 * KB, [draft.given(f"pair-{k}", 9.7 * KB)])
         for k in range(draft.count(max(2, steps - 1)))
     ]
-    draft.add("siftSTFByMisfit", 0.089, 0.0, 0.1 * MB, functions)
+    draft.add("siftSTFByMisfit", 0.089, 0.0, 63 * KB, functions)
 
 
 FAMILIES: dict[str, Callable[[_Draft, int], None]] = {
-    "montage": _montage,
-    "cybershake": _cybershake,
-    "epigenomics": _epigenomics,
-    "inspiral": _inspiral,
-    "sipht": _sipht,
     "1000genome": _genome,
     "blast": _blast,
-    "srasearch": _srasearch,
+    "bwa": _bwa,
+    "cycles": _cycles,
+    "epigenomics": _epigenomics,
+    "montage": _montage,
     "seismology": _seismology,
+    "soykb": _soykb,
+    "srasearch": _srasearch,
 }
 
 

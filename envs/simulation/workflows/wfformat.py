@@ -1,4 +1,4 @@
-"""Recorded workflows in WfFormat, the JSON of WfCommons (Coleman et al. 2022): versions 1.3 to 1.6."""
+"""Recorded workflows in WfFormat, the JSON of WfCommons (Coleman et al. 2022): versions 1.0 to 1.6."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envs.simulation.workflows.checks import require_sound
 from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.model import File, Profile, Stage, Step, Workflow
 
-VERSIONS = ("1.3", "1.4", "1.5", "1.6")
+VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
 BYTES_PER_GB = 1e9
 BYTES_PER_GIB = 2.0**30
 
@@ -115,11 +115,13 @@ def _since_1_5(workflow: Mapping[str, Any], _: str) -> tuple[dict[str, dict[str,
 
 def _until_1_4(workflow: Mapping[str, Any], version: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """As `_since_1_5`; tasks name each other, and files with a direction belong to a task."""
-    run_s, size = ("runtime", "size") if version == "1.3" else ("runtimeInSeconds", "sizeInBytes")
-    # Version 1.3 counts memory in thousands of bytes.
-    memory, unit = ("memory", 1000) if version == "1.3" else ("memoryInBytes", 1)
+    old = version != "1.4"
+    run_s, size = ("runtime", "size") if old else ("runtimeInSeconds", "sizeInBytes")
+    # In thousands of bytes before version 1.4.
+    memory, unit = ("memory", 1000) if old else ("memoryInBytes", 1)
     tasks, sizes = {}, {}
-    for entry in workflow["tasks"]:
+    # Called jobs before version 1.3.
+    for entry in workflow["jobs" if "jobs" in workflow else "tasks"]:
         files = [(one.get("path", "") + one["name"], one) for one in entry.get("files", [])]
         sizes.update({name: one[size] for name, one in files})
         tasks[entry["name"]] = {

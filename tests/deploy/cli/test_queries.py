@@ -31,6 +31,8 @@ from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import batch
 from tests.deploy.server.service import NOW, Service, make_service
+from tests.deploy.store.cases import add_job
+from tests.deploy.workflows import step, workflow
 
 JOB = """
 name: hello
@@ -497,6 +499,38 @@ def test_waiting_outlives_a_service_that_is_away(
     with Listening(service.app, "127.0.0.1", first.port), client:
         waiting.join(60)
     assert [job["state"] for job in ended] == ["succeeded"]
+
+
+def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
+    service: Service,
+    url: str,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from deploy.cli import queries
+
+    monkeypatch.setattr(queries, "_POLL_S", 0.01)
+    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
+    flow = workflow(step("one"), step("two", "one-out"), step("three", "one-out"))
+    add_job(store, spec=flow)
+    polls = 0
+    with Client(url) as client:
+        ask = client.job
+
+        def poll(job_id: str) -> Any:
+            nonlocal polls
+            polls += 1
+            if polls == 2:
+                with store.transaction():
+                    store.jobs.set_state(job_id, JobState.SUCCEEDED, NOW + 60)
+            return ask(job_id)
+
+        monkeypatch.setattr(client, "job", poll)
+        queries.wait_for(client, ["j1"])
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("j1 pending: 1 waiting for a place, 2 waiting for other steps")
+    assert last.endswith("j1 succeeded")
 
 
 def test_whoever_has_read_enough_ends_a_command_quietly(service: Service, url: str, store: Store) -> None:

@@ -69,6 +69,19 @@ def test_what_is_left_of_a_workflow_is_planned_with_what_is_true_now() -> None:
     assert set(plans.problem(flow, stands, offers, full)[0].steps[1].profile.run_s) == {"n", "s", "away"}
 
 
+def test_a_step_that_is_late_is_no_longer_waited_for() -> None:
+    # "waits" takes 10 min in slow, 5 min in fast, where "runs" has the only place. With 90 % of its 10 min
+    # done that is free in 1 min, and 1 + 5 < 10; with 10 % in 9 min, and 9 + 5 > 10.
+    flow = workflow(step("runs", minutes=10.0), step("waits", minutes=10.0))
+    offers = [place("slow").offer, place("fast", quota=1, speed=2.0).offer]
+    plans = Plans("annealing", 0.0, Transfers((), {}, {}))
+    found = [
+        plans.regions(flow, {"runs": Stand("fast", progress)}, offers, Counter())["waits"]
+        for progress in (0.9, 0.1)
+    ]
+    assert found == ["fast", "slow"]
+
+
 class Planned(World):
     """With plans."""
 

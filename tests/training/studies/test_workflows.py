@@ -10,14 +10,14 @@ from hypothesis import given, settings
 
 from agents.workflows.lists import plan_by_heft
 from agents.workflows.solution import finish_s
-from envs.simulation.workflows.model import Cluster, Link, Platform, Profile, Stage, Step, Workflow
+from envs.simulation.workflows.model import Cluster, File, Link, Platform, Profile, Stage, Step, Workflow
 from envs.simulation.workflows.problem import problem_of
 from tests.agents.test_workflow_planners import brute_force_s
 from tests.workflow_cases import drawn
 from training.studies.filling import FilledPage
 from training.studies.workflows import __main__ as command
 from training.studies.workflows import gis, planners, wordcount
-from training.studies.workflows.bound import lower_bound_s
+from training.studies.workflows.bound import PRECISION, lower_bound_s
 from training.studies.workflows.sections import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,14 +82,25 @@ def test_no_schedule_is_shorter_than_the_bound(case: tuple[Workflow, Platform]) 
         assert lower_bound_s(problem, known_s) <= best_s + 1e-6
 
 
-def test_the_bound_counts_work_and_paths() -> None:
+def test_the_bound_counts_work_paths_and_moves() -> None:
     # 3 steps of 10 s on two executors, of speed 1 and 2: 30 s / 3 = 10 s if they could be divided
     steps = tuple(Step(f"s{k}", Profile((Stage(1, 10.0),))) for k in range(3))
     platform = Platform((Cluster("slow", 1), Cluster("fast", 1, 2.0)), Link(1.0))
     problem = problem_of(Workflow("three", (), steps), platform)
-    assert lower_bound_s(problem, 100.0) == pytest.approx(10)
+    assert lower_bound_s(problem, 20.0) == pytest.approx(10, abs=20 * PRECISION)
     # no schedule of less than 10 s has a step on the slow cluster, and 3 * 5 s do not fit on the other
     assert lower_bound_s(problem, 10.0) == 10
+    # Steps of 5 s, the last of which reads 8 GB of each of the others: 3 * 5 s on one cluster, 5 + 8 + 5 s on
+    # both. Paths without moves say 10 s, work 7.5 s.
+    files = (File("a", 8.0), File("b", 8.0))
+    joined = (
+        Step("one", steps[0].profile, (), ("a",)),
+        Step("two", steps[0].profile, (), ("b",)),
+        Step("both", steps[0].profile, ("a", "b")),
+    )
+    pair = Platform((Cluster("one", 1, 2.0), Cluster("two", 1, 2.0)), Link(1.0))
+    problem = problem_of(Workflow("join", files, joined), pair)
+    assert lower_bound_s(problem, 18.0) == pytest.approx(15, abs=18 * PRECISION)
 
 
 def test_a_family_that_does_not_change_is_zero_against_heft() -> None:

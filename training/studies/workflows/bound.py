@@ -2,61 +2,116 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from envs.simulation.workflows.problem import Problem
 
+PRECISION = 1e-3
+"""Share of the known finish to which the bound is found."""
 ROUNDING = 1e-9
-"""Share by which the bound is lowered, as the linear program is solved in floating point."""
+"""Shorter than a known schedule by less than this share is not shorter."""
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Quantiles of starts and tails at which work is counted."""
+_INFEASIBLE = 2
 
 
 def lower_bound_s(problem: Problem, known_s: float) -> float:
     """Seconds that every schedule takes, at most `known_s`.
 
-    A schedule shorter than `known_s` runs a step only where its input, its run, and the fastest runs before
-    and after it end by then. The longest path of such fastest runs is a bound, and so is the time in which
-    clusters could do the work if it could be divided at will: a linear program.
+    For each cluster on which the step with most neighbours may run, the shortest finish that cannot be
+    refuted (see `_refuted`), by bisection; the least of these.
 
     Args:
         problem: the workflow and its clusters.
         known_s: the finish of a schedule that is possible.
     """
-    fastest_s = problem.run_s.min(axis=1)
-    head_s, tail_s = _heads_s(problem, fastest_s), _tails_s(problem, fastest_s)
-    ends_s = np.maximum(head_s[:, None], problem.input_s) + problem.run_s + tail_s[:, None]
-    may = ends_s < known_s
-    if not may.any(axis=1).all():
-        return known_s
-    path_s = float(np.where(may, ends_s, np.inf).min(axis=1).max())
-    step, cluster = np.nonzero(may)
-    count, clusters = len(step), len(problem.capacity)
-    # Columns: the share of a step that a cluster does, then the time. Each step is done once.
-    once = np.zeros((len(fastest_s), count + 1))
-    once[step, np.arange(count)] = 1.0
-    work = np.zeros((clusters, count + 1))
-    work[cluster, np.arange(count)] = problem.run_s[may] * problem.executors[may]
-    work[:, -1] = -problem.capacity
-    found = linprog(
-        np.eye(count + 1)[-1], A_ub=work, b_ub=np.zeros(clusters), A_eq=once, b_eq=np.ones(len(fastest_s))
-    )
-    return min(known_s, max(path_s, float(found.fun)) * (1 - ROUNDING))
+    may = problem.executors > 0
+    neighbours = np.diff(problem.first) + np.bincount(problem.source, minlength=len(may))
+    hub = int(np.argmax(neighbours))
+    moving_s = problem.latency_s + problem.gb[:, None, None] * problem.s_gb
+    bound_s = known_s
+    for there in np.flatnonzero(may[hub]):
+        fixed = may.copy()
+        fixed[hub] = np.arange(may.shape[1]) == there
+        low_s, high_s = 0.0, bound_s * (1 - ROUNDING)
+        if _refuted(problem, moving_s, fixed, high_s):
+            continue  # No shorter schedule has it there.
+        while high_s - low_s > PRECISION * known_s:
+            middle_s = (low_s + high_s) / 2
+            if _refuted(problem, moving_s, fixed, middle_s):
+                low_s = middle_s
+            else:
+                high_s = middle_s
+        bound_s = low_s
+    return bound_s
 
 
-def _heads_s(problem: Problem, fastest_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[N] seconds before which each step cannot start, files moving in no time."""
-    head_s = np.zeros(len(fastest_s))
+@dataclass(frozen=True)
+class _Spans:
+    """[N, C] seconds before which a step cannot start there, and that pass at least after its end there."""
+
+    head_s: NDArray[np.float64]
+    tail_s: NDArray[np.float64]
+
+
+def _refuted(
+    problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_], finish_s: float
+) -> bool:
+    """Whether no schedule ends by then, with each step where it may run.
+
+    A step runs only where its earliest start, its run and its least tail fit; earliest starts and tails
+    follow from the best choice of each neighbour for itself. Then a linear program asks whether clusters
+    could do the work, divided at will, of all steps that start and end within each of several spans.
+    """
+    while True:
+        spans = _spans(problem, moving_s, may)
+        left = may & (spans.head_s + problem.run_s + spans.tail_s <= finish_s)
+        if not left.any(axis=1).all():
+            return True
+        if np.array_equal(left, may):
+            return _overloaded(problem, spans, may, finish_s)
+        may = left
+
+
+def _spans(problem: Problem, moving_s: NDArray[np.float64], may: NDArray[np.bool_]) -> _Spans:
+    head_s, tail_s = problem.input_s.copy(), np.zeros(may.shape)
+    run_s = np.where(may, problem.run_s, np.inf)
     for step in problem.topological:
-        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
-            head_s[step] = max(head_s[step], head_s[writer] + fastest_s[writer])
-    return head_s
-
-
-def _tails_s(problem: Problem, fastest_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[N] seconds that pass at least from each step's end to the end of all."""
-    tail_s = np.zeros(len(fastest_s))
+        for pair in range(problem.first[step], problem.first[step + 1]):
+            ends_s = head_s[problem.source[pair]] + run_s[problem.source[pair]]
+            head_s[step] = np.maximum(head_s[step], (ends_s[:, None] + moving_s[pair]).min(axis=0))
     for step in problem.topological[::-1]:
-        for writer in problem.source[problem.first[step] : problem.first[step + 1]]:
-            tail_s[writer] = max(tail_s[writer], fastest_s[step] + tail_s[step])
-    return tail_s
+        rest_s = run_s[step] + tail_s[step]
+        for pair in range(problem.first[step], problem.first[step + 1]):
+            writer = problem.source[pair]
+            tail_s[writer] = np.maximum(tail_s[writer], (moving_s[pair] + rest_s).min(axis=1))
+    return _Spans(head_s, tail_s)
+
+
+def _overloaded(problem: Problem, spans: _Spans, may: NDArray[np.bool_], finish_s: float) -> bool:
+    """Whether the linear program has no solution. Columns: the share of a step that a cluster does."""
+    step, cluster = np.nonzero(may)
+    work = problem.run_s[may] * problem.executors[may]
+    head_s, tail_s = spans.head_s[may], spans.tail_s[may]
+    rows, limits = [], []
+    for there, executors in enumerate(problem.capacity):
+        here = cluster == there
+        for after_s in np.unique(np.quantile(head_s[here], LEVELS, method="lower")) if here.any() else ():
+            for before_s in np.unique(np.quantile(tail_s[here], LEVELS, method="lower")):
+                within = here & (head_s >= after_s) & (tail_s >= before_s)
+                limit = executors * (finish_s - after_s - before_s)
+                if work[within].sum() > limit:
+                    rows.append(np.where(within, work, 0.0))
+                    limits.append(limit)
+    if not rows:
+        return False
+    once = np.zeros((len(may), len(step)))
+    once[step, np.arange(len(step))] = 1.0
+    found = linprog(
+        np.zeros(len(step)), A_ub=np.array(rows), b_ub=np.array(limits), A_eq=once, b_eq=np.ones(len(may))
+    )
+    return bool(found.status == _INFEASIBLE)
