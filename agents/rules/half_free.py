@@ -1,4 +1,4 @@
-"""Half free now, half free on average: the strongest rule by hand for chapter 4 of Liu 2022, equal executors."""
+"""Half free now, half on average: the best rule by hand for the equal executors of Liu 2022, chapter 4."""
 
 from __future__ import annotations
 

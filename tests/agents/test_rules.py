@@ -210,8 +210,8 @@ def test_half_free_adds_half_of_what_is_free_now_to_half_of_the_mean() -> None:
 
 
 def test_half_free_goes_where_the_peak_fits_if_it_fits_anywhere() -> None:
-    # The third cluster is away; the first two tie at 350 and the first wins. Free now: 200 and 400, so a peak of
-    # 201 fits the second only, and one of 401 neither: then the tie is all that counts again.
+    # The third cluster is away; the first two tie at 350 and the first wins. Free now: 200 and 400, so a peak
+    # of 201 fits the second only, and one of 401 neither: then the tie is all that counts again.
     clusters = [
         {**cluster, "USED": used} for cluster, used in zip(three_clusters(), (800, 100, 1100), strict=True)
     ]
