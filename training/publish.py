@@ -9,15 +9,12 @@ summaries differ.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from omegaconf import DictConfig
 
 from training.config import run_command
-from training.studies.command import RESULTS
+from training.studies.command import DOCS, RESULTS
 from training.studies.page import differing, publish
 
-DOCS = Path("docs") / "results"
 DIFFERS = 1
 
 

@@ -110,7 +110,19 @@ def test_maf_divides_the_available_executors_by_the_request() -> None:
 
 def test_the_first_to_arrive_wins_a_tie_between_jobs() -> None:
     observation = observe(three_clusters(), [GENERAL, GENERAL], [[ASK] * 3, [ASK] * 3])
-    for name in ("maf", "sf_p", "lf_p", "sf_e", "lf_e", "eft", "tuned", "ih_filter", "deadline_safe", "rr"):
+    for name in (
+        "maf",
+        "sf_p",
+        "lf_p",
+        "sf_e",
+        "lf_e",
+        "eft",
+        "tuned",
+        "ih_filter",
+        "deadline_safe",
+        "half_free",
+        "rr",
+    ):
         assert pick(name, observation)[0] == 0
 
 
@@ -184,6 +196,39 @@ def test_ih_filter_takes_most_free_executors_among_proper_clusters() -> None:
     assert pick("ih_filter", observe(clusters, [CRITICAL], improper)) == (0, 0)
 
 
+def test_half_free_adds_half_of_what_is_free_now_to_half_of_the_mean() -> None:
+    # Free now 200, 400, 900; on average 500, 300, 800 -> 350, 350, 850 / now only 200, 400, 900.
+    clusters = [
+        {**cluster, "USED": used} for cluster, used in zip(three_clusters(), (800, 100, 1100), strict=True)
+    ]
+    pairs = [[{**ASK, "PEAK_REQUEST": 100}] * 3]
+    assert pick("half_free", observe(clusters, [CRITICAL], pairs)) == (0, 2)
+    # Without the third cluster the first two tie, and the first wins; more weight on now prefers the second.
+    first_two = [clusters[0], clusters[1]]
+    assert pick("half_free", observe(first_two, [CRITICAL], [pairs[0][:2]])) == (0, 0)
+    assert pick("half_free", observe(first_two, [CRITICAL], [pairs[0][:2]]), {"now": 0.6}) == (0, 1)
+
+
+def test_half_free_goes_where_the_peak_fits_if_it_fits_anywhere() -> None:
+    # The third cluster is away; the first two tie at 350 and the first wins. Free now: 200 and 400, so a peak
+    # of 201 fits the second only, and one of 401 neither: then the tie is all that counts again.
+    clusters = [
+        {**cluster, "USED": used} for cluster, used in zip(three_clusters(), (800, 100, 1100), strict=True)
+    ]
+    clusters[2]["AVAILABLE"] = 0
+    for peak, cluster in ((200, 0), (201, 1), (400, 1), (401, 0)):
+        pairs = [[{**ASK, "PEAK_REQUEST": peak}] * 3]
+        assert pick("half_free", observe(clusters, [CRITICAL], pairs)) == (0, cluster)
+
+
+def test_half_free_takes_jobs_with_deadlines_first_and_the_smallest_of_them() -> None:
+    asks = (50, 90, 80, 80)
+    pairs = [[{**ASK, "REQUEST": asked}] * 2 for asked in asks]
+    jobs = [GENERAL, CRITICAL, CRITICAL, CRITICAL]
+    assert pick("half_free", observe([OWNED, OWNED], jobs, pairs))[0] == 2
+    assert pick("half_free", observe([OWNED, OWNED], [GENERAL] * 4, pairs))[0] == 0
+
+
 def test_round_robin_goes_on_from_its_random_start_and_skips_masked_clusters() -> None:
     clusters = [OWNED, OWNED, {**OWNED, "AVAILABLE": 0}, OWNED]
     observation = observe(clusters, [GENERAL], [[ASK] * 4])
@@ -219,7 +264,7 @@ def test_random_is_uniform_over_jobs_and_clusters() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["maf", "sf_p", "eft", "tuned", "rr", "random", "ih_filter", "cheapest", "on_demand"]
+    "name", ["maf", "sf_p", "eft", "tuned", "rr", "random", "ih_filter", "half_free", "cheapest", "on_demand"]
 )
 def test_a_running_job_is_left_where_it_is(name: str) -> None:
     job = {**GENERAL, "RUNNING": 1}
@@ -228,7 +273,7 @@ def test_a_running_job_is_left_where_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["maf", "sf_e", "eft", "tuned", "rr", "random", "ih_filter", "deadline_safe"]
+    "name", ["maf", "sf_e", "eft", "tuned", "rr", "random", "ih_filter", "half_free", "deadline_safe"]
 )
 def test_rules_for_owned_clusters_never_wait_while_a_cluster_is_valid(name: str) -> None:
     clusters = [{**OWNED, "AVAILABLE": 0}, {**OWNED, "USED": 1000}]

@@ -16,17 +16,19 @@ from training.studies.figures.canvas import save
 from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
 from training.studies.measuring import Player
+from training.studies.stored_agents import read_stored_agents
 from training.studies.summary import experiment_summary, write_experiment_episodes
 
 RESULTS = Path("results")
+DOCS = Path("docs") / "results"
 FROM_EXPERIMENT = ("policies", "checkpoint", "weights", "config")
 
 
 def run_experiment(values: Mapping[str, Any], command: str) -> int:
     """The command compare with +experiment=: everything of one table or figure into OUT.
 
-    Writes summary.json, episodes.csv (every metric), shown.csv (only those that are shown), table.md,
-    config.yaml and the figures; played episodes are kept in results/STUDY/cache.
+    Writes summary.json, episodes.csv (every metric; with stored agents only theirs), shown.csv (only those
+    that are shown), table.md, config.yaml and the figures; played episodes are kept in results/STUDY/cache.
 
     Args:
         values: the composed configuration of `compare`, with the key `experiment`.
@@ -47,16 +49,21 @@ def run_experiment(values: Mapping[str, Any], command: str) -> int:
     study = RESULTS / settings.study
     out = prepare_directory(Path(values["out"]) if values["out"] else study / settings.name)
     # Everything that may be missing is looked for before anything is played.
-    agents = {scenario: settings.agents_of(scenario) for scenario in settings.scenarios}
+    stored = read_stored_agents(DOCS / settings.study, settings) if settings.stored_agents else None
+    agents = {name: settings.agents_of(name) if stored is None else {} for name in settings.scenarios}
     with play_progress(lines=True) as progress:
         cache = EvaluationCache(study / "cache")
         player = Player(settings, suite, cache, int(values["lanes"]), str(values["device"]), progress)
         results = {scenario: player.measure(scenario, agents[scenario]) for scenario in settings.scenarios}
+        if stored is not None:
+            results = {name: stored.added_to(result, name, settings) for name, result in results.items()}
         for file, figure in settings.figures.items():
             save(draw_figure(player, figure, results, agents), out / f"{file}.png")
     summary = experiment_summary(settings, suite, results, command)
+    if stored is not None:
+        summary["agents_commit"] = stored.commit
     write_text(out / "config.yaml", to_yaml(dict(values)))
-    write_experiment_episodes(settings, results, out / "episodes.csv", every_metric=True)
+    write_experiment_episodes(settings, results, out / "episodes.csv", every_metric=stored is None)
     write_experiment_episodes(settings, results, out / "shown.csv", every_metric=False)
     text = fragment(summary)
     write_text(out / "table.md", text + "\n")

@@ -107,6 +107,7 @@ class ExperimentSettings:
         table: whether tables are shown.
         overview: one row per scenario and a table for each metric, in the place of tables for each scenario.
         figures: by the name of the file without ".png".
+        stored_agents: agents are not played: their episodes are those published in docs/results/STUDY.
     """
 
     __pydantic_config__ = STRICT
@@ -129,6 +130,7 @@ class ExperimentSettings:
     table: bool = True
     overview: bool = False
     figures: dict[str, FigureSettings] = field(default_factory=dict)
+    stored_agents: bool = False
 
     def title_of(self, policy: str) -> str:
         """What tables call a policy."""

@@ -34,10 +34,13 @@ def origin(summary: Summary) -> str:
     """The command behind an experiment and what it was measured on."""
     suite = summary["suite"]
     hashes = ", ".join(scenario["suite_hash"][:12] for scenario in summary["scenarios"].values())
-    return (
+    text = (
         f"`{summary['command']}`; suite `{suite['name']}`, {suite['episodes']} episodes, "
         f"suite hash {hashes}, commit {summary['commit'][:12]}"
     )
+    if "agents_commit" in summary:
+        text += f"; the agents' episodes as measured at commit {summary['agents_commit'][:12]}"
+    return text
 
 
 def means_table(summary: Summary, scenario: Summary) -> str:

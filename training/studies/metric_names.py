@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-_NAMES = {"tmdl": "TMDL", "ajer": "AJER", "ajdr": "AJDR", "s_log": "S_log", "s": "S", "eval_app": "Eval_app"}
+_NAMES = {
+    "tmdl": "TMDL",
+    "ajer": "AJER",
+    "ajdr": "AJDR",
+    "s_log": "S_log",
+    "s": "S",
+    "eval_app": "Eval_app",
+    "weighted_cost": "0.02 TMDL + AJDR",
+}
 _UNITS = {"tmdl": "missed deadlines", "ajer": "% of standard time", "ajdr": "% of standard time"}
 
 

@@ -114,9 +114,10 @@ def _against(
         # The form of the thesis: the mean of the baseline over the mean of the policy.
         ratios[metric] = means[0] / means[1] if min(means) > 0.0 else None
     facts: dict[str, object] = {"difference": differences, "ratio": ratios}
-    if {"tmdl", "ajer"} <= set(result.spec.metrics):
+    known = measured.seeds[0].metrics
+    if {"tmdl", "ajer"} <= set(known):
         facts["fsn"] = _dominance(measured, other)
-    if {"tmdl", "ajdr"} <= set(result.spec.metrics):
+    if {"tmdl", "ajdr"} <= set(known):
         facts["scores"] = _scores(measured, other)
     return facts
 

@@ -1,0 +1,100 @@
+"""Published episodes of agents next to rules that are played again."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.training.studies.cases import played, result, settings
+from training.config import UsageError
+from training.evaluation.suite import Suite
+from training.files import write_json
+from training.studies.experiment import ExperimentSettings, FigureSettings
+from training.studies.markdown import origin
+from training.studies.scenario import Measured, ScenarioResult
+from training.studies.stored_agents import read_stored_agents
+from training.studies.summary import experiment_summary, write_experiment_episodes
+
+
+def publish(folder: Path, asked: ExperimentSettings, scenario: ScenarioResult) -> None:
+    """What the page of a study keeps of an experiment."""
+    results = {"base": scenario}
+    write_json(
+        folder / f"{asked.name}.json", experiment_summary(asked, Suite("test", "test", 1, 3), results, "c")
+    )
+    write_experiment_episodes(asked, results, folder / f"{asked.name}.csv", every_metric=False)
+
+
+def rules_alone(**changes: Measured) -> ScenarioResult:
+    """The scenario as it is played without agents."""
+    whole = result()
+    policies = {name: whole.policies[name] for name in ("maf", "tuned")} | changes
+    return dataclasses.replace(whole, policies=policies)
+
+
+def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path) -> None:
+    asked = settings()
+    publish(tmp_path, asked, result())
+    stored = read_stored_agents(tmp_path, asked)
+    eft = Measured("eft", (played([1, 2, 3], [101, 102, 103]),))
+    added = stored.added_to(rules_alone(eft=eft), "base", asked)
+    assert list(added.policies) == ["mine", "maf", "tuned", "eft"]
+    mine = added.policies["mine"]
+    assert mine.table("tmdl").tolist() == [[10, 20, 30], [20, 30, 40]]
+    assert [facts["seed"] for facts in mine.checkpoints] == [0, 1]
+    again = experiment_summary(asked, Suite("test", "test", 1, 3), {"base": added}, "c")
+    # Against the new rule: (9 + 18 + 27 + 19 + 28 + 37) / 6 = 23 misses more.
+    asked = dataclasses.replace(asked, rules=["maf", "tuned", "eft"], strongest="eft")
+    again = experiment_summary(asked, Suite("test", "test", 1, 3), {"base": added}, "c")
+    against = again["scenarios"]["base"]["policies"]["mine"]["against"]["eft"]  # type: ignore[index]
+    assert against["difference"]["tmdl"]["mean"] == pytest.approx(23.0)
+
+
+def test_the_page_says_which_commit_played_the_agents(tmp_path: Path) -> None:
+    asked = settings()
+    publish(tmp_path, asked, result())
+    stored = read_stored_agents(tmp_path, asked)
+    summary = {**experiment_summary(asked, Suite("test", "test", 1, 3), {"base": result()}, "c")}
+    assert "as measured at commit" not in origin(summary)
+    summary["agents_commit"] = "0123456789abcdef"
+    assert origin(summary).endswith("; the agents' episodes as measured at commit 0123456789ab")
+    # Published a second time, the agents are still those of the first.
+    write_json(tmp_path / "table_1.json", summary)
+    assert read_stored_agents(tmp_path, asked).commit == "0123456789abcdef" != stored.commit
+
+
+@pytest.mark.parametrize(
+    ("scenario", "message"),
+    [
+        (
+            dataclasses.replace(rules_alone(), hash="e" * 64),
+            "suite hash ffffffffffff for base, whose suite hash is e",
+        ),
+        (
+            rules_alone(maf=Measured("maf", (played([40, 50, 31], [104, 103, 106]),))),
+            r"the rule maf no longer plays .*\(base, tmdl\): the world has changed",
+        ),
+    ],
+)
+def test_episodes_of_another_world_are_refused(
+    tmp_path: Path, scenario: ScenarioResult, message: str
+) -> None:
+    asked = settings()
+    publish(tmp_path, asked, result())
+    with pytest.raises(UsageError, match=message):
+        read_stored_agents(tmp_path, asked).added_to(scenario, "base", asked)
+
+
+def test_what_was_not_published_is_told(tmp_path: Path) -> None:
+    asked = settings()
+    with pytest.raises(UsageError, match=r"table_1.json does not exist: nothing was published of table_1"):
+        read_stored_agents(tmp_path, asked)
+    publish(tmp_path, asked, result())
+    more = dataclasses.replace(asked, agents={**asked.agents, "other": "runs/other/seed*"})
+    with pytest.raises(UsageError, match=r"has no agent other in base"):
+        read_stored_agents(tmp_path, more).added_to(rules_alone(), "base", more)
+    drawn = dataclasses.replace(asked, figures={"lines": FigureSettings("training_curves", "")})
+    with pytest.raises(UsageError, match="lines shows the trained policies themselves"):
+        read_stored_agents(tmp_path, drawn)
