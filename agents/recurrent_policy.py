@@ -69,6 +69,8 @@ class RecurrentPolicy(FlatPolicy):
     def scores(self, observations: Observation, lanes: NDArray[np.int64]) -> Tensor:
         """(n, J' * (C + 1)) scores, invalid actions included; each row's lane remembers the row."""
         before = torch.stack([self._memory.get(int(lane), self._nothing) for lane in lanes], dim=1)
+        after: Memory
+        scores: Tensor
         scores, after = self.network(self.features(observations), (before[:1], before[1:]))
         rows = torch.cat(after)
         self._memory |= {int(lane): rows[:, row] for row, lane in enumerate(lanes)}

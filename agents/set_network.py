@@ -44,7 +44,7 @@ class SetNetwork(FlatNetwork):
         """(n, J' (C + 1)) scores and (n, size) the embedding of all jobs, of features (n, D)."""
         n, J, C = len(features), self.n_jobs, self.n_clusters
         sizes = [C * N_CLUSTER_FIELDS, J * N_JOB_FIELDS, J * C * N_PAIR_FIELDS, J * (C + 1)]
-        flat_clusters, flat_jobs, flat_pairs, flat_mask = features.split(sizes, dim=1)
+        flat_clusters, flat_jobs, flat_pairs, flat_mask = torch.split(features, sizes, 1)
         clusters = flat_clusters.view(n, 1, C, -1).expand(-1, J, -1, -1)
         jobs = flat_jobs.view(n, J, -1)
         pairs = flat_pairs.view(n, J, C, -1)
@@ -58,4 +58,5 @@ class SetNetwork(FlatNetwork):
         everything = self.all_jobs((there * each).sum(dim=1) / J)
         context = torch.cat([each, everything[:, None].expand(-1, J, -1)], dim=-1)
         joined = torch.cat([choices, context[:, :, None].expand(-1, -1, C + 1, -1)], dim=-1)
-        return self.score(joined).view(n, -1), everything
+        scores: Tensor = self.score(joined)
+        return scores.view(n, -1), everything

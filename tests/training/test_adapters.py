@@ -28,6 +28,7 @@ from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
 from training.adapters.calibration import Calibration, calibrate
 from training.adapters.flat_env import FlatWorldEnv, nearest_valid
+from training.adapters.masking import masked
 from training.adapters.settings import MissingExtraError, require_library
 from training.checkpoint import load_policy, save_policy
 from training.evaluation.episodes import run_suite
@@ -225,7 +226,9 @@ def test_the_policy_takes_the_best_valid_action() -> None:
         for parameter in policy.network.parameters():
             parameter.zero_()
         assert isinstance(policy.network, ScoreNetwork)
-        policy.network.linears[-1].bias.copy_(torch.arange(18.0))
+        last = policy.network.linears[-1]
+        assert isinstance(last, torch.nn.Linear)
+        last.bias.copy_(torch.arange(18.0))
     observation["action_mask"][0, [2, 7, 20]] = 1  # 20 belongs to the fourth job, which is not shown
     observation["action_mask"][1, [17, 3]] = 1
     np.testing.assert_array_equal(policy.act_batch(observation, np.arange(2)), [7, 17])
@@ -265,6 +268,18 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -
 def test_the_librarys_network_must_have_the_same_layers() -> None:
     with pytest.raises(RuntimeError, match="size mismatch"):
         untrained().take(as_linears([(torch.zeros(3, 2), torch.zeros(3))] * 2))
+
+
+def test_scores_of_invalid_actions_are_replaced_except_where_nothing_is_valid() -> None:
+    scores = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    features = torch.tensor([[9.0, 1.0, 0.0, 1.0], [9.0, 0.0, 0.0, 0.0]])  # the last three are the mask
+    found = masked(scores, features, -7.0)
+    assert found.tolist() == [[1.0, -7.0, 3.0], [4.0, 5.0, 6.0]]
+    found.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
+    # Quantiles (n, N, A) of features (n, 1, D)
+    assert masked(torch.ones(2, 5, 3), features[:, None], -7.0)[0].tolist() == [[1.0, -7.0, 1.0]] * 5
 
 
 # ---- settings and extras

@@ -6,15 +6,19 @@ import torch
 from torch import Tensor
 
 NEVER = -1e8
-"""Score of an invalid action: finite, for a product with zero and an entropy shall stay numbers."""
+"""Score of an invalid action: finite, for an entropy shall stay a number."""
 
 
 def masked(scores: Tensor, features: Tensor, never: float = NEVER) -> Tensor:
     """Scores (..., A) with those of invalid actions replaced; gradients reach the valid ones only.
+
+    Where nothing is valid, as an episode has ended or a sequence is padded, scores stay: nothing comes of
+    them, but libraries draw actions there too.
 
     Args:
         scores: of all actions.
         features: (..., D) flat observations, whose last A numbers are the mask (`Flattening`).
         never: what an invalid action gets.
     """
-    return torch.where(features[..., -scores.shape[-1] :] > 0, scores, never)
+    valid = features[..., -scores.shape[-1] :] > 0
+    return torch.where(valid | ~valid.any(dim=-1, keepdim=True), scores, never)
