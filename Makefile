@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -57,6 +57,13 @@ results-markets: $(VENV)/.core  ## train what is missing and regenerate the tabl
 	$(BIN)/python training/repeat.py +experiment=markets/trainings $(value ARGS)
 	$(BIN)/python training/compare.py +experiment=markets/table_markets
 	$(BIN)/python training/publish.py study=markets
+
+results-comparators: $(VENV)/.dev  ## tune and train agents of libraries and measure them beside ours: many hours; ARGS="workers=4"
+	$(BIN)/python training/tune.py +experiment=comparators/multicluster $(value ARGS)
+	$(BIN)/python training/tune.py +experiment=comparators/multicloud $(value ARGS)
+	$(BIN)/python training/compare.py +experiment=comparators/table_chapter5
+	$(BIN)/python training/compare.py +experiment=comparators/table_markets
+	$(BIN)/python training/publish.py study=comparators
 
 results-spot: $(VENV)/.core  ## play the released policies on the test days of the spot zones, write the leaderboard entries
 	$(BIN)/python -m training.studies.spot measure $(value ARGS)

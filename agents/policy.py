@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,14 @@ class Policy(ABC):
     """Chooses, for what it sees, one task and its cluster (or none for now).
 
     A policy may serve many lanes (copies of a world) at once; whatever it remembers is kept per lane.
+
+    Attributes:
+        name: shown in tables.
+        remembers: whether a decision depends on what was seen since `begin`.
     """
 
     name: str
+    remembers: ClassVar[bool] = False
 
     def begin(self, lane: int, seed: int) -> None:  # noqa: B027 - most policies remember nothing
         """Start an episode in a lane: forget the lane's memory and restart its own random stream."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from agents.bags.scorer import BagScorerPolicy, bag_scorer
 from agents.federated.scorer import RoundScorerPolicy, round_scorer
-from agents.flat_policy import load_flat_policy
+from agents.library_policy import load_library_policy
 from agents.networks.base import ValueNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
@@ -131,7 +131,7 @@ def _load_spot(
 
 
 def _library(title: str, source: str) -> Agent:
-    return Agent(title, source, LibrarySettings, load=load_flat_policy)
+    return Agent(title, source, LibrarySettings, load=load_library_policy)
 
 
 OURS: Mapping[str, Agent] = {
@@ -197,9 +197,16 @@ OURS: Mapping[str, Agent] = {
         worlds=("spot",),
         load=_load_spot,
     ),
-    "sb3_dqn": _library("DQN", "Stable-Baselines3 (extra sb3)"),
+    "sb3_dqn": _library("DQN with action masks", "Stable-Baselines3 (extra sb3)"),
+    "qr_dqn": _library("quantile regression DQN with action masks", "sb3-contrib (extra sb3)"),
     "maskable_ppo": _library("PPO with action masks", "sb3-contrib (extra sb3)"),
-    "rllib_dqn": _library("DQN", "RLlib (extra rllib)"),
+    "recurrent_ppo": _library("PPO with an LSTM and action masks", "sb3-contrib (extra sb3)"),
+    "decima": _library(
+        "a network over the sets of jobs and clusters, by PPO with action masks",
+        "after Mao et al. 2019; sb3-contrib (extra sb3)",
+    ),
+    "rllib_dqn": _library("double DQN with action masks", "RLlib (extra rllib)"),
+    "rllib_ppo": _library("PPO with action masks", "RLlib (extra rllib)"),
 }
 """The agents of this repository."""
 

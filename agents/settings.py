@@ -131,11 +131,15 @@ class LibrarySettings(AgentSettings):
 
     Attributes:
         jobs: jobs of the window that the agent sees and may decide, the first by arrival.
-        hidden_sizes: units of each hidden layer (ReLU).
+        hidden_sizes: units of each hidden layer (ReLU); not of `decima`.
         discount: gamma per decision.
-        environments: copies of the world stepped in turn (maskable_ppo).
-        rollout: decisions per copy between updates (maskable_ppo), or per call of the library (DQN).
-        epochs: passes over a rollout (maskable_ppo).
+        environments: copies of the world stepped in turn (PPO of SB3).
+        rollout: decisions per copy between updates (PPO), or per call of the library (DQN).
+        epochs: passes over a rollout (PPO).
+        entropy: weight of the entropy of the policy in the loss (PPO).
+        lstm_size: units of the LSTM (recurrent_ppo).
+        embedding_size: units of the embeddings (decima).
+        quantiles: quantiles of each value (qr_dqn).
         train_every: decisions between gradient steps (DQN).
         target_every: decisions between copies into the target network (DQN).
         learning_starts: decisions before the first gradient step (DQN).
@@ -147,6 +151,10 @@ class LibrarySettings(AgentSettings):
     environments: Size = 1
     rollout: Size = 512
     epochs: Size = 4
+    entropy: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+    lstm_size: Size = 64
+    embedding_size: Size = 32
+    quantiles: Size = 32
     train_every: Size = 8
     target_every: Size = 2000
     learning_starts: Annotated[int, Field(ge=0)] = 1000

@@ -9,12 +9,14 @@ ray.address=auto the runs have their episodes played on a Ray cluster (docs/scal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omegaconf import DictConfig
 
 from training.config import INTERRUPTED, UsageError, resolved, run_command, typed
 from training.studies.processes import run_all
 from training.studies.repeat_progress import RepeatProgress
-from training.studies.trainings import RepeatSettings, planned_runs
+from training.studies.trainings import RepeatSettings, Run, planned_runs
 
 FAILED = 1
 
@@ -27,13 +29,21 @@ def main(config: DictConfig) -> int:
     if not values["trainings"]:
         raise UsageError("nothing to train: give +experiment=STUDY/trainings, e.g. liu2022/trainings")
     settings = typed(RepeatSettings, values, "")
-    runs = planned_runs(settings)
+    return run_planned(planned_runs(settings), settings.workers, settings.threads)
+
+
+def run_planned(runs: Sequence[Run], workers: int, threads: int) -> int:
+    """Run what is not finished, and say what became of it; returns the exit code.
+
+    Raises:
+        UsageError: before anything starts, for a run that has other settings than are asked for now.
+    """
     for run in runs:
         run.refuse_other_settings()
     finished = [run for run in runs if run.finished]
     wanted = [run for run in runs if not run.finished]
     with RepeatProgress(runs, finished) as progress:
-        outcomes = run_all(wanted, settings.workers, settings.threads, progress)
+        outcomes = run_all(wanted, workers, threads, progress)
     for run, problem in outcomes.failed.items():
         print(f"failed: {run.name}: {problem}")
     print(

@@ -96,6 +96,8 @@ class TrainerSettings:
         episodes: training episodes.
         lanes: episodes played at the same time; learning and checkpoints happen between such rounds.
         max_minutes: training stops at the first round after this; 0: no limit.
+        max_decisions: training stops at the first round after this; 0: no limit. The schedules of agents that
+            libraries train then go by decisions, so that each of them gets the same experience.
         gradient_steps: gradient steps per episode.
         batch_size: decisions per gradient step.
         replay_capacity: decisions kept.
@@ -119,6 +121,7 @@ class TrainerSettings:
     episodes: Count = 500
     lanes: Count = 20
     max_minutes: float = 0.0
+    max_decisions: Annotated[int, Field(ge=0)] = 0
     gradient_steps: Count = 4
     batch_size: Count = 512
     replay_capacity: Count = 50_000

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from agents.flat_policy import FlatPolicy, new_policy
+from agents.flat_policy import FlatPolicy, ScoreNetwork, as_linears
 from agents.flattening import CLIP, Flattening, n_features, signed_log_features
+from agents.library_policy import new_policy
 from agents.rules import make_rule
 from agents.settings import LibrarySettings
 from envs.simulation import columns as col
@@ -27,6 +28,7 @@ from envs.simulation.snapshot import N_CLUSTER_FIELDS, empty_observation
 from envs.simulation.world import EpisodeKey, WorldError
 from training.adapters.calibration import Calibration, calibrate
 from training.adapters.flat_env import FlatWorldEnv, nearest_valid
+from training.adapters.masking import masked
 from training.adapters.settings import MissingExtraError, require_library
 from training.checkpoint import load_policy, save_policy
 from training.evaluation.episodes import run_suite
@@ -78,15 +80,42 @@ def test_every_number_finds_its_place() -> None:
 
 
 def test_features_are_standardised_and_cut_off() -> None:
-    rows = np.array([[0.0, 1.0], [2.0, 1.0]], np.float32)
+    rows = np.tile([[0.0, 1.0], [2.0, 1.0]], n_features(1, 1) // 2).astype(np.float32)
+    assert rows.shape == (2, 21 + 32 + 13 + 2)
     flattening = Flattening.fit(rows, n_jobs=1, n_clusters=1)
-    np.testing.assert_allclose(flattening.mean, [1.0, 1.0])
-    np.testing.assert_allclose(flattening.std, [1.0, 1.0])  # the constant column is only centred
+    np.testing.assert_allclose(flattening.mean[:66], [1.0] * 66)
+    np.testing.assert_allclose(flattening.std, [1.0] * 68)  # a constant column is only centred
+    np.testing.assert_allclose(flattening.mean[66:], [0.0, 0.0])  # the mask stays as it is
     world = build()
     world.reset([KEY])
     features = calibrated().flattening.features(world.observation)
     assert features.dtype == np.float32
     assert np.abs(features).max() <= CLIP
+
+
+def test_pooled_statistics_are_one_for_all_clusters_jobs_and_pairs() -> None:
+    # Two clusters, one job, one row: the first column of the clusters is 1 and 3, mean 2, deviation 1;
+    # the first column of the pairs is 5 and 5.
+    row = np.zeros((1, n_features(1, 2)), np.float32)
+    row[0, [0, 21]] = 1.0, 3.0
+    row[0, [42 + 32, 42 + 32 + 13]] = 5.0
+    apart, pooled = (Flattening.fit(row, 1, 2, pooled=pooled) for pooled in (False, True))
+    assert apart.mean[[0, 21]].tolist() == [1.0, 3.0]
+    assert pooled.mean[[0, 21]].tolist() == [2.0, 2.0]
+    assert pooled.std[[0, 21]].tolist() == [1.0, 1.0]
+    assert pooled.mean[[74, 87]].tolist() == [5.0, 5.0]
+    assert pooled.mean.sum() == 2 * 2.0 + 2 * 5.0
+
+
+def test_a_positive_number_at_the_end_of_the_vector_is_a_valid_action() -> None:
+    world = build()
+    world.reset([KEY])
+    for pooled in (False, True):
+        flattening = calibrate(build(), [make_rule("maf"), make_rule("random")], KEY, 3, pooled).flattening
+        features = flattening.features(world.observation)
+        np.testing.assert_array_equal(
+            features[:, -flattening.n_actions :] > 0, flattening.mask(world.observation)
+        )
 
 
 def test_the_calibration_episode_has_mean_0_and_deviation_1() -> None:
@@ -186,17 +215,20 @@ def test_episodes_are_numbered_by_the_run() -> None:
 
 def untrained(n_jobs: int = 3) -> FlatPolicy:
     torch.manual_seed(0)
-    return new_policy(calibrated(n_jobs).flattening, [8], "sb3_dqn")
+    agent = LibrarySettings("sb3_dqn", "sb3_dqn", hidden_sizes=[8])
+    return new_policy(agent, calibrated(n_jobs).flattening)
 
 
 def test_the_policy_takes_the_best_valid_action() -> None:
     policy = untrained()
     observation = empty_observation(CONFIG.window, 5, (2,))
     with torch.no_grad():
-        for linear in policy.network._linears():
-            linear.weight.zero_()
-            linear.bias.zero_()
-        policy.network._linears()[-1].bias.copy_(torch.arange(18.0))
+        for parameter in policy.network.parameters():
+            parameter.zero_()
+        assert isinstance(policy.network, ScoreNetwork)
+        last = policy.network.linears[-1]
+        assert isinstance(last, torch.nn.Linear)
+        last.bias.copy_(torch.arange(18.0))
     observation["action_mask"][0, [2, 7, 20]] = 1  # 20 belongs to the fourth job, which is not shown
     observation["action_mask"][1, [17, 3]] = 1
     np.testing.assert_array_equal(policy.act_batch(observation, np.arange(2)), [7, 17])
@@ -204,7 +236,7 @@ def test_the_policy_takes_the_best_valid_action() -> None:
 
 def save(path: Path, policy: FlatPolicy) -> None:
     spec = build().spec
-    agent = dataclasses.asdict(LibrarySettings("sb3_dqn", "sb3_dqn"))
+    agent = dataclasses.asdict(LibrarySettings("sb3_dqn", "sb3_dqn", hidden_sizes=[8]))
     save_policy(path, policy, agent, spec, spec.scales, spec.weights, {})
 
 
@@ -234,8 +266,20 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -
 
 
 def test_the_librarys_network_must_have_the_same_layers() -> None:
-    with pytest.raises(ValueError, match="has layers"):
-        untrained().network.take([(torch.zeros(3, 2), torch.zeros(3))])
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        untrained().take(as_linears([(torch.zeros(3, 2), torch.zeros(3))] * 2))
+
+
+def test_scores_of_invalid_actions_are_replaced_except_where_nothing_is_valid() -> None:
+    scores = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    features = torch.tensor([[9.0, 1.0, 0.0, 1.0], [9.0, 0.0, 0.0, 0.0]])  # the last three are the mask
+    found = masked(scores, features, -7.0)
+    assert found.tolist() == [[1.0, -7.0, 3.0], [4.0, 5.0, 6.0]]
+    found.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
+    # Quantiles (n, N, A) of features (n, 1, D)
+    assert masked(torch.ones(2, 5, 3), features[:, None], -7.0)[0].tolist() == [[1.0, -7.0, 1.0]] * 5
 
 
 # ---- settings and extras
@@ -246,7 +290,11 @@ def test_the_librarys_network_must_have_the_same_layers() -> None:
     [
         ("sb3_dqn", "stable_baselines3", "sb3"),
         ("maskable_ppo", "sb3_contrib", "sb3"),
+        ("qr_dqn", "sb3_contrib", "sb3"),
+        ("recurrent_ppo", "sb3_contrib", "sb3"),
+        ("decima", "sb3_contrib", "sb3"),
         ("rllib_dqn", "ray", "rllib"),
+        ("rllib_ppo", "ray", "rllib"),
     ],
 )
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
 from training.adapters.build import make_library_trainer
+from training.adapters.flat_env import FlatWorldEnv
+from training.adapters.masking import NEVER
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_state
 from training.evaluation.episodes import run_suite
@@ -38,10 +41,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def trainer() -> LibraryTrainer:
+def trainer(kind: str) -> LibraryTrainer:
     agent = LibrarySettings(
-        "rllib_dqn",
-        "rllib_dqn",
+        kind,
+        kind,
         jobs=2,
         hidden_sizes=[16, 12],
         rollout=64,
@@ -53,40 +56,58 @@ def trainer() -> LibraryTrainer:
     return make_library_trainer(LibraryTask(build, agent, settings, make_rule("maf"), 0, torch.device("cpu")))
 
 
-def check_trainer(directory: str) -> None:
-    """Runs in its own process: rounds, exported values, the same seed twice, stop and go on."""
-    from training.adapters.rllib import RLlibDQNTrainer
+def check_trainer(kind: str, directory: str) -> None:
+    """Runs in its own process: rounds, masks, exported scores, the same seed twice, stop and go on."""
+    from ray.rllib.core.columns import Columns
 
-    first = trainer()
-    assert isinstance(first, RLlibDQNTrainer)
+    from training.adapters.rllib import RLlibDQNTrainer, RLlibPPOTrainer
+
+    taken = []
+    step = FlatWorldEnv.step
+
+    def watched(env: FlatWorldEnv, action: np.int64 | int) -> Any:
+        taken.append(bool(env.action_masks()[int(action)]))
+        return step(env, action)
+
+    FlatWorldEnv.step = watched  # type: ignore[method-assign]
+    first = trainer(kind)
+    assert isinstance(first, RLlibDQNTrainer | RLlibPPOTrainer)
     reports = [first.round() for _ in range(3)]
-    assert sum(report.decisions for report in reports) == 192
+    assert sum(report.decisions for report in reports) == len(taken) == 192
+    assert all(taken)
     assert first.episodes_done == sum(report.episodes for report in reports) == 192 // CONFIG.n_jobs
-    assert np.isfinite(reports[-1].losses["value"])
+    assert set(reports[-1].losses) == set(first.losses.values())
+    assert np.isfinite(list(reports[-1].losses.values())).all()
 
     world = SliceWorld(CONFIG, 3)
     world.reset([EpisodeKey(5, "validation", k) for k in range(3)])
     features = torch.from_numpy(first.calibration.flattening.features(world.observation))
+    valid = torch.from_numpy(first.calibration.flattening.mask(world.observation))
     module = first.algorithm.get_module()
     with torch.no_grad():
-        expected = module.compute_q_values({"obs": features})["qf_preds"]
-    torch.testing.assert_close(first.policy.scores(world.observation), expected)
+        if kind == "rllib_dqn":
+            expected, never = module.compute_q_values({"obs": features})["qf_preds"], -torch.inf
+        else:
+            expected, never = module.forward_inference({"obs": features})[Columns.ACTION_DIST_INPUTS], NEVER
+    torch.testing.assert_close(first.policy.scores(world.observation, np.arange(3))[valid], expected[valid])
+    assert (expected[~valid] == never).all()
 
-    second = trainer()
+    second = trainer(kind)
     for _ in range(3):
         second.round()
-    for one, other in zip(first.layers(), second.layers(), strict=True):
-        assert torch.equal(one[0], other[0])
+    for name, weight in first.weights().items():
+        assert torch.equal(weight, second.weights()[name])
 
     path = Path(directory) / "state.pt"
     save_state(path, {"format": 1, **first.state_dict()})
-    resumed = trainer()
-    assert isinstance(resumed, RLlibDQNTrainer)
+    resumed = trainer(kind)
+    assert isinstance(resumed, type(first))
     resumed.load_state_dict(load_state(path))
     assert resumed.episodes_done == first.episodes_done
-    assert resumed.epsilon_1 == first.epsilon_1 > 0
-    for one, other in zip(first.layers(), resumed.layers(), strict=True):
-        assert torch.equal(one[0], other[0])
+    assert resumed.epsilon_1 == first.epsilon_1
+    assert (first.epsilon_1 > 0) == (kind == "rllib_dqn")
+    for name, weight in first.weights().items():
+        assert torch.equal(weight, resumed.weights()[name])
     resumed.round()
     assert resumed.decisions == 192 + 64
     for open_trainer in (resumed, second, first):
@@ -94,12 +115,12 @@ def check_trainer(directory: str) -> None:
     print("checked")
 
 
-def test_it_trains_exports_repeats_and_goes_on(tmp_path: Path) -> None:
-    code = (
-        "import sys; from tests.training.test_adapters_rllib import check_trainer; check_trainer(sys.argv[1])"
-    )
-    result = run("-c", code, str(tmp_path))
+@pytest.mark.parametrize("kind", ["rllib_dqn", "rllib_ppo"])
+def test_it_trains_exports_repeats_and_goes_on(kind: str, tmp_path: Path) -> None:
+    code = "import sys; from tests.training.test_adapters_rllib import *; check_trainer(*sys.argv[1:])"
+    result = run("-c", code, kind, str(tmp_path))
     assert result.stdout.splitlines()[-1:] == ["checked"], result.stderr[-2000:]
+    assert result.stdout.count("resumed, though not bit for bit") == 1
 
 
 @pytest.mark.long

@@ -6,20 +6,25 @@ import dataclasses
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from sb3_contrib import MaskablePPO
 
 from agents.rules import make_rule
 from agents.settings import LibrarySettings
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Observation
+from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld
 from training.adapters.build import make_library_trainer
-from training.adapters.sb3 import DQNTrainer, MaskablePPOTrainer
+from training.adapters.flat_env import FlatWorldEnv
+from training.adapters.masking import NEVER
+from training.adapters.sb3_ppo import RecurrentPPOTrainer
+from training.adapters.sb3_values import DQNTrainer, QRDQNTrainer
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_policy, save_state
 from training.evaluation.episodes import run_suite
@@ -29,25 +34,34 @@ from training.settings import ScheduleSettings, TrainerSettings
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = NEEDS_EXTRA
 
-KINDS: tuple[str, ...] = ("sb3_dqn", "maskable_ppo")
+KINDS: tuple[str, ...] = ("sb3_dqn", "qr_dqn", "maskable_ppo", "recurrent_ppo", "decima")
 CONFIG = SliceWorldConfig(n_jobs=20, window=4)
 SUITE = Suite("few", "validation", seed=1, episodes=3)
 SMALL = LibrarySettings(
-    jobs=2, hidden_sizes=[16], environments=2, rollout=32, epochs=2, learning_starts=40, target_every=64
+    jobs=2,
+    hidden_sizes=[16],
+    environments=2,
+    rollout=32,
+    epochs=2,
+    lstm_size=8,
+    embedding_size=8,
+    quantiles=5,
+    learning_starts=40,
+    target_every=64,
 )
 
 
-def trainer(kind: str, seed: int = 0) -> LibraryTrainer:
+def trainer(kind: str, seed: int = 0, capacity: int = 500) -> LibraryTrainer:
     agent = replace(SMALL, name=kind, kind=kind)
-    settings = TrainerSettings(episodes=20, batch_size=32, replay_capacity=500)
+    settings = TrainerSettings(episodes=20, batch_size=32, replay_capacity=capacity)
     build = partial(SliceWorld, CONFIG, 1)
     return make_library_trainer(
         LibraryTask(build, agent, settings, make_rule("maf"), seed, torch.device("cpu"))
     )
 
 
-def rounds(kind: str, n: int, seed: int = 0) -> LibraryTrainer:
-    trained = trainer(kind, seed)
+def rounds(kind: str, n: int, seed: int = 0, capacity: int = 500) -> LibraryTrainer:
+    trained = trainer(kind, seed, capacity)
     for _ in range(n):
         trained.round()
     return trained
@@ -97,25 +111,100 @@ def test_the_checkpoint_plays_valid_actions(kind: str, tmp_path: Path) -> None:
     assert results == run_suite(world, trained.policy, SUITE)
 
 
-def test_the_exported_network_gives_the_values_of_the_librarys_dqn() -> None:
-    trained = rounds("sb3_dqn", 3)
-    assert isinstance(trained, DQNTrainer)
-    seen = observations(6)
-    features = torch.from_numpy(trained.calibration.flattening.features(seen))
+def test_the_exported_networks_give_the_values_of_the_libraries() -> None:
+    dqn, quantile = rounds("sb3_dqn", 3), rounds("qr_dqn", 3)
+    assert isinstance(dqn, DQNTrainer)
+    assert isinstance(quantile, QRDQNTrainer)
+    seen, lanes = observations(6), np.arange(6)
+    features = torch.from_numpy(dqn.calibration.flattening.features(seen))
+    valid = torch.from_numpy(dqn.calibration.flattening.mask(seen))
+    assert valid.any(dim=1).all()
+    assert not valid.all()
     with torch.no_grad():
-        expected = trained.model.q_net(features)
-    torch.testing.assert_close(trained.policy.scores(seen), expected)
+        values = dqn.model.q_net(features)
+        means = quantile.model.quantile_net(features).mean(dim=1)
+        targets = dqn.model.q_net_target(features)
+    torch.testing.assert_close(dqn.policy.scores(seen, lanes)[valid], values[valid])
+    torch.testing.assert_close(quantile.policy.scores(seen, lanes)[valid], means[valid])
+    for found in (values, means, targets):  # neither a greedy action nor a target is ever an invalid one
+        assert (found[~valid] == NEVER).all()
+        assert (found[valid] > NEVER / 2).all()
 
 
-def test_the_exported_network_acts_as_the_librarys_masked_ppo() -> None:
-    trained = rounds("maskable_ppo", 3)
-    assert isinstance(trained, MaskablePPOTrainer)
+@pytest.mark.parametrize("kind", ["maskable_ppo", "decima"])
+def test_the_exported_network_acts_as_the_librarys_masked_ppo(kind: str) -> None:
+    trained = rounds(kind, 3)
+    assert isinstance(trained.model, MaskablePPO)  # type: ignore[attr-defined]
     seen = observations(12)
     flattening = trained.calibration.flattening
-    expected, _ = trained.model.predict(
+    expected, _ = trained.model.predict(  # type: ignore[attr-defined]
         flattening.features(seen), action_masks=flattening.mask(seen), deterministic=True
     )
     np.testing.assert_array_equal(trained.policy.act_batch(seen, np.arange(12)), expected)
+
+
+def test_the_exported_lstm_remembers_as_the_librarys_does_lane_by_lane() -> None:
+    trained = rounds("recurrent_ppo", 3)
+    assert isinstance(trained, RecurrentPPOTrainer)
+    world, policy = SliceWorld(CONFIG, 2), trained.policy
+    world.reset([EpisodeKey(5, "validation", k) for k in range(2)])
+    for lane in range(2):
+        policy.begin(lane, 0)
+    state, starts = None, np.ones(2, np.bool_)
+    for step in range(12):
+        features = trained.calibration.flattening.features(world.observation)
+        expected, state = trained.model.predict(features, state, starts, deterministic=True)
+        starts[:] = False
+        # In turns of another order, or one lane after the other: a lane's memory is its own.
+        order = [np.array([0, 1]), np.array([1, 0])][step % 2]
+        found = np.zeros(2, np.int64)
+        for lanes in [order] if step % 3 else [order[:1], order[1:]]:
+            rows = take_rows(world.observation, lanes)
+            found[lanes] = policy.act_batch(rows, lanes)
+        np.testing.assert_array_equal(found, expected)
+        world.step(found)
+    before = policy.scores(world.observation, np.arange(2))
+    policy.begin(0, 0)
+    after = policy.scores(world.observation, np.arange(2))
+    assert not torch.equal(before[0], after[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_invalid_action_is_ever_taken_or_learned_from(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    step = FlatWorldEnv.step
+
+    def watched(env: FlatWorldEnv, action: np.int64 | int) -> Any:
+        taken.append(bool(env.action_masks()[int(action)]))
+        return step(env, action)
+
+    monkeypatch.setattr(FlatWorldEnv, "step", watched)
+    trained = rounds(kind, 4)
+    assert len(taken) >= 4 * CONFIG.n_jobs
+    assert all(taken)
+    if isinstance(trained, DQNTrainer | QRDQNTrainer):
+        replay = trained.model.replay_buffer
+        assert replay is not None
+        mask = replay.observations[: replay.pos, 0, -trained.calibration.flattening.n_actions :] > 0
+        assert mask[np.arange(replay.pos), replay.actions[: replay.pos, 0, 0]].all()
+
+
+def test_the_network_over_sets_does_not_know_the_order_of_jobs_or_clusters() -> None:
+    policy = rounds("decima", 2).policy
+    seen = observations(5)
+    turned = {name: array.copy() for name, array in seen.items()}
+    n, clusters = 5, [3, 1, 4, 0, 2]
+    for name, order in (("jobs", [1, 0]), ("pairs", [1, 0])):
+        turned[name][:, :2] = turned[name][:, order]
+    turned["clusters"] = turned["clusters"][:, clusters]
+    turned["pairs"] = turned["pairs"][:, :, clusters]
+    mask = turned["action_mask"][:, :12].reshape(n, 2, 6)
+    turned["action_mask"][:, :12] = mask[:, [1, 0]][:, :, [*clusters, 5]].reshape(n, 12)
+    scores = policy.scores(seen, np.arange(n)).view(n, 2, 6)
+    expected = scores[:, [1, 0]][:, :, [*clusters, 5]]
+    found = policy.scores(cast(Observation, turned), np.arange(n)).view(n, 2, 6)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert scores.std() > 1e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,19 +214,32 @@ def test_the_same_seed_trains_the_same_policy(kind: str) -> None:
     assert not torch.equal(first, weights(rounds(kind, 3, seed=1)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_run_goes_on_with_its_weights_and_episodes(kind: str, tmp_path: Path) -> None:
-    stopped = rounds(kind, 3)
-    save_state(tmp_path / "state.pt", {"format": 1, **stopped.state_dict()})
-    resumed = trainer(kind)
+def same(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(one == other)
+
+
+@pytest.mark.parametrize(("kind", "capacity"), [*((kind, 500) for kind in KINDS), ("sb3_dqn", 64)])
+def test_six_rounds_are_three_a_stop_and_three(kind: str, capacity: int, tmp_path: Path) -> None:
+    whole = rounds(kind, 3, capacity=capacity)
+    if isinstance(whole, DQNTrainer):
+        assert whole.model.replay_buffer is not None
+        assert whole.model.replay_buffer.full == (capacity == 64)  # three rounds are at least 96 decisions
+    save_state(tmp_path / "state.pt", {"format": 1, **whole.state_dict()})
+    reports = [whole.round() for _ in range(3)]
+    expected = whole.state_dict()
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002 - what the libraries draw from must come from the file
+    resumed = trainer(kind, capacity=capacity)
     resumed.load_state_dict(load_state(tmp_path / "state.pt"))
-    assert torch.equal(weights(stopped), weights(resumed))
-    assert resumed.episodes_done == stopped.episodes_done
-    assert resumed.epsilon_1 == stopped.epsilon_1
-    for _ in range(3):  # the replay fills up again first
-        resumed.round()
-    assert resumed.episodes_done > stopped.episodes_done
-    assert not torch.equal(weights(stopped), weights(resumed))
+    assert [resumed.round() for _ in range(3)] == reports
+    assert same(resumed.state_dict(), expected)
+    assert torch.equal(weights(resumed), weights(whole))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,7 +28,9 @@ class Calibration:
     decisions: int
 
 
-def calibrate(world: BatchWorld, policies: Sequence[Policy], key: EpisodeKey, n_jobs: int) -> Calibration:
+def calibrate(
+    world: BatchWorld, policies: Sequence[Policy], key: EpisodeKey, n_jobs: int, pooled: bool = False
+) -> Calibration:
     """Play `key` in lane 0 with each policy.
 
     Args:
@@ -36,13 +38,14 @@ def calibrate(world: BatchWorld, policies: Sequence[Policy], key: EpisodeKey, n_
         policies: the guiding rule, for what matters, and a random one, for what the guide never visits.
         key: an episode of the training split.
         n_jobs: jobs that the agent shall see; a smaller window shows all of its own.
+        pooled: see `Flattening.fit`.
     """
     n_jobs = min(n_jobs, world.spec.window)
     played = [_play(world, policy, key, n_jobs) for policy in policies]
     features = np.concatenate([rows for rows, _ in played])
     spread = float(np.concatenate([rewards for _, rewards in played]).std())
     return Calibration(
-        Flattening.fit(features, n_jobs, world.spec.n_clusters),
+        Flattening.fit(features, n_jobs, world.spec.n_clusters, pooled),
         1.0 / spread if spread > 0.0 else 1.0,
         len(played[0][0]),
     )

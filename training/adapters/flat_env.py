@@ -83,6 +83,7 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self.stride = stride
         self.finished: list[dict[str, float]] = []
         self._episode = first
+        self._taken: list[int] = []
         size = n_features(flattening.n_jobs, flattening.n_clusters)
         self.observation_space = gymnasium.spaces.Box(-CLIP, CLIP, (size,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(flattening.n_actions)
@@ -98,11 +99,13 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
             self.seed, self._episode = seed, self.first
         self.world.reset([EpisodeKey(self.seed, "train", self._episode)], [0])
         self._episode += self.stride
+        self._taken = []
         return self._features(), {}
 
     def step(self, action: np.int64 | int) -> tuple[NDArray[np.float32], float, bool, bool, Info]:
         """Take one decision."""
         self._actions[0] = nearest_valid(int(action), self.action_masks())
+        self._taken.append(int(self._actions[0]))
         rewards, dones = self.world.step(self._actions, self._active)
         done = bool(dones[0])
         info: Info = {}
@@ -116,6 +119,17 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         """(J' * (C + 1),) which actions are valid now (the name that sb3-contrib looks for)."""
         valid: NDArray[np.bool_] = self.flattening.mask(self.world.observation)[0]
         return valid
+
+    def state_dict(self) -> Info:
+        """The running episode: its number and the actions taken in it, which determine all the rest."""
+        return {"episode": self._episode - self.stride, "actions": list(self._taken)}
+
+    def load_state_dict(self, state: Info) -> None:
+        """Play the running episode again up to where `state_dict` was called."""
+        self._episode = int(state["episode"])
+        self.reset()
+        for action in state["actions"]:
+            self.step(action)
 
     def go_on_from(self, episode: int) -> None:
         """A resumed run: the next `reset`, whatever its seed, starts where `episode` episodes were played."""

@@ -1,9 +1,11 @@
-"""RLlib's DQN (new API stack) as a trainer; everything runs in this process."""
+"""RLlib's DQN and PPO (new API stack) as trainers, with action masks; everything runs in this process."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 from unittest.mock import patch
@@ -19,14 +21,21 @@ import logging
 import ray
 import torch
 from ray.rllib.algorithms.dqn import DQN
-from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_PREDS
+from ray.rllib.algorithms.dqn.torch.default_dqn_torch_rl_module import DefaultDQNTorchRLModule
+from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
+from ray.rllib.core import DEFAULT_MODULE_ID, Columns
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.registry import register_env
 from ray.tune.trainable import trainable
+from torch import Tensor, nn
 
-from agents.flat_policy import Layers
+from agents.flat_policy import as_linears
 from envs.simulation.streams import Streams
 from training.adapters.flat_env import FlatWorldEnv
+from training.adapters.masking import masked
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.settings import ScheduleSettings
 
@@ -39,19 +48,43 @@ def _make_env(arguments: dict[str, Any]) -> FlatWorldEnv:
     return FlatWorldEnv(**arguments)
 
 
-class RLlibDQNTrainer(LibraryTrainer):
-    """Double DQN of RLlib: uniform replay, no masks, on the CPU. The rest is as for the DQN of SB3.
+class _MaskedDQN(DefaultDQNTorchRLModule):  # type: ignore[misc]
+    """Values of invalid actions are minus infinity, which the library neither explores, takes nor learns."""
 
-    RLlib counts decisions where our schedules count episodes: one episode is taken to have as many as the
+    def _qf_forward_helper(self, batch: dict[str, Any], encoder: Any, head: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super()._qf_forward_helper(batch, encoder, head)
+        return {**found, QF_PREDS: masked(found[QF_PREDS], batch[Columns.OBS], -torch.inf)}
+
+
+class _MaskedPPO(DefaultPPOTorchRLModule):  # type: ignore[misc]
+    """Invalid actions have no probability, in play and in learning."""
+
+    def _forward(self, batch: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+        return _masked_logits(super()._forward(batch, **keywords), batch)
+
+    def _forward_train(self, batch: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+        return _masked_logits(super()._forward_train(batch, **keywords), batch)
+
+
+def _masked_logits(found: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+    logits = masked(found[Columns.ACTION_DIST_INPUTS], batch[Columns.OBS])
+    return {**found, Columns.ACTION_DIST_INPUTS: logits}
+
+
+class _RLlibTrainer(LibraryTrainer):
+    """On the CPU, in one process; not bit-exact on resume, which says so.
+
+    RLlib's schedules count decisions: without `max_decisions` an episode is taken to have as many as the
     calibration episode had.
-
-    Attributes:
-        decisions: decisions taken so far, in earlier sessions of the run too.
     """
+
+    losses: Mapping[str, str]
+    """The library's names of losses, and ours."""
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task)
-        self._total = max(1, self.calibration.decisions * task.settings.episodes)
+        settings = task.settings
+        self._total = settings.max_decisions or max(1, self.calibration.decisions * settings.episodes)
         self._scratch = tempfile.TemporaryDirectory(prefix="spotweave-rllib-")
         self._threads = torch.get_num_threads()
         self._started_ray = not ray.is_initialized()
@@ -67,15 +100,14 @@ class RLlibDQNTrainer(LibraryTrainer):
         # Its loggers have levels of their own; the only warning is about an API that is not used here.
         logging.getLogger("ray.rllib").setLevel(logging.ERROR)
         register_env(_ENV_NAME, _make_env)
-        self.decisions = 0
         self._sampled = 0
 
     @cached_property
     def algorithm(self) -> Any:
         """The library's algorithm, made when first needed: a resumed run knows its decisions by then."""
-        task, library, settings = self.task, self.task.agent, self.task.settings
+        task, library = self.task, self.task.agent
         config = (
-            DQN.get_default_config()
+            self.configured()
             .environment(
                 _ENV_NAME,
                 env_config={
@@ -85,33 +117,32 @@ class RLlibDQNTrainer(LibraryTrainer):
                     "seed": task.seed,
                 },
             )
-            .env_runners(num_env_runners=0, rollout_fragment_length=library.train_every)
             .learners(num_learners=0)
-            .training(
-                lr=self._points(settings.learning_rate),
-                epsilon=self._points(settings.epsilon_1),
-                gamma=library.discount,
-                train_batch_size_per_learner=settings.batch_size,
-                num_steps_sampled_before_learning_starts=library.learning_starts,
-                target_network_update_freq=library.target_every,
-                dueling=False,
-                replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": settings.replay_capacity},
-            )
-            .rl_module(
-                model_config=DefaultModelConfig(
-                    fcnet_hiddens=list(library.hidden_sizes), fcnet_activation="relu"
-                )
-            )
+            .training(lr=self._points(self.settings.learning_rate), gamma=library.discount)
             .reporting(min_sample_timesteps_per_iteration=library.rollout, min_time_s_per_iteration=0)
             # The library resets its environment with this seed, so it has to be that of the run.
             .debugging(seed=task.seed, log_level="ERROR")
         )
         # The library insists on a directory in the user's home; this constant is its only handle.
         with patch.object(trainable, "DEFAULT_STORAGE_PATH", self._scratch.name):
-            algorithm: Any = config.build_algo()
-        # The buffer draws from a generator that no seed reaches.
-        algorithm.local_replay_buffer.rng = Streams(task.seed).generator("replay")
-        return algorithm
+            return config.build_algo()
+
+    @abstractmethod
+    def configured(self) -> Any:
+        """The library's configuration of the algorithm, less what all of them share."""
+
+    @abstractmethod
+    def network(self, module: Any) -> list[nn.Module]:
+        """The parts of the library's module that lead from features to scores, in order."""
+
+    def model(self, module_class: type) -> RLModuleSpec:
+        """A module with the hidden layers that are asked for."""
+        layers = DefaultModelConfig(
+            fcnet_hiddens=list(self.task.agent.hidden_sizes),
+            fcnet_activation="relu",
+            vf_share_layers=False,
+        )
+        return RLModuleSpec(module_class=module_class, model_config=layers)
 
     def _points(self, schedule: ScheduleSettings) -> list[list[float]]:
         """The rest of a schedule as the library wants it: [decisions from now, value] at many points."""
@@ -119,11 +150,6 @@ class RLlibDQNTrainer(LibraryTrainer):
         left = max(1, self._total - self.decisions)
         shares = [k / _SCHEDULE_POINTS for k in range(_SCHEDULE_POINTS + 1)]
         return [[int(share * left), schedule.at(done + share * (1.0 - done))] for share in shares]
-
-    @property
-    def epsilon_1(self) -> float:
-        """Chance of a uniformly drawn action."""
-        return self.settings.epsilon_1.at(self.decisions / self._total)
 
     def environments(self) -> list[FlatWorldEnv]:
         """The environments that the algorithm plays in."""
@@ -135,32 +161,36 @@ class RLlibDQNTrainer(LibraryTrainer):
         result = self.algorithm.train()
         sampled = int(result["env_runners"]["num_env_steps_sampled_lifetime"])
         taken, self._sampled = sampled - self._sampled, sampled
-        self.decisions += taken
         losses = result.get("learners", {}).get(DEFAULT_MODULE_ID, {})
-        return taken, {"value": float(losses["qf_loss"])} if "qf_loss" in losses else {}
+        return taken, {name: float(losses[key]) for key, name in self.losses.items() if key in losses}
 
-    def layers(self) -> Layers:
-        """The linear layers of the encoder and the value head."""
-        modules = self.algorithm.get_module(DEFAULT_MODULE_ID)
-        found = [*modules.encoder.modules(), *modules.af.modules()]
-        return [(m.weight.detach(), m.bias.detach()) for m in found if isinstance(m, torch.nn.Linear)]
+    def weights(self) -> dict[str, Tensor]:
+        """The linear layers of the encoder and the head."""
+        parts = self.network(self.algorithm.get_module(DEFAULT_MODULE_ID))
+        found = [m for part in parts for m in part.modules() if isinstance(m, nn.Linear)]
+        return as_linears([(m.weight.detach(), m.bias.detach()) for m in found])
 
     def library_state(self) -> dict[str, Any]:
-        """Weights (target network included) and decisions; Adam's moments start again on resume."""
+        """Weights, target network included; Adam's moments start again on resume."""
         networks = self.algorithm.learner_group.foreach_learner(
             lambda learner: learner.module[DEFAULT_MODULE_ID].state_dict()
         )
-        return {"network": dict(next(iter(networks)).get()), "decisions": self.decisions}
+        return {"network": dict(next(iter(networks)).get())}
 
     def load_library_state(self, state: dict[str, Any]) -> None:
         """Restore what `library_state` gave, before the first round: schedules go on where they were."""
-        self.decisions = int(state["decisions"])
+        print(
+            f"resumed, though not bit for bit: RLlib's optimiser, replay and random streams start anew, and "
+            f"the episode that was running is left out (agent={self.task.agent.kind})"
+        )
         self.algorithm.learner_group.foreach_learner(
             lambda learner: learner.module[DEFAULT_MODULE_ID].load_state_dict(state["network"])
         )
         self.algorithm.env_runner_group.sync_weights(
             from_worker_or_learner_group=self.algorithm.learner_group, inference_only=True
         )
+        for env in self.environments():
+            env.go_on_from(self.episodes_done)
 
     def close(self) -> None:
         """Stop the algorithm, and Ray if it was started here."""
@@ -170,3 +200,73 @@ class RLlibDQNTrainer(LibraryTrainer):
             ray.shutdown()
         self._scratch.cleanup()
         torch.set_num_threads(self._threads)
+
+
+class RLlibDQNTrainer(_RLlibTrainer):
+    """Double DQN of RLlib with uniform replay. The rest is as for the DQN of SB3."""
+
+    losses = {"qf_loss": "value"}  # noqa: RUF012 - never changed
+
+    @cached_property
+    def algorithm(self) -> Any:
+        """The library's algorithm."""
+        algorithm = super().algorithm
+        # The buffer draws from a generator that no seed reaches.
+        algorithm.local_replay_buffer.rng = Streams(self.task.seed).generator("replay")
+        return algorithm
+
+    def configured(self) -> Any:
+        """The library's configuration of DQN."""
+        library, settings = self.task.agent, self.settings
+        return (
+            DQN.get_default_config()
+            .env_runners(num_env_runners=0, rollout_fragment_length=library.train_every)
+            .training(
+                epsilon=self._points(settings.epsilon_1),
+                train_batch_size_per_learner=settings.batch_size,
+                num_steps_sampled_before_learning_starts=library.learning_starts,
+                target_network_update_freq=library.target_every,
+                dueling=False,
+                replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": settings.replay_capacity},
+            )
+            .rl_module(rl_module_spec=self.model(_MaskedDQN))
+        )
+
+    @property
+    def epsilon_1(self) -> float:
+        """Chance of a uniformly drawn action."""
+        return self.settings.epsilon_1.at(self.decisions / self._total)
+
+    def network(self, module: Any) -> list[nn.Module]:
+        """The encoder and the head of values."""
+        return [module.encoder, module.af]
+
+
+class RLlibPPOTrainer(_RLlibTrainer):
+    """PPO of RLlib, on one copy of the world."""
+
+    losses = {"policy_loss": "policy", "vf_loss": "critic"}  # noqa: RUF012 - never changed
+
+    def configured(self) -> Any:
+        """The library's configuration of PPO."""
+        library = self.task.agent
+        return (
+            PPO.get_default_config()
+            .env_runners(num_env_runners=0)
+            .training(
+                train_batch_size_per_learner=library.rollout,
+                minibatch_size=min(self.settings.batch_size, library.rollout),
+                num_epochs=library.epochs,
+                entropy_coeff=library.entropy,
+            )
+            .rl_module(rl_module_spec=self.model(_MaskedPPO))
+        )
+
+    @property
+    def epsilon_1(self) -> float:
+        """0: actions are sampled from the policy."""
+        return 0.0
+
+    def network(self, module: Any) -> list[nn.Module]:
+        """The encoder of the policy and its head."""
+        return [module.encoder.actor_encoder, module.pi]

@@ -1,11 +1,12 @@
-"""Stable-Baselines3 DQN and sb3-contrib MaskablePPO as trainers."""
+"""What the trainers of Stable-Baselines3 and sb3-contrib share; a resumed run goes on bit for bit."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from sb3_contrib import MaskablePPO
-from stable_baselines3 import DQN
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
@@ -17,20 +18,24 @@ from training.adapters.trainer import LibraryTask, LibraryTrainer
 _NEVER = 10**9
 """A logging interval that does not come: losses are read here, not printed by the library."""
 _LOSSES = {"train/loss": "value", "train/policy_gradient_loss": "policy", "train/value_loss": "critic"}
+_COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 
 
-def _linears(network: nn.Module) -> Layers:
+def linears(network: nn.Module) -> Layers:
+    """The linear layers of a network, first to last."""
     return [(m.weight.detach(), m.bias.detach()) for m in network.modules() if isinstance(m, nn.Linear)]
 
 
-class _SB3Trainer(LibraryTrainer):
-    """What both algorithms share: the environments, and learning in slices of a rollout.
+class SB3Trainer(LibraryTrainer):
+    """The environments, learning in slices of a rollout, and the whole state of an algorithm.
+
+    On the CPU 2N rounds give bit for bit what N rounds, a stop and N rounds give.
 
     Attributes:
         model: the library's algorithm.
     """
 
-    model: DQN | MaskablePPO
+    model: BaseAlgorithm
 
     def __init__(self, task: LibraryTask, n_environments: int) -> None:
         super().__init__(task)
@@ -67,94 +72,29 @@ class _SB3Trainer(LibraryTrainer):
         return self.model.num_timesteps - before, losses
 
     def library_state(self) -> dict[str, Any]:
-        """Weights and optimiser (on the CPU, where the checkpoint is read) and the time steps."""
-        return {"parameters": self.model.get_parameters(), "num_timesteps": self.model.num_timesteps}
+        """Weights, optimiser, counters, random streams, and the running episodes."""
+        _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002 - the library's
+        assert isinstance(self.model._last_obs, np.ndarray)
+        assert self.model._last_episode_starts is not None
+        return {
+            "parameters": self.model.get_parameters(),
+            "counters": {name: getattr(self.model, name) for name in _COUNTERS},
+            "torch_rng": torch.get_rng_state(),
+            "numpy_rng": [torch.from_numpy(np.asarray(keys)), position, has_gauss, gauss],
+            "environments": [env.state_dict() for env in self._environments],
+            "observations": torch.from_numpy(self.model._last_obs),
+            "starts": torch.from_numpy(self.model._last_episode_starts),
+        }
 
     def load_library_state(self, state: dict[str, Any]) -> None:
         """Restore what `library_state` gave."""
         self.model.set_parameters(state["parameters"], device=self.task.device)
-        self.model.num_timesteps = int(state["num_timesteps"])
-
-
-class DQNTrainer(_SB3Trainer):
-    """DQN (Mnih et al. 2015) of Stable-Baselines3: one copy, uniform exploration, no masks."""
-
-    model: DQN
-
-    def __init__(self, task: LibraryTask) -> None:
-        super().__init__(task, 1)
-        library, settings = task.agent, task.settings
-        self.model = DQN(
-            "MlpPolicy",
-            self.vectorised,
-            learning_rate=self.learning_rate,
-            buffer_size=settings.replay_capacity,
-            learning_starts=library.learning_starts,
-            batch_size=settings.batch_size,
-            gamma=library.discount,
-            train_freq=library.train_every,
-            target_update_interval=library.target_every,
-            # Half the memory; the next observation of a transition is the next row.
-            optimize_memory_usage=True,
-            replay_buffer_kwargs={"handle_timeout_termination": False},
-            policy_kwargs={"net_arch": list(library.hidden_sizes), "activation_fn": nn.ReLU},
-            device=task.device,
-        )
-        self.model.exploration_schedule = self._exploration
-        self.model.action_space.seed(task.library_seed)
-
-    def _exploration(self, _: float) -> float:
-        return self.settings.epsilon_1.at(self.progress)
-
-    @property
-    def epsilon_1(self) -> float:
-        """Chance of a uniformly drawn action."""
-        return self._exploration(0.0)
-
-    def layers(self) -> Layers:
-        """The layers of the value network."""
-        return _linears(self.model.q_net)
-
-    def load_library_state(self, state: dict[str, Any]) -> None:
-        """Restore what `library_state` gave; the replay fills up again before learning goes on."""
-        super().load_library_state(state)
-        self.model.learning_starts = self.model.num_timesteps + self.task.agent.learning_starts
-
-
-class MaskablePPOTrainer(_SB3Trainer):
-    """PPO with invalid-action masks (Huang and Ontañón 2022) of sb3-contrib, on several copies."""
-
-    model: MaskablePPO
-
-    def __init__(self, task: LibraryTask) -> None:
-        library = task.agent
-        super().__init__(task, library.environments)
-        rollout = library.rollout * library.environments
-        sizes = list(library.hidden_sizes)
-        self.model = MaskablePPO(
-            "MlpPolicy",
-            self.vectorised,
-            learning_rate=self.learning_rate,
-            n_steps=library.rollout,
-            batch_size=_divisor(rollout, task.settings.batch_size),
-            n_epochs=library.epochs,
-            gamma=library.discount,
-            policy_kwargs={"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": nn.ReLU},
-            device=task.device,
-        )
-
-    @property
-    def epsilon_1(self) -> float:
-        """0: actions are sampled from the policy."""
-        return 0.0
-
-    def layers(self) -> Layers:
-        """The layers that lead to the logits."""
-        policy = self.model.policy
-        hidden = cast(nn.Module, policy.mlp_extractor.policy_net)
-        return [*_linears(hidden), *_linears(policy.action_net)]
-
-
-def _divisor(total: int, wanted: int) -> int:
-    """The largest divisor of `total` that is at most `wanted`: minibatches without a remainder."""
-    return max(size for size in range(1, min(wanted, total) + 1) if total % size == 0)
+        for name in _COUNTERS:
+            setattr(self.model, name, int(state["counters"][name]))
+        for env, running in zip(self._environments, state["environments"], strict=True):
+            env.load_state_dict(running)
+        self.model._last_obs = state["observations"].numpy()
+        self.model._last_episode_starts = state["starts"].numpy()
+        torch.set_rng_state(state["torch_rng"])
+        keys, *rest = state["numpy_rng"]
+        np.random.set_state(("MT19937", keys.numpy(), *rest))  # noqa: NPY002

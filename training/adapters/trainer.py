@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from agents.flat_policy import FlatPolicy, Layers, new_policy
+from agents.flat_policy import FlatPolicy
+from agents.library_policy import new_policy
 from agents.policy import Policy
 from agents.rules import make_rule
 from agents.settings import LibrarySettings
@@ -51,8 +53,9 @@ class LibraryTask:
 class LibraryTrainer(ABC):
     """Lets a library play and learn until at least one more episode has ended, then copies its network.
 
-    Not bit-exact on resume: libraries keep neither the replay nor the random streams. A resumed run goes on
-    with the weights, the schedules and the episode numbers of the interrupted one.
+    Attributes:
+        episodes_done: episodes that have ended, in earlier sessions of the run too.
+        decisions: decisions of the rounds that have ended, likewise.
 
     Args:
         task: what to learn.
@@ -66,16 +69,18 @@ class LibraryTrainer(ABC):
             [task.guide, make_rule("random")],
             EpisodeKey(task.seed, "train", 0),
             task.agent.jobs,
+            pooled=task.agent.kind == "decima",
         )
         torch.manual_seed(Streams(task.seed).key("network_weights") % 2**63)
-        self.policy: FlatPolicy = new_policy(
-            self.calibration.flattening, task.agent.hidden_sizes, task.agent.name, task.device
-        )
+        self.policy: FlatPolicy = new_policy(task.agent, self.calibration.flattening, task.device)
         self.episodes_done = 0
+        self.decisions = 0
 
     @property
     def progress(self) -> float:
-        """Share of the episodes that are done, for schedules."""
+        """Share of the decisions, or else of the episodes, that are done, for schedules."""
+        if self.settings.max_decisions:
+            return self.decisions / self.settings.max_decisions
         return self.episodes_done / self.settings.episodes
 
     @property
@@ -92,8 +97,8 @@ class LibraryTrainer(ABC):
         """The environments that the library plays in."""
 
     @abstractmethod
-    def layers(self) -> Layers:
-        """The linear layers of the network that chooses actions."""
+    def weights(self) -> dict[str, Tensor]:
+        """What the network that chooses actions has learned, under the names of the policy's network."""
 
     @abstractmethod
     def library_state(self) -> dict[str, Any]:
@@ -119,18 +124,22 @@ class LibraryTrainer(ABC):
                 finished += env.finished
                 env.finished.clear()
         self.episodes_done += len(finished)
-        self.policy.network.take(self.layers())
+        self.decisions += decisions
+        self.policy.take(self.weights())
         metrics = {name: float(np.mean([row[name] for row in finished])) for name in finished[0]}
         return RoundReport(len(finished), decisions, metrics, losses, epsilon_1, rate)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        return {"library": self.library_state(), "episodes_done": self.episodes_done}
+        return {
+            "library": self.library_state(),
+            "episodes_done": self.episodes_done,
+            "decisions": self.decisions,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self.load_library_state(state["library"])
         self.episodes_done = int(state["episodes_done"])
-        self.policy.network.take(self.layers())
-        for env in self.environments():
-            env.go_on_from(self.episodes_done)
+        self.decisions = int(state["decisions"])
+        self.load_library_state(state["library"])
+        self.policy.take(self.weights())

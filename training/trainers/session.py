@@ -135,7 +135,8 @@ class Session:
                     self._write_round(writer, report, rate)
                     seconds = self.seconds_before + time.monotonic() - started
                     out_of_time = 0 < self.settings.max_minutes * 60 <= seconds
-                    last = self.trainer.episodes_done >= total or out_of_time
+                    out_of_decisions = 0 < self.settings.max_decisions <= self.decisions
+                    last = self.trainer.episodes_done >= total or out_of_time or out_of_decisions
                     if (
                         last
                         or self.trainer.episodes_done - self._validated_at >= self.settings.validation_every
@@ -149,10 +150,10 @@ class Session:
                     if due or last or self.interrupted:
                         self._save(self.seconds_before + time.monotonic() - started)
                         saved = time.monotonic()
-                    if self.interrupted and not last:
-                        raise InterruptedTraining
-                    if out_of_time:
+                    if last:
                         break
+                    if self.interrupted:
+                        raise InterruptedTraining
         finally:
             signal.signal(signal.SIGINT, previous)
             writer.close()

@@ -35,6 +35,8 @@ from envs.simulation import columns as col
 from envs.simulation.guards.rules import GuardRules, GuardsConfig
 from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapshot
 
+WINDOW = 8
+"""Needs that a policy sees at once, as in the market world."""
 APPRAISED = "expected_usd"
 Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
 """(C + 1,) of each value component of one task, and the scores; None for what gives no scores."""
@@ -109,7 +111,7 @@ class Decider:
     def __init__(
         self,
         policy: Policy,
-        window: int = 8,
+        window: int = WINDOW,
         components: Sequence[str] = (),
         weights: Sequence[float] | None = None,
         rules: GuardRules | None = None,

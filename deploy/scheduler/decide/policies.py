@@ -12,6 +12,7 @@ from agents.policy import Policy
 from agents.stored import load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
 from agents.vector_policy import VectorPolicy
+from deploy.scheduler.decide.decider import WINDOW
 from envs.simulation.world import WorldSpec
 
 MARKET_COMPONENTS = ("own_misses", "mutual_misses", "delay", "money", "owned_hours")
@@ -105,6 +106,11 @@ def _load(
         return Loaded(named_rule(name), (), f"rule {name}")
     path = policy_file(name)
     policy = stored_policy(path, load_policy_state(path), _spec(world, components, n_offers), weights)
+    if policy.remembers:
+        raise ValueError(
+            f"{path} remembers the decisions of an episode, and live there are no episodes: give a policy "
+            "without memory, e.g. one of agent=maskable_ppo"
+        )
     named = () if isinstance(policy, VectorPolicy) else components
     return Loaded(policy, named, str(path))
 
@@ -114,7 +120,7 @@ def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
     k = len(components)
     return WorldSpec(
         name=world,
-        window=1,
+        window=WINDOW,
         n_clusters=n_offers,
         cluster_names=tuple(f"offer {number}" for number in range(n_offers)),
         components=components,

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from agents.stored import RELEASED, released_names
 from envs.environments import ENVIRONMENTS
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
 from training.markets import market_configs
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
+from training.studies.search import TuneSettings
 from training.studies.trained import Trained, WeightedRuns, find_policies, find_trained
 from training.studies.trainings import RepeatSettings, planned_runs
 
@@ -33,7 +35,7 @@ def environment_of(words: list[str]) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes(name: str) -> None:
     values = compose_values("compare", [f"+experiment={name}"])
-    assert (values["suite"], values["episodes"]) == ("test", 100 if name.startswith("markets/") else 50)
+    assert (values["suite"], values["episodes"]) == ("test", 100 if name.endswith("/table_markets") else 50)
     settings = experiment(name)
     assert f"{settings.study}/{settings.name}" == name
     assert settings.overview or settings.table != bool(settings.figures)
@@ -51,7 +53,8 @@ def test_every_figure_and_table_is_there() -> None:
     tables = ["4_2", "4_3", "5_3", "5_4", "5_5", "5_6", "any_clusters"]
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]
     expected = {f"liu2022/table_{name}" for name in tables} | {f"liu2022/figure_{name}" for name in figures}
-    assert set(NAMES) == expected | {"markets/table_markets"}
+    comparators = {"comparators/table_chapter5", "comparators/table_markets"}
+    assert set(NAMES) == expected | comparators | {"markets/table_markets"}
 
 
 def test_the_table_of_markets_shows_every_published_market() -> None:
@@ -94,6 +97,10 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         words = [f"+experiment={study}/trainings"]
         settings = typed(RepeatSettings, compose_values("repeat", words), "")
         patterns[study] = {f"{settings.out}/{run.training}/seed*" for run in planned_runs(settings)}
+    patterns["comparators"] = {*released_names(RELEASED)}
+    for name in ("multicluster", "multicloud"):
+        found = typed(TuneSettings, compose_values("tune", [f"+experiment=comparators/{name}"]), "")
+        patterns["comparators"] |= {f"{found.out}/{agent}/seed*" for agent in found.searches}
     for name in NAMES:
         shown = experiment(name)
         for scenario in shown.scenarios.values():

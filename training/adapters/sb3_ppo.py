@@ -1,0 +1,168 @@
+"""PPO of sb3-contrib as trainers: with masks, with an LSTM, and with a network over sets after Decima."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sb3_contrib import MaskablePPO, RecurrentPPO
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from agents.flat_policy import as_linears
+from agents.set_network import SetNetwork
+from training.adapters.masking import masked
+from training.adapters.sb3 import SB3Trainer, linears
+from training.adapters.trainer import LibraryTask
+
+
+class _PPOTrainer(SB3Trainer):
+    """Actions sampled from the policy, on several copies of the world."""
+
+    def __init__(self, task: LibraryTask) -> None:
+        super().__init__(task, task.agent.environments)
+
+    def arguments(self) -> dict[str, Any]:
+        """What all of them are made with."""
+        library, settings = self.task.agent, self.task.settings
+        return {
+            "learning_rate": self.learning_rate,
+            "n_steps": library.rollout,
+            "batch_size": _divisor(library.rollout * library.environments, settings.batch_size),
+            "n_epochs": library.epochs,
+            "gamma": library.discount,
+            "ent_coef": library.entropy,
+            "device": self.task.device,
+        }
+
+    def layers(self) -> dict[str, Any]:
+        """The layers of both networks, of the policy and of the critic."""
+        sizes = list(self.task.agent.hidden_sizes)
+        return {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": nn.ReLU}
+
+    @property
+    def epsilon_1(self) -> float:
+        """0: actions are sampled from the policy."""
+        return 0.0
+
+    def weights(self) -> dict[str, Tensor]:
+        """The layers that lead to the logits."""
+        policy: Any = self.model.policy
+        return as_linears([*linears(policy.mlp_extractor.policy_net), *linears(policy.action_net)])
+
+
+class MaskablePPOTrainer(_PPOTrainer):
+    """PPO with invalid-action masks (Huang and Ontañón 2022) of sb3-contrib."""
+
+    model: MaskablePPO
+
+    def __init__(self, task: LibraryTask) -> None:
+        super().__init__(task)
+        self.model = MaskablePPO(
+            "MlpPolicy", self.vectorised, policy_kwargs=self.layers(), **self.arguments()
+        )
+
+
+class RecurrentPPOTrainer(_PPOTrainer):
+    """PPO whose policy and critic have an LSTM each.
+
+    The library knows no masks: here the logits of invalid actions are so low that they have no probability,
+    in play and in learning, as MaskablePPO does it.
+    """
+
+    model: RecurrentPPO
+
+    def __init__(self, task: LibraryTask) -> None:
+        super().__init__(task)
+        layers = {**self.layers(), "lstm_hidden_size": task.agent.lstm_size}
+        self.model = RecurrentPPO("MlpLstmPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
+        policy: Any = self.model.policy
+        # Logits are computed from the LSTM's output, whose row k belongs to row k of the latest observations.
+        policy.features_extractor.register_forward_pre_hook(self._remember)
+        policy.action_net.register_forward_hook(lambda _, __, logits: masked(logits, self._seen))
+
+    def _remember(self, _: nn.Module, inputs: tuple[Tensor]) -> None:
+        self._seen = inputs[0]
+
+    def weights(self) -> dict[str, Tensor]:
+        """The policy's LSTM too."""
+        policy: Any = self.model.policy
+        lstm = {f"lstm.{name}": tensor.detach() for name, tensor in policy.lstm_actor.named_parameters()}
+        return {**super().weights(), **lstm}
+
+    def library_state(self) -> dict[str, Any]:
+        """What the LSTMs remember too."""
+        states: Any = self.model._last_lstm_states
+        return {**super().library_state(), "memory": [[*states.pi], [*states.vf]]}
+
+    def load_library_state(self, state: dict[str, Any]) -> None:
+        """Restore what `library_state` gave."""
+        super().load_library_state(state)
+        memory = [tuple(part.to(self.task.device) for part in pair) for pair in state["memory"]]
+        self.model._last_lstm_states = RNNStates(*memory)
+
+
+class _SetPolicy(MaskableActorCriticPolicy):
+    """The network over sets gives the logits; the critic reads its embedding of all jobs."""
+
+    def __init__(self, *arguments: Any, make_network: Any, **keywords: Any) -> None:
+        self._make_network = make_network
+        super().__init__(*arguments, ortho_init=False, **keywords)
+
+    def _build_mlp_extractor(self) -> None:
+        self.mlp_extractor = _Sets(self._make_network())
+
+    def _build(self, lr_schedule: Schedule) -> None:
+        super()._build(lr_schedule)
+        self.action_net = nn.Identity()
+        self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+
+class _Sets(nn.Module):
+    """What the policy of the library expects: what leads to logits, and what leads to the value."""
+
+    def __init__(self, network: SetNetwork) -> None:
+        super().__init__()
+        self.network = network
+        self.latent_dim_pi = network.n_jobs * (network.n_clusters + 1)
+        self.latent_dim_vf = network.size
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.network.scores_and_summary(features)
+
+    def forward_actor(self, features: Tensor) -> Tensor:
+        return self(features)[0]
+
+    def forward_critic(self, features: Tensor) -> Tensor:
+        return self(features)[1]
+
+
+class DecimaTrainer(_PPOTrainer):
+    """A policy after Decima (Mao et al. 2019), by MaskablePPO.
+
+    Decima's own REINFORCE compares episodes of the same arrivals; PPO's critic stands in for that baseline.
+    """
+
+    model: MaskablePPO
+
+    def __init__(self, task: LibraryTask) -> None:
+        super().__init__(task)
+        flattening = self.calibration.flattening
+
+        def make_network() -> SetNetwork:
+            return SetNetwork(flattening.n_jobs, flattening.n_clusters, task.agent.embedding_size)
+
+        self.model = MaskablePPO(
+            _SetPolicy, self.vectorised, policy_kwargs={"make_network": make_network}, **self.arguments()
+        )
+
+    def weights(self) -> dict[str, Tensor]:
+        """The network over sets, less the statistics, which are the policy's own."""
+        policy: Any = self.model.policy
+        return {name: weight.detach() for name, weight in policy.mlp_extractor.network.named_parameters()}
+
+
+def _divisor(total: int, wanted: int) -> int:
+    """The largest divisor of `total` that is at most `wanted`: minibatches without a remainder."""
+    return max(size for size in range(1, min(wanted, total) + 1) if total % size == 0)

@@ -1,0 +1,155 @@
+"""Settings of agents found by random search: tried once each, chosen on validation, then trained anew."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import ConfigDict, Field
+
+from envs.environments import ENVIRONMENTS
+from envs.simulation.streams import Streams
+from training.config import UsageError, compose_values, world_config
+from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
+
+TRIED = "tried"
+
+
+@dataclass
+class Search:
+    """An agent and the values that its settings may take.
+
+    Attributes:
+        overrides: words for training/train.py, e.g. [agent=maskable_ppo].
+        space: by setting, e.g. "agent.discount", the values to choose from.
+        try_overrides: more words for the runs of the search, after those of all agents.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    overrides: list[str]
+    space: dict[str, Annotated[list[Any], Field(min_length=1)]]
+    try_overrides: list[str] = field(default_factory=list)
+
+
+@dataclass
+class TuneSettings:
+    """What `training/tune.py` does.
+
+    Attributes:
+        searches: by the name of the agent.
+        out: directory of all runs: OUT/NAME/tried/K/seedN of the search, OUT/NAME/seedN of the best settings.
+        overrides: words for every run.
+        try_overrides: words for the runs of the search, e.g. a smaller budget.
+        candidates: settings that are tried for each agent, its defaults among them.
+        try_seed: of the runs of the search, and of the draw of candidates.
+        seeds: of the runs with the best settings; the search's own is none of them.
+        only: names of the agents; None: all.
+        workers: runs at the same time.
+        threads: OMP_NUM_THREADS of each.
+    """
+
+    searches: dict[str, Search]
+    out: str
+    overrides: list[str] = field(default_factory=list)
+    try_overrides: list[str] = field(default_factory=list)
+    candidates: Annotated[int, Field(ge=1)] = 8
+    try_seed: Annotated[int, Field(ge=0)] = 100
+    seeds: list[Annotated[int, Field(ge=0)]] = field(default_factory=lambda: [0, 1, 2])
+    only: list[str] | None = None
+    workers: Annotated[int, Field(ge=1)] = 2
+    threads: Annotated[int, Field(ge=1)] = 1
+
+    def __post_init__(self) -> None:
+        if self.try_seed in self.seeds:
+            raise ValueError(f"try_seed is {self.try_seed}: expected none of the seeds {self.seeds}")
+
+
+def candidates(space: dict[str, list[Any]], count: int, seed: int) -> list[list[str]]:
+    """Words for each candidate: none for the first, the defaults, then `count` - 1 different ones, drawn.
+
+    Where the space has fewer, all of them.
+    """
+    sizes = [len(values) for values in space.values()]
+    drawn = Streams(seed).generator("exploration").permutation(math.prod(sizes))[: count - 1]
+    places = np.stack(np.unravel_index(drawn, sizes), axis=1)
+    return [
+        [],
+        *(
+            [f"{key}={values[place]}" for (key, values), place in zip(space.items(), row, strict=True)]
+            for row in places
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings of an agent that are tried.
+
+    Attributes:
+        words: what distinguishes them, for training/train.py; none for the defaults.
+        run: the run that tries them.
+    """
+
+    words: list[str]
+    run: Run
+
+
+def searched(settings: TuneSettings) -> dict[str, list[Candidate]]:
+    """Every candidate, by the agent's name, in the order in which they were drawn.
+
+    Raises:
+        UsageError: for an agent without a search.
+    """
+    for name in settings.only or []:
+        if name not in settings.searches:
+            raise UsageError(f"only names {name!r}: the searches are {', '.join(settings.searches)}")
+    return {
+        name: _candidates(settings, name)
+        for name in settings.searches
+        if settings.only is None or name in settings.only
+    }
+
+
+def _candidates(settings: TuneSettings, name: str) -> list[Candidate]:
+    search = settings.searches[name]
+    drawn = candidates(search.space, settings.candidates, settings.try_seed)
+    common, cheaper = (
+        [*settings.overrides, *search.overrides],
+        [*settings.try_overrides, *search.try_overrides],
+    )
+    trainings = {
+        f"{name}/{TRIED}/{k}": Training([*common, *words, *cheaper], [settings.try_seed])
+        for k, words in enumerate(drawn)
+    }
+    runs = planned_runs(RepeatSettings(trainings, settings.out))
+    return [Candidate(words, run) for words, run in zip(drawn, runs, strict=True)]
+
+
+def runs_of_best(settings: TuneSettings, name: str, best: Candidate) -> list[Run]:
+    """The runs that train an agent with its best settings."""
+    words = [*settings.overrides, *settings.searches[name].overrides, *best.words]
+    return planned_runs(RepeatSettings({name: Training(words, settings.seeds)}, settings.out))
+
+
+def validated(run: Run) -> float:
+    """The best objective of a finished run on validation, turned so that more is better.
+
+    Raises:
+        UsageError: if its file of validations cannot be read.
+    """
+    env = compose_values("train", run.overrides)["env"]
+    entry = ENVIRONMENTS[env["name"]]
+    spec = entry.build(entry.members_of(world_config(env), "validation")[0], 1).spec
+    try:
+        with run.directory.validations.open(encoding="utf-8", newline="") as file:
+            values = [float(row[spec.metrics[0]]) for row in csv.DictReader(file)]
+        return max(values) if spec.higher_is_better[0] else -min(values)
+    except (OSError, KeyError, ValueError) as error:
+        raise UsageError(
+            f"{run.directory.validations} is not that of a finished training: move {run.directory.path} "
+            "away and search again"
+        ) from error
