@@ -47,6 +47,15 @@ def test_the_test_episodes_are_of_other_days_than_those_on_which_anything_was_ch
     assert prints[0].digest() != prints[1].digest()
 
 
+def test_the_released_policy_pays_less_than_all_rules_and_keeps_the_deadlines() -> None:
+    world, suite = build_workflows(WorkflowsConfig(), 16), Suite("some", "test", seed=31, episodes=16)
+    learned = run_suite(world, spot._learned(world.spec), suite)
+    usd = sum(one.metrics["cost_usd"] for one in learned)
+    assert not any(one.metrics["missed"] for one in learned)
+    for rule in WORKFLOW_RULES:
+        assert usd < sum(one.metrics["cost_usd"] for one in run_suite(world, named_rule(rule), suite))
+
+
 def cell_of(cost_usd: dict[str, float], missed: int = 0) -> dict[str, Any]:
     """Three episodes a policy, with a cost of their own each."""
     columns = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.studies.filling import Section
-from training.studies.workflows import gis, planners, wordcount
+from training.studies.workflows import gis, planners, spot, wordcount
 
 SECTIONS = {
     "figure_3_5": Section(wordcount.make_figure_3_5, wordcount.figure_3_5_body),
@@ -11,4 +11,5 @@ SECTIONS = {
     "table_3_2": Section(gis.make, gis.body),
     "table_optimum": Section(planners.make_optimum, planners.optimum_body),
     "table_families": Section(planners.make_families, planners.families_body),
+    "table_spot": Section(spot.make, spot.body),
 }

@@ -49,5 +49,4 @@ class Files:
         present = np.isfinite(there_s)
         arrives_s = np.where(present, there_s, (there_s.min(1) + moving_s)[:, None])
         sources = np.where(present[:, :, None], case.egress_usd_gb[None], np.inf).min(1)
-        usd = np.where(present, 0.0, sources * case.gb[numbers][:, None])
-        return arrives_s, usd
+        return arrives_s, sources * case.gb[numbers][:, None]
