@@ -75,7 +75,7 @@ def optimum_body(document: Mapping[str, Any]) -> str:
 
 
 def make_families() -> dict[str, Any]:
-    """Four workflows of each family and ratio, each on clusters of its own: finish by planner, and a bound."""
+    """Four workflows of each family and ratio, each on clusters of its own: finish by planner, and bound."""
     found: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
     for inputs in INPUTS:
         for place, name in enumerate(FAMILIES):
