@@ -103,6 +103,21 @@ def test_the_bound_counts_work_paths_and_moves() -> None:
     assert lower_bound_s(problem, 18.0) == pytest.approx(15, abs=18 * PRECISION)
 
 
+def test_a_late_step_of_one_path_and_an_early_one_of_another_refute_nothing() -> None:
+    # Chains of 18 + 2 s and of 2 + 18 s, on two executors: 20 s. No step starts at 18 s with 18 s behind it.
+    chains = tuple(
+        step
+        for name, first_s, last_s in (("a", 18.0, 2.0), ("b", 2.0, 18.0))
+        for step in (
+            Step(f"{name}1", Profile((Stage(1, first_s),), executors=1), (), (name,)),
+            Step(f"{name}2", Profile((Stage(1, last_s),), executors=1), (name,)),
+        )
+    )
+    workflow = Workflow("chains", (File("a", 0.0), File("b", 0.0)), chains)
+    problem = problem_of(workflow, Platform((Cluster("only", 2),), Link(1.0)))
+    assert lower_bound_s(problem, 30.0) == pytest.approx(20, abs=30 * PRECISION)
+
+
 def test_a_family_that_does_not_change_is_zero_against_heft() -> None:
     same = {"heft": 10.0, "annealing": 10.0, "greedy": 11.0, "cpop": 12.0, "bound": 8.0}
     shorter = {**same, "annealing": 9.0}

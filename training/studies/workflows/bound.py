@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from envs.simulation.workflows.problem import Problem
 
-PRECISION = 1e-3
+PRECISION = 4e-3
 """Share of the known finish to which the bound is found."""
 ROUNDING = 1e-9
 """Shorter than a known schedule by less than this share is not shorter."""
@@ -104,7 +104,7 @@ def _overloaded(problem: Problem, spans: _Spans, may: NDArray[np.bool_], finish_
             for before_s in np.unique(np.quantile(tail_s[here], LEVELS, method="lower")):
                 within = here & (head_s >= after_s) & (tail_s >= before_s)
                 limit = executors * (finish_s - after_s - before_s)
-                if work[within].sum() > limit:
+                if within.any() and work[within].sum() > limit:
                     rows.append(np.where(within, work, 0.0))
                     limits.append(limit)
     if not rows:
