@@ -194,12 +194,6 @@ class DrawnWorkflows:
         if self._recorded is None:
             drawn = family_workflow(self.config.family or family, self.config.steps, random, (at,))
             drawn = scaled(drawn, platform, mean_run_s, ratio)
-            sizes = {file.name: file.gb for file in drawn.files}
-            # Given files count too: those of some families are much larger than what steps write.
-            read_gb = float(np.mean([sizes[name] for step in drawn.steps for name in step.reads]))
-            larger = ratio * mean_run_s * self.conditions.gb_s / read_gb
-            files = tuple(replace(file, gb=file.gb * larger) for file in drawn.files)
-            drawn = replace(drawn, files=files)
         else:
             given = [replace(file, at=(at,)) if file.at else file for file in self._recorded.files]
             drawn = replace(self._recorded, files=tuple(given))

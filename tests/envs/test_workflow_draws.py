@@ -72,7 +72,7 @@ def test_other_clouds_and_recorded_workflows_play(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        (WorkflowsConfig(family="montane"), "env.family is 'montane': expected one of montage, cybershake"),
+        (WorkflowsConfig(family="montane"), "env.family is 'montane': expected one of 1000genome, blast"),
         (WorkflowsConfig(steps=3), "env.steps is 3: expected 10 to 500"),
         (WorkflowsConfig(ratio=0), "env.ratio is 0: expected a number > 0"),
         (WorkflowsConfig(private_share=2), "env.private_share is 2: expected a share, 0 to 1"),
