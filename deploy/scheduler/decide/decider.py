@@ -191,7 +191,9 @@ class Decider:
                     finish_s=0.0 if pair is None else float(pair[col.FINISH_S]),
                     cost_usd=0.0 if pair is None else float(pair[col.COST_USD]),
                     region="" if offer is None else offer.region,
-                    egress_usd=0.0 if offer is None else need.egress_usd(offer),
+                    egress_usd=0.0
+                    if offer is None or offer.offer_id == need.here
+                    else need.egress_usd(offer),
                 )
             )
         return found

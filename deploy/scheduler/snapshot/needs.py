@@ -202,9 +202,9 @@ class Need:
         return self.resources.instances * offer.least_usd(self.least_s) + self.egress_usd(offer)
 
     def egress_usd(self, offer: Offer) -> float:
-        """What moving its data to an offer costs; nothing where it is already."""
+        """What moving its data to an offer costs when it starts there."""
         move = self.moves.get(offer.region)
-        return 0.0 if move is None or offer.offer_id == self.here else move.usd
+        return 0.0 if move is None else move.usd
 
     def ban(self, offer: Offer) -> str | None:
         """Why this task may never run on such an offer, whatever it costs; None if it may."""

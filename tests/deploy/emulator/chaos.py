@@ -160,8 +160,9 @@ class CloudWorld(World):
         self.clock = VirtualClock(START_S)
         # One region after the other, so that all runs are the same; nothing hangs in virtual time.
         monkeypatch.setattr(Calls, "each", _in_turn)
-        # The clients' pauses between their attempts pass too.
+        # The clients' pauses between their attempts pass too, and count against the time that they try for.
         monkeypatch.setattr(time, "sleep", self.clock.sleep)
+        monkeypatch.setattr(time, "monotonic", self.clock.now)
         # Their jitter, and the names that the scheduler orders instances by, are the same in every run.
         random.seed(1)
         names_rng = random.Random(2)
