@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,11 @@ from tests.training.commands import Command, tiny
 from training.config import UsageError, compose_values, typed
 from training.studies.search import TuneSettings, candidates, runs_of_best, searched, validated
 
-SPACE = {"agent.jobs": [1, 4, 8], "agent.discount": [0.9, 0.99], "agent.hidden_sizes": [[8], [16, 16]]}
+SPACE: dict[str, list[Any]] = {
+    "agent.jobs": [1, 4, 8],
+    "agent.discount": [0.9, 0.99],
+    "agent.hidden_sizes": [[8], [16, 16]],
+}
 
 
 def test_the_defaults_and_different_settings_of_the_space_are_tried() -> None:
