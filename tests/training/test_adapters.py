@@ -275,9 +275,8 @@ def test_scores_of_invalid_actions_are_replaced_except_where_nothing_is_valid() 
     features = torch.tensor([[9.0, 1.0, 0.0, 1.0], [9.0, 0.0, 0.0, 0.0]])  # the last three are the mask
     found = masked(scores, features, -7.0)
     assert found.tolist() == [[1.0, -7.0, 3.0], [4.0, 5.0, 6.0]]
-    found.sum().backward()
-    assert scores.grad is not None
-    assert scores.grad.tolist() == [[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
+    (gradient,) = torch.autograd.grad(found.sum(), scores)
+    assert gradient.tolist() == [[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
     # Quantiles (n, N, A) of features (n, 1, D)
     assert masked(torch.ones(2, 5, 3), features[:, None], -7.0)[0].tolist() == [[1.0, -7.0, 1.0]] * 5
 

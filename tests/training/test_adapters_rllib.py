@@ -69,7 +69,7 @@ def check_trainer(kind: str, directory: str) -> None:
         taken.append(bool(env.action_masks()[int(action)]))
         return step(env, action)
 
-    FlatWorldEnv.step = watched  # type: ignore[method-assign]
+    FlatWorldEnv.step = watched  # type: ignore[method-assign, assignment]
     first = trainer(kind)
     assert isinstance(first, RLlibDQNTrainer | RLlibPPOTrainer)
     reports = [first.round() for _ in range(3)]

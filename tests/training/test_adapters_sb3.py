@@ -192,7 +192,7 @@ def test_no_invalid_action_is_ever_taken_or_learned_from(kind: str, monkeypatch:
 def test_the_network_over_sets_does_not_know_the_order_of_jobs_or_clusters() -> None:
     policy = rounds("decima", 2).policy
     seen = observations(5)
-    turned = {name: array.copy() for name, array in seen.items()}
+    turned: dict[str, Any] = {name: np.array(array) for name, array in seen.items()}
     n, clusters = 5, [3, 1, 4, 0, 2]
     for name, order in (("jobs", [1, 0]), ("pairs", [1, 0])):
         turned[name][:, :2] = turned[name][:, order]

@@ -48,7 +48,7 @@ def _make_env(arguments: dict[str, Any]) -> FlatWorldEnv:
     return FlatWorldEnv(**arguments)
 
 
-class _MaskedDQN(DefaultDQNTorchRLModule):  # type: ignore[misc]
+class _MaskedDQN(DefaultDQNTorchRLModule):
     """Values of invalid actions are minus infinity, which the library neither explores, takes nor learns."""
 
     def _qf_forward_helper(self, batch: dict[str, Any], encoder: Any, head: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class _MaskedDQN(DefaultDQNTorchRLModule):  # type: ignore[misc]
         return {**found, QF_PREDS: masked(found[QF_PREDS], batch[Columns.OBS], -torch.inf)}
 
 
-class _MaskedPPO(DefaultPPOTorchRLModule):  # type: ignore[misc]
+class _MaskedPPO(DefaultPPOTorchRLModule):
     """Invalid actions have no probability, in play and in learning."""
 
     def _forward(self, batch: dict[str, Any], **keywords: Any) -> dict[str, Any]:

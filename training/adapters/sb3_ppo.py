@@ -100,7 +100,8 @@ class RecurrentPPOTrainer(_PPOTrainer):
         """Restore what `library_state` gave."""
         super().load_library_state(state)
         memory = [tuple(part.to(self.task.device) for part in pair) for pair in state["memory"]]
-        self.model._last_lstm_states = RNNStates(*memory)
+        model: Any = self.model
+        model._last_lstm_states = RNNStates(*memory)
 
 
 class _SetPolicy(MaskableActorCriticPolicy):
@@ -108,15 +109,17 @@ class _SetPolicy(MaskableActorCriticPolicy):
 
     def __init__(self, *arguments: Any, make_network: Any, **keywords: Any) -> None:
         self._make_network = make_network
-        super().__init__(*arguments, ortho_init=False, **keywords)
+        super().__init__(*arguments, **keywords)
 
     def _build_mlp_extractor(self) -> None:
-        self.mlp_extractor = _Sets(self._make_network())
+        sets: Any = _Sets(self._make_network())
+        self.mlp_extractor = sets
 
     def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
         self.action_net = nn.Identity()
-        self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+        make: Any = self.optimizer_class
+        self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
 
 class _Sets(nn.Module):
@@ -132,10 +135,10 @@ class _Sets(nn.Module):
         return self.network.scores_and_summary(features)
 
     def forward_actor(self, features: Tensor) -> Tensor:
-        return self(features)[0]
+        return self.network.scores_and_summary(features)[0]
 
     def forward_critic(self, features: Tensor) -> Tensor:
-        return self(features)[1]
+        return self.network.scores_and_summary(features)[1]
 
 
 class DecimaTrainer(_PPOTrainer):
@@ -153,9 +156,8 @@ class DecimaTrainer(_PPOTrainer):
         def make_network() -> SetNetwork:
             return SetNetwork(flattening.n_jobs, flattening.n_clusters, task.agent.embedding_size)
 
-        self.model = MaskablePPO(
-            _SetPolicy, self.vectorised, policy_kwargs={"make_network": make_network}, **self.arguments()
-        )
+        layers = {"make_network": make_network, "ortho_init": False}
+        self.model = MaskablePPO(_SetPolicy, self.vectorised, policy_kwargs=layers, **self.arguments())
 
     def weights(self) -> dict[str, Tensor]:
         """The network over sets, less the statistics, which are the policy's own."""

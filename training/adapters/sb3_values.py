@@ -21,7 +21,7 @@ from training.adapters.trainer import LibraryTask
 _REPLAY = ("observations", "actions", "rewards", "dones")
 
 
-class _ValidActions(spaces.Discrete):
+class _ValidActions(spaces.Discrete[np.int64]):
     """The actions of an environment, of which only valid ones are drawn."""
 
     def __init__(self, env: FlatWorldEnv, seed: int) -> None:
@@ -30,7 +30,8 @@ class _ValidActions(spaces.Discrete):
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.int64:
         """A uniform draw among what is valid now."""
-        return super().sample(mask=self._env.action_masks().astype(np.int8))
+        drawn: np.int64 = super().sample(mask=self._env.action_masks().astype(np.int8))
+        return drawn
 
 
 class _ValueTrainer(SB3Trainer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,11 @@ from tests.training.commands import Command, tiny
 from training.config import UsageError, compose_values, typed
 from training.studies.search import TuneSettings, candidates, runs_of_best, searched, validated
 
-SPACE = {"agent.jobs": [1, 4, 8], "agent.discount": [0.9, 0.99], "agent.hidden_sizes": [[8], [16, 16]]}
+SPACE: dict[str, list[Any]] = {
+    "agent.jobs": [1, 4, 8],
+    "agent.discount": [0.9, 0.99],
+    "agent.hidden_sizes": [[8], [16, 16]],
+}
 
 
 def test_the_defaults_and_different_settings_of_the_space_are_tried() -> None:
@@ -109,7 +114,7 @@ def test_mistakes_are_one_line(words: tuple[str, ...], message: str, tune: Comma
 def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, tmp_path: Path) -> None:
     words = ",".join(f"'{word}'" for word in tiny("cluster_scorer") if "test_episodes" not in word)
     search = f"+searches.ours={{overrides: [{words}], space: {{trainer.evolution.sigma: [0.3]}}}}"
-    asked = (search, "candidates=2", "seeds=[1]", "out=runs", "try_overrides=[trainer.episodes=4]")
+    asked = (search, "candidates=2", "seeds=[1]", "out=runs", "try_overrides=['trainer.episodes=4']")
     outcome = tune(*asked)
     assert outcome.code == 0
     assert "2 of 2 trainings are finished (0 were before), 0 failed" in outcome.out
