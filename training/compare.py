@@ -16,6 +16,7 @@ import sys
 from omegaconf import DictConfig
 
 from training.config import UsageError, resolved, run_command
+from training.engines.settings import KEYS, engine_settings
 from training.evaluation.comparison import command_values, compare
 from training.studies.command import run_experiment
 
@@ -24,10 +25,12 @@ def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
     if "trainings" in config:
         raise UsageError("this experiment lists trainings: run it with training/repeat.py +experiment=...")
+    engine = engine_settings(resolved(config))
     if "experiment" in config:
-        words = [word for word in sys.argv[1:] if not word.startswith("out=")]
-        return run_experiment(resolved(config), shlex.join(["python", "training/compare.py", *words]))
-    return compare(command_values(config), config.out)
+        words = [word for word in sys.argv[1:] if not word.startswith(("out=", *KEYS))]
+        command = shlex.join(["python", "training/compare.py", *words])
+        return run_experiment(resolved(config), command, engine)
+    return compare(command_values(config), config.out, engine)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from training.config import run_command
+from training.config import resolved, run_command
+from training.engines.settings import engine_settings
 from training.evaluation.comparison import command_values, evaluate
 
 
 def main(config: DictConfig) -> int:
     """The command's body; returns the exit code."""
-    return evaluate(command_values(config), config.out)
+    return evaluate(command_values(config), config.out, engine_settings(resolved(config)))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,11 @@ from rich.progress import (
 
 PlayProgress = Callable[[str, int, int], None]
 """Called with (what is played, episodes done, episodes in all)."""
+
+
+def named_progress(progress: PlayProgress | None, name: str) -> Callable[[int, int], None] | None:
+    """`progress` for one thing that is played."""
+    return None if progress is None else partial(progress, name)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 python training/repeat.py +experiment=liu2022/trainings [only=[NAME,...]] [seeds=[0,1]] [workers=2] [out=DIR]
 
 A finished run is left as it is, an interrupted one is resumed, one whose settings differ from what is asked
-for is refused before anything starts. Each run writes OUT/NAME/seedN with its training.log.
+for is refused before anything starts. Each run writes OUT/NAME/seedN with its training.log. With engine=ray
+ray.address=auto the runs have their episodes played on a Ray cluster (docs/scaling.md).
 """
 
 from __future__ import annotations

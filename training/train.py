@@ -1,5 +1,6 @@
 """Train a policy: python training/train.py +env=NAME [agent=...] [trainer=...] [resume=DIR] [KEY=VALUE ...].
 
+`workers=2` plays episodes on two cores, `engine=ray ray.address=auto` on a Ray cluster (docs/scaling.md).
 `checkpoint=NAME` goes on from a trained policy, and keeps that one unless what became of it is better.
 
 Writes a run directory with the resolved configuration, TensorBoard curves, the best policy on validation
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,8 +35,11 @@ from training.config import (
     typed,
     world_config,
 )
+from training.engines.engine import Engine
+from training.engines.settings import KEYS, engine_settings
 from training.evaluation.comparison import compare_after_training
 from training.evaluation.contestants import default_rules
+from training.evaluation.playing import SuitePlayer
 from training.run_directory import RunDirectory
 from training.settings import RunSettings, TrainerSettings
 from training.trainers.build import build_trainer
@@ -76,7 +81,9 @@ def checked_settings(values: dict[str, Any]) -> tuple[AgentSettings, TrainerSett
     return agent, settings, choose_device(run.device)
 
 
-def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None) -> int:
+def train(
+    values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | None, engine: Engine | None
+) -> int:
     """Run (or go on with) one training; returns the exit code."""
     agent, settings, device = checked_settings(values)
     entry = ENVIRONMENTS[values["env"]["name"]]
@@ -85,10 +92,10 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     tested = settings.test_episodes if len(members) == 1 else 0
     if settings.variety.share > 0.0 and entry.draw_validation is not None:
         members = entry.drawn_for_validation(config, settings.variety, values["seed"])
-    worlds = [entry.build(member, VALIDATION_LANES) for member in members]
-    spec = worlds[0].spec
+    player = SuitePlayer([partial(entry.build, member) for member in members], VALIDATION_LANES)
+    spec = player.world().spec
     start = start_of(run, values["checkpoint"])
-    task = Task(entry, config, agent, settings, values["seed"], device, start)
+    task = Task(entry, config, agent, settings, values["seed"], device, start, engine)
     trainer, scales, weights = build_trainer(task)
 
     def save(facts: dict[str, Any]) -> None:
@@ -96,7 +103,7 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
         save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
 
     guide = named_rule(settings.guide)
-    session = Session(trainer, worlds, guide, settings, run, save, trained_before=start is not None)
+    session = Session(trainer, player, guide, settings, run, save, engine, trained_before=start is not None)
     if state is not None:
         try:
             session.restore(state)
@@ -115,11 +122,12 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
     if start is not None:
         accepted = session.best.episode > 0
         adapted = load_policy(run.policy, spec) if accepted else trainer.policy
+        worlds = [player.world(number) for number in range(len(members))]
         print(judge(adapted, load_policy(run.start, spec, weights), worlds, session.suite, accepted))
     if tested:
         policy = load_policy(run.policy, spec)
         rules = [named_rule(name) for name in default_rules(values["env"])]
-        compare_after_training(worlds[0], policy, rules, tested, run.path, values)
+        compare_after_training(player, engine, policy, rules, tested, run.path, values)
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
     print(f"policy: {run.policy}")
     return 0
@@ -128,12 +136,17 @@ def train(values: dict[str, Any], run: RunDirectory, state: dict[str, Any] | Non
 def main(config: DictConfig) -> int:
     """Start or resume."""
     values = resolved(config)
+    # No result depends on the engine: it is not part of the run, which may be resumed with another one.
+    chosen = engine_settings(values)
+    for key in KEYS:
+        del values[key]
     name, agent = values["env"]["name"], values["agent"]["name"]
     if values["resume"] is not None:
         run, saved = RunDirectory.reopen(str(values["resume"]))
         if saved["env"]["name"] != name:
             raise UsageError(f"{run.path} is a run of +env={saved['env']['name']}, not of +env={name}")
-        return train(saved, run, run.load_state())
+        with chosen.open() as engine:
+            return train(saved, run, run.load_state(), engine)
     values["command"] = " ".join(["python", *sys.argv])
     settings, _, _ = checked_settings(values)
     config = world_config(values["env"])
@@ -141,8 +154,9 @@ def main(config: DictConfig) -> int:
         entry = ENVIRONMENTS[name]
         spec = entry.build(entry.members_of(config, "validation")[0], 1).spec
         values["agent"] = started_agent(settings, values["checkpoint"], spec)
-    run = RunDirectory.create(values["out"], name, agent, values["seed"], values)
-    return train(values, run, None)
+    with chosen.open() as engine:
+        run = RunDirectory.create(values["out"], name, agent, values["seed"], values)
+        return train(values, run, None, engine)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from training.config import UsageError
 from training.evaluation import comparison
 from training.evaluation.comparison import compare, compare_after_training, evaluate, read_config
 from training.evaluation.contestants import contestants, load_checkpoints
+from training.evaluation.playing import SuitePlayer
 
 
 @dataclass
@@ -100,7 +101,13 @@ def test_evaluate_prints_and_writes_only_when_asked(
 def test_comparison_after_training_goes_beside_the_run(tmp_path: Path) -> None:
     (tmp_path / "policy.pt").write_bytes(b"weights")
     measured = compare_after_training(
-        FakeWorld(3), Clairvoyant(), [make_rule("random")], 5, tmp_path, {"env": {"name": "fake"}}
+        SuitePlayer([FakeWorld], 3),
+        None,
+        Clairvoyant(),
+        [make_rule("random")],
+        5,
+        tmp_path,
+        {"env": {"name": "fake"}},
     )
     assert measured.paired["random"]["score"].verdict == "better"
     summary = json.loads((tmp_path / "test" / "summary.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ def trainer(seed: int = 0) -> EvolutionTrainer:
         learning_rate=ScheduleSettings(0.2, 0.05),
         evolution=EvolutionSettings(sigma=0.1, unit="median", threads=2),
     )
-    worlds = [build_federated(FederatedConfig(**SMALL), 4) for _ in range(2)]
-    return EvolutionTrainer(worlds, small_scorer("round_scorer", 3, "evolved"), settings, seed)
+    builds = [partial(build_federated, FederatedConfig(**SMALL))]
+    return EvolutionTrainer(builds, small_scorer("round_scorer", 3, "evolved"), settings, seed)
 
 
 def test_resuming_is_exact(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_resuming_is_exact(tmp_path: Path) -> None:
     begun = [first.round() for _ in range(2)]
     save_state(tmp_path / "state.pt", {"format": 1, "trainer": first.state_dict()})
     second = trainer(1)
-    second.seed = first.seed
+    second.player.seed = first.player.seed
     torch.manual_seed(12345)
     second.load_state_dict(load_state(tmp_path / "state.pt")["trainer"])
     assert begun + [second.round() for _ in range(2)] == reports

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 from agents.policy import Policy
 from envs.environments import ENVIRONMENTS
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import BatchWorld
 from training.config import UsageError, provenance, resolved, to_yaml, typed, world_config
+from training.engines.engine import Engine
+from training.engines.settings import HERE, KEYS, EngineSettings
 from training.evaluation.contestants import checkpoint_facts, contestants, default_rules, load_checkpoints
+from training.evaluation.playing import SuitePlayer
 from training.evaluation.report import verdict_sentence, write_report
 from training.evaluation.runs import (
     Comparison,
@@ -75,19 +78,22 @@ def read_config(path: str) -> dict[str, Any]:
 def command_values(config: DictConfig) -> dict[str, Any]:
     """`env` and the keys of ComparisonSettings, from the command line or from the file that config= names.
 
+    No result depends on the engine: its keys are not among them.
+
     Raises:
         UsageError: if both policy= and checkpoint= name what to evaluate, the file is no configuration, or
             it is given together with settings that it holds itself.
     """
     if config.config is not None:
         for override in HydraConfig.get().overrides.task:
-            if not override.startswith(("config=", "out=")):
+            if override.split("=")[0].split(".")[0] not in ("config", "out", *KEYS):
                 raise UsageError(
-                    f"{override} was given with config=: only out= may be; or edit a copy of the file"
+                    f"{override} was given with config=: only out= and {', '.join(KEYS)} may be; or edit a "
+                    "copy of the file"
                 )
         return read_config(str(config.config))
     values = resolved(config)
-    for name in ("config", "out"):
+    for name in ("config", "out", *KEYS):
         del values[name]
     if "policy" in values:
         rule = values.pop("policy")
@@ -108,13 +114,17 @@ class Measured:
 
 
 def measure(
-    env: Mapping[str, Any], settings: ComparisonSettings, rules: Sequence[str] | None = None
+    env: Mapping[str, Any],
+    settings: ComparisonSettings,
+    engine: Engine | None,
+    rules: Sequence[str] | None = None,
 ) -> Measured:
     """Build the world, load the policies and run them all.
 
     Args:
         env: the resolved group: name and world.
         settings: what to measure.
+        engine: where episodes are played; None: in this process.
         rules: rules that join the checkpoints if `settings.policies` is None; None: those of the environment.
 
     Raises:
@@ -124,15 +134,17 @@ def measure(
         raise UsageError(f"lanes is {settings.lanes}: expected at least 1")
     suite = find_suite(settings.suite, settings.episodes)
     config = world_config(env)
-    entry = ENVIRONMENTS[env["name"]]
-    world = entry.build(config, min(settings.lanes, suite.episodes))
-    loaded = load_checkpoints(settings.checkpoint, world.spec, settings.weights, settings.device)
+    player = SuitePlayer(
+        [partial(ENVIRONMENTS[env["name"]].build, config)], min(settings.lanes, suite.episodes)
+    )
+    loaded = load_checkpoints(settings.checkpoint, player.world().spec, settings.weights, settings.device)
     policies = contestants(settings.policies, loaded, default_rules(env) if rules is None else rules)
-    return _run(world, policies, settings, env, loaded)
+    return _run(player, engine, policies, settings, env, loaded)
 
 
 def _run(
-    world: BatchWorld,
+    player: SuitePlayer,
+    engine: Engine | None,
     policies: Sequence[Policy],
     settings: ComparisonSettings,
     env: Mapping[str, Any],
@@ -140,7 +152,9 @@ def _run(
 ) -> Measured:
     suite = find_suite(settings.suite, settings.episodes)
     with play_progress() as progress:
-        comparison = compare_policies(world, policies, suite, progress)
+        comparison = compare_policies(
+            player.world(), policies, suite, progress, partial(player.play_all, engine)
+        )
     timelines = _first_episode(env, policies, comparison) if len(policies) > 1 else {}
     final = dataclasses.replace(
         settings, policies=[policy.name for policy in policies], episodes=suite.episodes
@@ -190,30 +204,33 @@ def settings_of(values: Mapping[str, Any]) -> ComparisonSettings:
     return typed(ComparisonSettings, {name: v for name, v in values.items() if name != "env"}, "comparison")
 
 
-def compare(values: Mapping[str, Any], out: str | None) -> int:
+def compare(values: Mapping[str, Any], out: str | None, engine: EngineSettings = HERE) -> int:
     """The command compare: measure, write, print.
 
     Args:
         values: `env` and the keys of ComparisonSettings.
         out: directory of the results; None: results/ENV.
+        engine: what plays.
     """
     settings = settings_of(values)
     if settings.policies is not None and len(settings.policies) < 2:
         raise UsageError("a comparison needs at least 2 policies: for one, use training/evaluate.py")
     directory = prepare_directory(Path(out) if out else Path("results") / str(values["env"]["name"]))
-    measured = measure(values["env"], settings)
+    with engine.open() as opened:
+        measured = measure(values["env"], settings, opened)
     write_comparison(measured, directory)
     print_comparison(measured.comparison)
     print(f"report: {directory / 'report.html'}")
     return 0
 
 
-def evaluate(values: Mapping[str, Any], out: str | None) -> int:
+def evaluate(values: Mapping[str, Any], out: str | None, engine: EngineSettings = HERE) -> int:
     """The command evaluate: measure one policy, print its table, write files if `out` is given.
 
     Args:
         values: `env` and the keys of ComparisonSettings; it names one rule in `policies`, or one checkpoint.
         out: directory of evaluation.json, episodes.csv and config.yaml, or None.
+        engine: what plays.
     """
     settings = settings_of(values)
     if settings.policies is None and settings.checkpoint is None:
@@ -222,7 +239,8 @@ def evaluate(values: Mapping[str, Any], out: str | None) -> int:
     if several is not None and not isinstance(several, str) and len(several) != 1:
         raise UsageError("one policy is evaluated at a time: for several, use training/compare.py")
     directory = prepare_directory(Path(out)) if out else None
-    measured = measure(values["env"], settings, rules=())
+    with engine.open() as opened:
+        measured = measure(values["env"], settings, opened, rules=())
     console().print(evaluation_table(measured.comparison))
     if directory is not None:
         write_comparison(measured, directory, "evaluation.json")
@@ -231,7 +249,8 @@ def evaluate(values: Mapping[str, Any], out: str | None) -> int:
 
 
 def compare_after_training(
-    world: BatchWorld,
+    player: SuitePlayer,
+    engine: Engine | None,
     policy: Policy,
     rules: Sequence[Policy],
     episodes: int,
@@ -241,7 +260,8 @@ def compare_after_training(
     """Compare the policy of a finished training run with rules on the test suite; results go to RUN/test.
 
     Args:
-        world: any number of lanes.
+        player: plays in the run's world.
+        engine: where it plays; None: in this process.
         policy: loaded from RUN/policy.pt.
         rules: the others.
         episodes: of the test suite.
@@ -253,8 +273,8 @@ def compare_after_training(
     """
     directory = prepare_directory(run / "test")
     path = str(run / "policy.pt")
-    settings = ComparisonSettings(checkpoint={policy.name: path}, episodes=episodes, lanes=world.n_lanes)
-    measured = _run(world, [policy, *rules], settings, values["env"], {policy.name: (policy, path)})
+    settings = ComparisonSettings(checkpoint={policy.name: path}, episodes=episodes, lanes=player.lanes)
+    measured = _run(player, engine, [policy, *rules], settings, values["env"], {policy.name: (policy, path)})
     write_comparison(measured, directory)
     print_comparison(measured.comparison)
     print(f"report: {directory / 'report.html'}")

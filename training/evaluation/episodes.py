@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,7 +108,14 @@ def finished_metrics(world: BatchWorld, lane: int, policy: str, key: EpisodeKey)
 def run_suite(
     world: BatchWorld, policy: Policy, suite: Suite, progress: Progress | None = None
 ) -> list[EpisodeResult]:
-    """Run every episode of a suite; results come in the suite's order, whatever the number of lanes.
+    """Run every episode of a suite; see `run_episodes`."""
+    return run_episodes(world, policy, suite.episode_keys(), progress)
+
+
+def run_episodes(
+    world: BatchWorld, policy: Policy, keys: Sequence[EpisodeKey], progress: Progress | None = None
+) -> list[EpisodeResult]:
+    """Run some episodes; results come in their order, whatever the number of lanes.
 
     A lane that ends its episode takes the next one, so all lanes stay busy. Neither the world's streams nor
     the policy's own depend on the lane, so results do not depend on how many lanes there are.
@@ -116,16 +123,15 @@ def run_suite(
     Args:
         world: any number of lanes; whatever they held is replaced.
         policy: `begin` is called for each episode with the seed of the episode's "policy" stream.
-        suite: the episodes.
+        keys: the episodes.
         progress: called after each episode.
 
     Raises:
         ValueError: for an invalid action, or a metric that is missing or not finite.
     """
-    keys = suite.episode_keys()
     results: list[EpisodeResult | None] = [None] * len(keys)
     n_lanes = min(world.n_lanes, len(keys))
-    playing = np.arange(n_lanes)  # the suite's episode that each lane plays
+    playing = np.arange(n_lanes)  # the episode that each lane plays
     active = np.zeros(world.n_lanes, np.bool_)
     active[:n_lanes] = True
     returns = np.zeros(world.n_lanes)

@@ -17,7 +17,10 @@ from training.evaluation.liu_scores import dominance, liu_scores
 from training.evaluation.statistics import FloatVector, Interval, Paired, Summary, compare_paired, summarise
 from training.evaluation.suite import Suite, suite_hash
 from training.files import write_csv, write_json
-from training.progress import PlayProgress
+from training.progress import PlayProgress, named_progress
+
+PlayAll = Callable[[Sequence[Policy], Suite, PlayProgress | None], Sequence[Sequence[EpisodeResult]]]
+"""Plays a suite with several policies; gives the results of each in the suite's order."""
 
 RANDOMNESS = (
     "value networks act greedily; every other random choice of a policy comes from the episode's own "
@@ -101,8 +104,16 @@ def compare_policies(
     policies: Sequence[Policy],
     suite: Suite,
     progress: PlayProgress | None = None,
+    play: PlayAll | None = None,
 ) -> Comparison:
     """Run every policy on every episode of the suite; the first policy is the reference.
+
+    Args:
+        world: where latencies are measured, and where episodes are played unless `play` says otherwise.
+        policies: of different names.
+        suite: the episodes.
+        progress: told of episodes that ended.
+        play: plays all of them elsewhere.
 
     Raises:
         ValueError: for no policy, two of one name, fewer than 2 episodes, or what `run_suite` refuses.
@@ -115,18 +126,20 @@ def compare_policies(
         raise ValueError(f"policy {double!r} is named twice: give each policy once")
     if suite.episodes < 2:
         raise ValueError(f"an interval needs at least 2 episodes, got episodes={suite.episodes}")
-    runs = []
-    for policy in policies:
-        latency = measure_latency(world, policy, suite.episode_keys()[0])
-        results = run_suite(world, policy, suite, _named(progress, policy.name))
-        runs.append(PolicyRun(policy.name, tuple(results), latency))
-    return Comparison(world.spec, suite, suite_hash(world, suite), tuple(runs))
-
-
-def _named(progress: PlayProgress | None, name: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(name, done, total)
+    first = suite.episode_keys()[0]
+    latencies = [measure_latency(world, policy, first) for policy in policies]
+    played: Sequence[Sequence[EpisodeResult]]
+    if play is None:
+        played = [
+            run_suite(world, policy, suite, named_progress(progress, policy.name)) for policy in policies
+        ]
+    else:
+        played = play(policies, suite, progress)
+    runs = tuple(
+        PolicyRun(name, tuple(results), latency)
+        for name, results, latency in zip(names, played, latencies, strict=True)
+    )
+    return Comparison(world.spec, suite, suite_hash(world, suite), runs)
 
 
 def comparison_summary(comparison: Comparison, provenance: Mapping[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.config import UsageError, to_yaml
+from training.engines.settings import HERE, KEYS, EngineSettings
 from training.evaluation.suite import find_suite
 from training.files import prepare_directory, write_json, write_text
 from training.progress import play_progress
@@ -22,7 +23,7 @@ RESULTS = Path("results")
 FROM_EXPERIMENT = ("policies", "checkpoint", "weights", "config")
 
 
-def run_experiment(values: Mapping[str, Any], command: str) -> int:
+def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettings = HERE) -> int:
     """The command compare with +experiment=: everything of one table or figure into OUT.
 
     Writes summary.json, episodes.csv (every metric), shown.csv (only those that are shown), table.md,
@@ -31,6 +32,7 @@ def run_experiment(values: Mapping[str, Any], command: str) -> int:
     Args:
         values: the composed configuration of `compare`, with the key `experiment`.
         command: what was typed, for the page.
+        engine: what plays.
 
     Raises:
         UsageError, CheckpointError, WorldError, ValueError: one line each.
@@ -48,14 +50,16 @@ def run_experiment(values: Mapping[str, Any], command: str) -> int:
     out = prepare_directory(Path(values["out"]) if values["out"] else study / settings.name)
     # Everything that may be missing is looked for before anything is played.
     agents = {scenario: settings.agents_of(scenario) for scenario in settings.scenarios}
-    with play_progress(lines=True) as progress:
+    with engine.open() as opened, play_progress(lines=True) as progress:
         cache = EvaluationCache(study / "cache")
-        player = Player(settings, suite, cache, int(values["lanes"]), str(values["device"]), progress)
+        lanes, device = int(values["lanes"]), str(values["device"])
+        player = Player(settings, suite, cache, lanes, device, progress, opened)
         results = {scenario: player.measure(scenario, agents[scenario]) for scenario in settings.scenarios}
         for file, figure in settings.figures.items():
             save(draw_figure(player, figure, results, agents), out / f"{file}.png")
     summary = experiment_summary(settings, suite, results, command)
-    write_text(out / "config.yaml", to_yaml(dict(values)))
+    kept = {key: value for key, value in values.items() if key not in KEYS}
+    write_text(out / "config.yaml", to_yaml(kept))
     write_experiment_episodes(settings, results, out / "episodes.csv", every_metric=True)
     write_experiment_episodes(settings, results, out / "shown.csv", every_metric=False)
     text = fragment(summary)

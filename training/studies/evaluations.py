@@ -16,6 +16,9 @@ from training.evaluation.episodes import EpisodeResult, Progress, run_suite
 from training.evaluation.suite import Suite, suite_hash
 from training.studies.keeping import Keeper
 
+RunSuite = Callable[[Policy, Suite, Progress | None], list[EpisodeResult]]
+"""Plays a suite with a policy; `run_suite` without its world."""
+
 
 @dataclass(frozen=True)
 class Played:
@@ -45,28 +48,28 @@ class EvaluationCache(Keeper):
         identity: str,
         make_policy: Callable[[], Policy],
         progress: Progress | None = None,
+        run: RunSuite | None = None,
     ) -> Played:
         """The policy's episodes: from the cache, or played now and kept.
 
         Args:
-            world: where to play; results do not depend on its lanes.
+            world: where to play unless `run` says otherwise; results do not depend on its lanes.
             world_facts: its resolved configuration.
             suite: the episodes.
             identity: what the policy is: a rule's name, or the hash of a checkpoint.
             make_policy: called only if there is something to play.
             progress: called after each episode.
+            run: plays elsewhere.
         """
+        run = partial(run_suite, world) if run is None else run
         key = {
             "world": world_facts,
             # The hash holds the episodes themselves; the configuration above also has what is not random.
             "suite": suite_hash(world, suite),
             "policy": identity,
         }
-        return Played(
-            **self.keep(
-                key, lambda: _columns(world.spec.metrics, run_suite(world, make_policy(), suite, progress))
-            )
-        )
+        names = world.spec.metrics
+        return Played(**self.keep(key, lambda: _columns(names, run(make_policy(), suite, progress))))
 
     def keep_each(
         self,

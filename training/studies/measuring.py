@@ -11,8 +11,10 @@ from typing import Any
 from agents.policy import Policy
 from agents.rules import make_rule
 from envs.environments import ENVIRONMENTS
-from envs.simulation.world import BatchWorld, EpisodeKey
+from envs.simulation.world import EpisodeKey, WorldSpec
 from training.config import UsageError, world_config
+from training.engines.engine import Engine
+from training.evaluation.playing import SuitePlayer
 from training.evaluation.suite import Suite, suite_hash
 from training.evaluation.timeline import record_timelines
 from training.progress import PlayProgress
@@ -34,6 +36,7 @@ class Player:
         lanes: episodes played at the same time; no result depends on it.
         device: where networks compute.
         progress: told of every episode played.
+        engine: where episodes are played, None: in this process; the clairvoyant bounds are planned here.
     """
 
     settings: ExperimentSettings
@@ -42,6 +45,7 @@ class Player:
     lanes: int = 16
     device: str = "cpu"
     progress: PlayProgress | None = None
+    engine: Engine | None = None
 
     def measure(self, scenario: str, agents: Mapping[str, Sequence[Trained]]) -> ScenarioResult:
         """Every policy of a scenario on the suite; for a table also the bounds that it asks for.
@@ -54,33 +58,32 @@ class Player:
             UsageError: for a metric that the world does not have, or a bound that it does not.
         """
         env = scenario_env(self.settings.scenarios[scenario])
-        world = self._world(env, self.suite)
-        self._check_metrics(world)
+        player = self._player(env, self.suite)
+        spec = player.world().spec
+        self._check_metrics(spec)
         policies: dict[str, Measured] = {}
         for name, seeds in agents.items():
             played = tuple(
-                self._play(world, env, self.suite, f"{scenario}: {name} {k + 1}/{len(seeds)}", trained)
+                self._play(player, env, self.suite, f"{scenario}: {name} {k + 1}/{len(seeds)}", trained)
                 for k, trained in enumerate(seeds)
             )
             policies[name] = Measured(name, played, tuple(trained.facts() for trained in seeds))
         for name in self.settings.rules:
-            policies[name] = Measured(name, (self.rule(world, env, self.suite, name, scenario),))
-        result = ScenarioResult(world.spec, env, suite_hash(world, self.suite), policies)
+            policies[name] = Measured(name, (self.rule(player, env, self.suite, name, scenario),))
+        result = ScenarioResult(spec, env, suite_hash(player.world(), self.suite), policies)
         return dataclasses.replace(result, bounds=self._bounds(scenario, result, agents))
 
     def rules_on(self, scenario: str, suite: Suite) -> dict[str, Played]:
         """The experiment's rules on another suite (training curves stand next to rules on validation)."""
         env = scenario_env(self.settings.scenarios[scenario])
-        world = self._world(env, suite)
-        return {name: self.rule(world, env, suite, name, scenario) for name in self.settings.rules}
+        player = self._player(env, suite)
+        return {name: self.rule(player, env, suite, name, scenario) for name in self.settings.rules}
 
     def rule(
-        self, world: BatchWorld, env: Mapping[str, Any], suite: Suite, name: str, scenario: str
+        self, player: SuitePlayer, env: Mapping[str, Any], suite: Suite, name: str, scenario: str
     ) -> Played:
         """One rule's episodes."""
-        return self.cache.play(
-            world, env, suite, f"rule {name}", partial(make_rule, name), self._told(f"{scenario}: {name}")
-        )
+        return self._keep(player, env, suite, f"rule {name}", partial(make_rule, name), f"{scenario}: {name}")
 
     def record(self, env: Mapping[str, Any], policies: Mapping[str, Trained | str]) -> dict[str, Any]:
         """The timeline of the suite's first episode under some policies.
@@ -98,14 +101,27 @@ class Player:
         key: EpisodeKey = self.suite.episode_keys()[0]
         return dict(record_timelines(world, made, key))
 
-    def _world(self, env: Mapping[str, Any], suite: Suite) -> BatchWorld:
-        return ENVIRONMENTS[env["name"]].build(world_config(env), min(self.lanes, suite.episodes))
+    def _player(self, env: Mapping[str, Any], suite: Suite) -> SuitePlayer:
+        build = partial(ENVIRONMENTS[env["name"]].build, world_config(env))
+        return SuitePlayer([build], min(self.lanes, suite.episodes))
 
     def _play(
-        self, world: BatchWorld, env: Mapping[str, Any], suite: Suite, label: str, trained: Trained
+        self, player: SuitePlayer, env: Mapping[str, Any], suite: Suite, label: str, trained: Trained
     ) -> Played:
-        make = partial(trained.load, world.spec, self.device)
-        return self.cache.play(world, env, suite, trained.identity, make, self._told(label))
+        make = partial(trained.load, player.world().spec, self.device)
+        return self._keep(player, env, suite, trained.identity, make, label)
+
+    def _keep(
+        self,
+        player: SuitePlayer,
+        env: Mapping[str, Any],
+        suite: Suite,
+        identity: str,
+        make: Callable[[], Policy],
+        label: str,
+    ) -> Played:
+        run = None if self.engine is None else partial(player.play_one, self.engine)
+        return self.cache.play(player.world(), env, suite, identity, make, self._told(label), run)
 
     def _bounds(
         self, scenario: str, result: ScenarioResult, agents: Mapping[str, Sequence[Trained]]
@@ -134,20 +150,20 @@ class Player:
             return None
         return partial(self.progress, label)
 
-    def _check_metrics(self, world: BatchWorld) -> None:
+    def _check_metrics(self, spec: WorldSpec) -> None:
         figures = self.settings.figures.values()
         named = [*self.settings.metrics, *self.settings.paired, *self.settings.ratios]
         named += [metric for figure in figures for metric in figure.metrics]
         for metric in named:
-            if metric not in world.spec.metrics:
+            if metric not in spec.metrics:
                 raise UsageError(
                     f"experiment {self.settings.name} shows {metric!r}: "
-                    f"metrics of {world.spec.name} are {', '.join(world.spec.metrics)}"
+                    f"metrics of {spec.name} are {', '.join(spec.metrics)}"
                 )
-        if self.settings.clairvoyant is not None and world.spec.metrics[0] not in self.settings.metrics:
+        if self.settings.clairvoyant is not None and spec.metrics[0] not in self.settings.metrics:
             raise UsageError(
                 f"experiment {self.settings.name} asks for clairvoyant bounds: its metrics must show "
-                f"{world.spec.metrics[0]!r}, which they bound"
+                f"{spec.metrics[0]!r}, which they bound"
             )
 
 

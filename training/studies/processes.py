@@ -101,7 +101,7 @@ def _start(run: Run, threads: int, watcher: Watcher) -> _Process:
     with _claimed(run) as claim, log.open("ab") as output:
         process = subprocess.Popen(
             # Relative, because the command goes onto the policy's card: no card shall name a private folder.
-            [sys.executable, "-u", os.path.relpath(TRAIN), *words],
+            [sys.executable, "-u", os.path.relpath(TRAIN), *words, *run.engine],
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -13,10 +13,11 @@ from pydantic import ConfigDict, Field
 from yaml import YAMLError
 
 from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
+from training.engines.settings import RaySettings
 from training.run_directory import RunDirectory
 from training.settings import TrainerSettings
 
-OWN_WORDS = ("seed=", "out=", "resume=", "trainer.test_episodes=")
+OWN_WORDS = ("seed=", "out=", "resume=", "trainer.test_episodes=", "engine=", "workers=", "ray.")
 
 
 @dataclass
@@ -45,6 +46,8 @@ class RepeatSettings:
         seeds: other seeds for every training; None: its own.
         workers: runs at the same time.
         threads: OMP_NUM_THREADS of each.
+        engine: where each plays its episodes: in its process, or on the Ray cluster that all of them share.
+        ray: where that is.
     """
 
     trainings: dict[str, Training]
@@ -53,6 +56,8 @@ class RepeatSettings:
     seeds: list[Annotated[int, Field(ge=0)]] | None = None
     workers: Annotated[int, Field(ge=1)] = 2
     threads: Annotated[int, Field(ge=1)] = 1
+    engine: Literal["local", "ray"] = "local"
+    ray: RaySettings = field(default_factory=RaySettings)
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,14 @@ class Run:
         seed: its seed.
         directory: where it belongs.
         overrides: words for training/train.py, seed and directory included.
+        engine: words that say where it plays, to begin it and to go on; no result depends on them.
     """
 
     training: str
     seed: int
     directory: RunDirectory
     overrides: tuple[str, ...]
+    engine: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -138,8 +145,14 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
     """Every run that is asked for, seed by seed, so that early results cover all trainings.
 
     Raises:
-        UsageError: for an unknown training, one without seeds, or words that the study sets itself.
+        UsageError: for an unknown training, one without seeds, words that the study sets itself, or a Ray
+            cluster that is not named.
     """
+    engine: tuple[str, ...] = ()
+    if settings.engine == "ray":
+        if settings.ray.address is None:
+            raise UsageError("engine=ray needs ray.address=auto|HOST:PORT: trainings share a cluster")
+        engine = ("engine=ray", f"ray.address={settings.ray.address}")
     names = list(settings.trainings)
     for name in settings.only or []:
         if name not in names:
@@ -153,9 +166,11 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
             raise UsageError(f"training {name} has seeds {seeds}: expected at least one, each once")
         for word in training.overrides:
             if word.startswith(OWN_WORDS):
-                raise UsageError(f"training {name} gives {word}: seeds and directories come from the study")
+                raise UsageError(
+                    f"training {name} gives {word}: seeds, directories and engines come from the command"
+                )
         runs += [
-            Run(name, seed, directory, _words(training.overrides, seed, directory.path))
+            Run(name, seed, directory, _words(training.overrides, seed, directory.path), engine)
             for seed in seeds
             for directory in [RunDirectory(Path(settings.out) / name / f"seed{seed}")]
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from agents.settings import LibrarySettings, OutcomesSettings, SpotSettings, Val
 from agents.vector_policy import VectorPolicy
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.streams import Streams
-from envs.simulation.world import BatchWorld, WorldSpec
+from envs.simulation.world import WorldSpec
 from training.adapters.build import make_library_trainer
 from training.adapters.trainer import LibraryTask
 from training.config import UsageError
@@ -68,7 +67,8 @@ def build_trainer(task: Task) -> Built:
     if not isinstance(agent, ValueSettings):
         policy = described.make(agent, Shape(spec.n_clusters, spec.scales, spec.objective_weights))
         assert isinstance(policy, VectorPolicy)
-        trainer = EvolutionTrainer(_evolution_worlds(task), policy, settings, task.seed)
+        builds = [partial(entry.build, member) for member in entry.members_of(task.config, "train")]
+        trainer = EvolutionTrainer(builds, policy, settings, task.seed, task.engine)
         return trainer, spec.scales, spec.objective_weights
     if len(entry.members_of(task.config, "train")) > 1:
         raise UsageError(
@@ -120,19 +120,3 @@ def _outcome_trainer(task: Task, agent: OutcomesSettings, spec: WorldSpec) -> Bu
 
     trainer = OutcomeTrainer(draw_world, policy, task.settings, task.seed, task.device)
     return trainer, spec.scales, weights
-
-
-def _evolution_worlds(task: Task) -> list[BatchWorld]:
-    """Worlds that share `settings.lanes` lanes evenly, two at least each: one per member, or per thread."""
-    settings = task.settings
-    members: list[Any] = task.entry.members_of(task.config, "train")
-    if len(members) == 1:
-        members = members * settings.evolution.threads
-    count = len(members)
-    lanes = settings.lanes // (2 * count) * 2
-    if lanes < 2 or lanes * count != settings.lanes:
-        raise UsageError(
-            f"trainer.lanes is {settings.lanes}: expected a multiple of {2 * count}, mirrored pairs in each "
-            f"of {count} worlds"
-        )
-    return [task.entry.build(member, lanes) for member in members]

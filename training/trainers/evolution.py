@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,9 +13,11 @@ from numpy.typing import NDArray
 from agents.learning.evolution_strategy import EvolutionStrategy
 from agents.vector_policy import VectorPolicy
 from envs.simulation.streams import Streams
-from envs.simulation.world import BatchWorld, EpisodeKey
+from envs.simulation.world import BatchWorld
+from training.engines.engine import Engine
 from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport
+from training.trainers.variants import Trial, VariantPlayer
 
 
 class EvolutionTrainer:
@@ -25,29 +28,41 @@ class EvolutionTrainer:
     `settings.evolution`: no credit is assigned to single decisions.
 
     Args:
-        worlds: worlds with an even number of lanes each; several, of different systems, train one policy
-            for all.
+        builds: each makes a world of so many lanes; several, of different systems, train one policy for all
+            and play the same number of episodes each.
         policy: what is trained.
         settings: the trainer's settings.
         seed: root of all random streams of the run.
+        engine: where episodes are played; None: in this process, on `settings.evolution.threads` threads.
+
+    Raises:
+        ValueError: if the lanes are not pairs in each world, or a penalty names no metric.
     """
 
     def __init__(
-        self, worlds: Sequence[BatchWorld], policy: VectorPolicy, settings: TrainerSettings, seed: int
+        self,
+        builds: Sequence[Callable[[int], BatchWorld]],
+        policy: VectorPolicy,
+        settings: TrainerSettings,
+        seed: int,
+        engine: Engine | None = None,
     ) -> None:
-        odd = [world.n_lanes for world in worlds if world.n_lanes % 2]
-        if odd:
-            raise ValueError(f"mirrored pairs need an even number of lanes in every world, got {odd[0]}")
-        known = worlds[0].spec.metrics
+        if settings.lanes % (2 * len(builds)):
+            raise ValueError(
+                f"trainer.lanes is {settings.lanes}: expected a multiple of {2 * len(builds)}, mirrored "
+                f"pairs in each of {len(builds)} worlds"
+            )
+        known = builds[0](2).spec.metrics
         for metric in settings.evolution.penalties:
             if metric not in known:
                 raise ValueError(
                     f"trainer.evolution.penalties names {metric!r}: metrics are {', '.join(known)}"
                 )
         streams = Streams(seed)
-        self.worlds = worlds
         self.settings = settings
-        self.seed = seed
+        self.engine = engine
+        # A copy, because workers know a player by its content, and the policy's weights change.
+        self.player = VariantPlayer(builds, copy.deepcopy(policy), seed)
         self.episodes_done = 0
         layout = policy.network.layout
         start = layout.start(streams.generator("network_weights"))
@@ -64,51 +79,42 @@ class EvolutionTrainer:
     def round(self) -> RoundReport:
         """Try one variant per lane, then move the weights."""
         rate = self.settings.learning_rate.at(self.episodes_done / self.settings.episodes)
-        lanes = [world.n_lanes for world in self.worlds]
-        variants = self.strategy.ask(sum(lanes) // 2)
-        firsts = np.cumsum([0, *lanes])
-        with ThreadPoolExecutor(self.settings.evolution.threads) as pool:
-            played = list(
-                pool.map(
-                    lambda k: self._play(self.worlds[k], variants[firsts[k] : firsts[k + 1]], int(firsts[k])),
-                    range(len(lanes)),
-                )
-            )
-        returns = np.concatenate([result[0] for result in played])
+        variants = self.strategy.ask(self.settings.lanes // 2)
+        trials = self._trials(variants)
+        if self.engine is None:
+            with ThreadPoolExecutor(self.settings.evolution.threads) as pool:
+                played = list(pool.map(self.player, trials))
+        else:
+            played = self.engine.map(self.player, trials)
+        rows = [row for part in played for row in part.metrics]
+        returns = np.concatenate([part.returns for part in played])
+        returns -= [self.settings.evolution.penalty(row) for row in rows]
         spread = self.strategy.tell(returns, rate)
         self.policy.network.set_vector(self.strategy.average)
-        self.episodes_done += sum(lanes)
-        rows = [row for result in played for row in result[2]]
+        self.episodes_done += len(variants)
         return RoundReport(
-            episodes=sum(lanes),
-            decisions=sum(result[1] for result in played),
+            episodes=len(variants),
+            decisions=sum(part.decisions for part in played),
             metrics={name: float(np.mean([row[name] for row in rows])) for name in rows[0]},
             losses={"return_spread": spread},
             epsilon_1=self.settings.evolution.sigma,
             learning_rate=rate,
         )
 
-    def _play(
-        self, world: BatchWorld, variants: NDArray[np.float32], first: int
-    ) -> tuple[NDArray[np.float64], int, list[Mapping[str, float]]]:
-        """Returns (n,), decisions and metrics of the variants; `first` is the number of the first of them."""
-        n = world.n_lanes
-        base = (self.episodes_done + first) // 2
-        world.reset([EpisodeKey(self.seed, "train", base + lane // 2) for lane in range(n)])
-        active = np.ones(n, np.bool_)
-        actions = np.zeros(n, np.int64)
-        returns = np.zeros(n)
-        decisions = 0
-        while active.any():
-            lanes = np.flatnonzero(active)
-            actions[lanes] = self.policy.act_with(variants, world.observation, lanes, lanes)
-            rewards, done = world.step(actions, active)
-            returns += rewards
-            decisions += len(lanes)
-            active &= ~done
-        metrics = [world.metrics(lane) for lane in range(n)]
-        returns -= [self.settings.evolution.penalty(row) for row in metrics]
-        return returns, decisions, metrics
+    def _trials(self, variants: NDArray[np.float32]) -> list[Trial]:
+        """The variants in order, cut so that every worker has some; no episode depends on the cuts."""
+        worlds = len(self.player.builds)
+        pairs = len(variants) // 2 // worlds
+        wanted = self.settings.evolution.threads if self.engine is None else self.engine.workers
+        cuts = min(pairs, -(-wanted // worlds))
+        trials: list[Trial] = []
+        for world in range(worlds):
+            for some in np.array_split(np.arange(world * pairs, (world + 1) * pairs), cuts):
+                first, last = int(some[0]), int(some[-1])
+                place = len(trials) if self.engine is None else 0
+                episode = self.episodes_done // 2 + first
+                trials.append(Trial(world, episode, variants[2 * first : 2 * last + 2], place))
+        return trials
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on bit for bit after the latest round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -13,8 +13,8 @@ import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
 from agents.policy import Policy
-from envs.simulation.world import BatchWorld
-from training.evaluation.episodes import run_suite
+from training.engines.engine import Engine
+from training.evaluation.playing import SuitePlayer
 from training.evaluation.suite import find_suite
 from training.run_directory import RunDirectory
 from training.settings import TrainerSettings
@@ -45,11 +45,12 @@ class Session:
 
     Args:
         trainer: what learns.
-        worlds: lanes for validation (not those of the trainer); with several, the mean over all counts.
+        player: plays validation episodes; with several worlds, the mean over all counts.
         guide: the rule that the curves are compared with.
         settings: the trainer's settings.
         run: where everything is written.
         save_policy: writes the policy's checkpoint, given facts for its card.
+        engine: where validation episodes are played; None: in this process.
         trained_before: whether the trainer's policy was trained before. Then it is validated first, and only
             what is better takes its place.
     """
@@ -57,16 +58,18 @@ class Session:
     def __init__(
         self,
         trainer: Trainer,
-        worlds: Sequence[BatchWorld],
+        player: SuitePlayer,
         guide: Policy,
         settings: TrainerSettings,
         run: RunDirectory,
         save_policy: Callable[[dict[str, Any]], None],
+        engine: Engine | None = None,
         trained_before: bool = False,
     ) -> None:
         self.trainer = trainer
-        self.worlds = worlds
-        self.spec = worlds[0].spec
+        self.player = player
+        self.engine = engine
+        self.spec = player.world().spec
         self.guide = guide
         self.settings = settings
         self.run_directory = run
@@ -160,7 +163,8 @@ class Session:
         self.interrupted = True
 
     def _validate(self, policy: Policy) -> dict[str, float]:
-        results = [result for world in self.worlds for result in run_suite(world, policy, self.suite)]
+        everywhere = [(world, policy) for world in range(len(self.player.builds))]
+        results = [result for one in self.player.play(self.engine, everywhere, self.suite) for result in one]
         return {
             name: float(np.mean([result.metrics[name] for result in results])) for name in self.spec.metrics
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from agents.learning.evolution_strategy import EvolutionStrategy
 from agents.stored import CheckpointError
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.world import BatchWorld, EpisodeKey
+from envs.simulation.world import EpisodeKey
 from tests.agents.small import small_scorer
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy
@@ -35,7 +36,10 @@ EVOLVED = (
 
 
 def make(
-    seed: int = 0, worlds: int = 2, lanes: int = 4, config: SliceWorldConfig = CONFIG
+    seed: int = 0,
+    worlds: int = 2,
+    lanes: int = 4,
+    config: SliceWorldConfig = CONFIG,
 ) -> EvolutionTrainer:
     settings = TrainerSettings(
         episodes=10_000,
@@ -44,24 +48,20 @@ def make(
         evolution=EvolutionSettings(sigma=0.1, threads=2),
     )
     policy = small_scorer("cluster_scorer", 4, "evolved")
-    return EvolutionTrainer([SliceWorld(config, lanes) for _ in range(worlds)], policy, settings, seed)
+    builds = [partial(SliceWorld, config)] * worlds
+    return EvolutionTrainer(builds, policy, settings, seed)
 
 
 def test_the_two_of_a_pair_play_the_same_episode_and_no_other_pair_does() -> None:
-    trainer = make()
     played: list[list[EpisodeKey]] = []
 
-    def record(world: BatchWorld) -> None:
-        original = world.reset
-
-        def reset(keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+    class Recorded(SliceWorld):
+        def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
             played.append(list(keys))
-            original(keys, lanes)
+            super().reset(keys, lanes)
 
-        world.reset = reset  # type: ignore[method-assign]
-
-    for world in trainer.worlds:
-        record(world)
+    trainer = make()
+    trainer.player.builds = [partial(Recorded, CONFIG)] * 2
     trainer.round()
     trainer.round()
     keys = [key for call in sorted(played, key=lambda call: call[0].index) for key in call]
@@ -92,7 +92,7 @@ def test_resuming_is_exact() -> None:
     for _ in range(2):
         first.round()
     second = make(1)
-    second.seed = first.seed
+    second.player.seed = first.player.seed
     second.load_state_dict(first.state_dict())
     reports = [second.round() for _ in range(2)]
     assert second.policy.network.vector.tolist() == straight.policy.network.vector.tolist()
@@ -124,7 +124,7 @@ def test_penalties_come_off_the_return_of_an_episode() -> None:
 
 
 def test_lanes_must_come_in_pairs() -> None:
-    with pytest.raises(ValueError, match="even number of lanes in every world, got 3"):
+    with pytest.raises(ValueError, match="lanes is 6: expected a multiple of 4, mirrored pairs in each of 2"):
         make(lanes=3)
 
 

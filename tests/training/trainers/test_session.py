@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.training.tiny_trainers import toy_monte_carlo
 from tests.training.toy import Myopic, ToyWorld
+from training.evaluation.playing import SuitePlayer
 from training.run_directory import RunDirectory
 from training.trainers.session import Best, InterruptedTraining, Session
 from training.trainers.trainer import RoundReport
@@ -28,7 +29,12 @@ class Recorder:
         self.cards: list[dict[str, Any]] = []
         self.run = RunDirectory(directory)
         self.session = Session(
-            trainer, [ToyWorld(5)], Myopic(), trainer.settings, self.run, lambda card: self.cards.append(card)
+            trainer,
+            SuitePlayer([ToyWorld], 5),
+            Myopic(),
+            trainer.settings,
+            self.run,
+            lambda card: self.cards.append(card),
         )
         if scores is not None:
             script = iter(scores)

@@ -1,0 +1,155 @@
+"""What a second worker brings to a training, and what a task costs on top of its work.
+
+Both are counted in CPU seconds, because by the clock a shared machine measures its other users. A round lasts
+as long as its busiest worker and the process that trains: its critical path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from benchmarks.alone import run_alone
+from benchmarks.measurement import Measurement
+from benchmarks.training import untrained
+from training.engines.engine import Engine, Given, Result
+from training.engines.local import LocalEngine
+from training.engines.ray_cluster import RayEngine
+from training.trainers.evolution import EvolutionTrainer
+
+ROUNDS = 3
+MESSAGES = 300
+SPEEDUP_BAR, OVERHEAD_BAR_PERCENT = 1.8, 3.0
+TINY = ("trainer=quick", "trainer.lanes=8", "env.n_jobs=25")
+ENGINES: dict[str, Callable[[int], Engine]] = {"local": LocalEngine, "ray": partial(RayEngine, None)}
+
+
+@dataclass(frozen=True)
+class Timed(Generic[Given, Result]):
+    """A work that also tells its process and its CPU seconds."""
+
+    work: Callable[[Given], Result]
+
+    def __call__(self, task: Given) -> tuple[Result, int, float]:
+        """The result, the process and its seconds."""
+        started = time.process_time()
+        result = self.work(task)
+        return result, os.getpid(), time.process_time() - started
+
+
+class TimedEngine(Engine):
+    """Another engine, whose workers' CPU seconds are added up."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.worker_s: defaultdict[int, float] = defaultdict(float)
+
+    def map(
+        self,
+        work: Callable[[Given], Result],
+        tasks: Sequence[Given],
+        arrived: Callable[[int], None] | None = None,
+    ) -> list[Result]:
+        """As the other engine's."""
+        timed = self.engine.map(Timed(work), tasks, arrived)
+        for _, pid, seconds in timed:
+            self.worker_s[pid] += seconds
+        return [result for result, _, _ in timed]
+
+    @property
+    def workers(self) -> int:
+        """As many as the other's."""
+        return self.engine.workers
+
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
+        return self.engine._submit(pickled, task)
+
+    def close(self) -> None:
+        """The other is closed by who opened it."""
+
+
+def measure(*, smallest: bool = False) -> Iterator[Measurement]:
+    """Rounds of `cluster_scorer` on 1 and 2 workers of either engine, and what messages cost."""
+    for name in ENGINES:
+        measured = run_alone("benchmarks.scaling", name, *(("smallest",) if smallest else ()))
+        one, two = (measured[f"round_s_{workers}"] for workers in (1, 2))
+        note = f"CPU seconds of a round's critical path, {one:.2f} and {two:.2f}"
+        yield Measurement(f"{name} engine, 2 workers for 1", one / two, "times", SPEEDUP_BAR, note=note)
+        note = "CPU of all processes, 64 variants of 1,000 weights there and 64 rows of metrics back"
+        yield Measurement(f"{name} engine, a message", measured["message_ms"], "ms", note=note)
+        note = "its part in the process that trains"
+        yield Measurement(f"{name} engine, sending", measured["sending_ms"], "ms", note=note)
+        share = 100 * measured["message_ms"] / 1000 / measured["task_s"]
+        note = f"of a task of {measured['task_s']:.2f} CPU seconds"
+        yield Measurement(
+            f"{name} engine, overhead", share, "%", OVERHEAD_BAR_PERCENT, higher_is_better=False, note=note
+        )
+
+
+def main(name: str, *options: str) -> None:
+    """Measure one engine in this process and print it as JSON."""
+    smallest = "smallest" in options
+    found: dict[str, float] = {}
+    for workers in (1, 2):
+        with ENGINES[name](workers) as engine:
+            round_s, found["task_s"] = _rounds(engine, smallest)
+            found[f"round_s_{workers}"] = round_s
+            if workers == 1:
+                found["message_ms"], found["sending_ms"] = _messages(engine, smallest)
+    print(json.dumps(found))
+
+
+def _rounds(opened: Engine, smallest: bool) -> tuple[float, float]:
+    """CPU seconds of the mean round's critical path and of its longest task, after a round that compiles."""
+    engine = TimedEngine(opened)
+    trainer = untrained("multicluster", "cluster_scorer", *(TINY if smallest else ()), engine=engine)
+    assert isinstance(trainer, EvolutionTrainer)
+    rounds = []
+    for _ in range(1 + (1 if smallest else ROUNDS)):
+        engine.worker_s.clear()
+        started = time.process_time()
+        trainer.round()
+        longest_s = max(engine.worker_s.values())
+        rounds.append((time.process_time() - started + longest_s, longest_s))
+    critical_s, longest_s = np.mean(rounds[1:], axis=0).tolist()
+    return critical_s, longest_s
+
+
+def answer(variants: NDArray[np.float32]) -> list[dict[str, float]]:
+    """As much as an evolution's task answers, without its work."""
+    return [{str(metric): 0.5 for metric in range(12)} for _ in variants]
+
+
+def _messages(engine: Engine, smallest: bool) -> tuple[float, float]:
+    """CPU milliseconds of a task that comes to nothing: of all processes, and of this one alone."""
+    count = 10 if smallest else MESSAGES
+    variants = np.zeros((64, 1000), np.float32)
+    engine.map(answer, [variants] * 10)
+    all_s, own_s = _cpu_s(), time.process_time()
+    engine.map(answer, [variants] * count)
+    return 1000 * (_cpu_s() - all_s) / count, 1000 * (time.process_time() - own_s) / count
+
+
+def _cpu_s() -> float:
+    """CPU seconds so far of this process and of all that it started."""
+    this = psutil.Process()
+    times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
+
+
+if __name__ == "__main__":
+    from benchmarks import scaling  # workers know this module by its name
+
+    scaling.main(*sys.argv[1:])

@@ -1,0 +1,88 @@
+"""The local engine: results in the order of the tasks, a process that dies costs its task only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.training.engines.works import Counting, DiesFirst, refused, squared, squared_late
+from training.config import UsageError
+from training.engines.engine import RETRIES, LostTaskError
+from training.engines.local import LocalEngine
+from training.engines.settings import EngineSettings, RaySettings, engine_settings
+
+SQUARES = [k * k for k in range(6)]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[LocalEngine]:
+    with LocalEngine(2) as engine:
+        yield engine
+
+
+def test_results_come_in_the_order_of_the_tasks_whatever_the_order_of_the_answers(two: LocalEngine) -> None:
+    arrived: list[int] = []
+    assert two.map(squared_late, range(6), arrived.append) == SQUARES
+    assert sorted(arrived) == list(range(6))
+    assert arrived != sorted(arrived)
+
+
+def test_a_process_that_dies_costs_its_task_only(two: LocalEngine, tmp_path: Path) -> None:
+    assert two.map(DiesFirst(tmp_path, deaths=1), range(6)) == SQUARES
+    tries = [len(list(tmp_path.glob(f"{k}.*"))) for k in range(6)]
+    assert tries == [1, 1, 2, 1, 1, 1]
+    assert two.map(squared, range(6)) == SQUARES
+
+
+def test_a_task_that_always_ends_its_process_is_told(two: LocalEngine, tmp_path: Path) -> None:
+    with pytest.raises(LostTaskError, match=f"a task ended its process {RETRIES + 1} times"):
+        two.map(DiesFirst(tmp_path, deaths=99), range(6))
+    assert len(list(tmp_path.glob("2.*"))) == RETRIES + 1
+
+
+def test_what_a_work_raises_is_raised_here(two: LocalEngine) -> None:
+    with pytest.raises(ValueError, match="number 0\nis refused"):
+        two.map(refused, range(6))
+
+
+def test_a_worker_keeps_the_work_that_it_unpickled(two: LocalEngine) -> None:
+    counted = [of_task for _ in range(2) for of_task in two.map(Counting(), range(4))]
+    of_process = {pid: [tasks for other, tasks in counted if other == pid] for pid, _ in counted}
+    assert len(of_process) <= 2
+    # Each process counts on from task to task, in the second call too.
+    assert all(sorted(tasks) == list(range(1, len(tasks) + 1)) for tasks in of_process.values())
+
+
+def test_one_local_worker_is_this_process() -> None:
+    with EngineSettings().open() as engine:
+        assert engine is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": "spark"}, "engine is 'spark'"),
+        ({"workers": 0}, "workers is 0"),
+        ({"ray": {"adress": "auto"}}, "ray.adress"),
+    ],
+)
+def test_mistakes_are_told(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        engine_settings({"engine": "local", "workers": 1, "ray": {"address": None}, **changes})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            EngineSettings(ray=RaySettings("auto")),
+            r"ray\.address=auto was given to engine=local",
+        ),
+        (EngineSettings("ray", 4, RaySettings("auto")), r"workers=4 was given with ray\.address=auto"),
+    ],
+)
+def test_what_is_for_another_engine_is_refused(settings: EngineSettings, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings.open()

@@ -1,0 +1,157 @@
+"""Ray: the same bits on any number of workers, through a killed worker and a node lost in mid-training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.rules import make_rule
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from envs.simulation.world import EpisodeKey
+from tests.agents.small import small_scorer
+from tests.training.engines.works import DiesFirst, refused, squared
+from training.config import UsageError
+from training.engines import ray_cluster
+from training.engines.engine import RETRIES, Engine, LostTaskError
+from training.engines.ray_cluster import RayEngine
+from training.evaluation.playing import SuitePlayer
+from training.evaluation.suite import Suite
+from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
+from training.trainers.evolution import EvolutionTrainer
+
+ROOT = Path(__file__).resolve().parents[3]
+STORE_BYTES = 80_000_000
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_worker_register_timeout_seconds": "300"}
+"""Ray's own limits of 30 and 60 s are too short for a busy machine."""
+CONFIG = SliceWorldConfig(n_jobs=25, window=4)
+SUITE = Suite("held out", "validation", seed=7, episodes=7)
+
+
+class Gated(SliceWorld):
+    """Leaves a mark whenever episodes begin, and then waits for the gate."""
+
+    def __init__(self, folder: Path, lanes: int) -> None:
+        super().__init__(CONFIG, lanes)
+        self.folder = folder
+
+    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
+        (self.folder / f"{os.getpid()}.{time.monotonic_ns()}").touch()
+        while not (self.folder / "gate").exists():
+            time.sleep(0.02)
+        super().reset(keys, lanes)
+
+
+def trained(engine: Engine | None, build: Callable[[int], SliceWorld]) -> tuple[object, ...]:
+    """Two rounds of evolution and a validation: everything that could differ."""
+    settings = TrainerSettings(
+        episodes=100,
+        lanes=8,
+        learning_rate=ScheduleSettings(0.2, 0.2),
+        evolution=EvolutionSettings(sigma=0.1),
+    )
+    policy = small_scorer("cluster_scorer", 4, "evolved")
+    trainer = EvolutionTrainer([build], policy, settings, 0, engine)
+    reports = [trainer.round() for _ in range(2)]
+    weights = trainer.strategy.theta.tobytes(), trainer.strategy.average.tobytes()
+    player = SuitePlayer([partial(SliceWorld, CONFIG)], 3)
+    return reports, weights, player.play(engine, [(0, trainer.policy), (0, make_rule("maf"))], SUITE)
+
+
+def alone(check: str, folder: Path) -> None:
+    """Run a check of this file in a process of its own: Ray leaves files open that would fail other tests."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import tests.training.engines.test_ray as t; t.{check}({str(folder)!r})"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **PATIENT},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_tasks(folder: str) -> None:
+    with RayEngine(None, 2) as engine:
+        assert engine.workers == 2
+        assert engine.map(squared, range(40)) == [k * k for k in range(40)]
+        with pytest.raises(ValueError) as told:
+            engine.map(refused, range(3))
+        assert str(told.value) in [f"number {k}\nis refused" for k in range(3)]
+        once, always = Path(folder, "once"), Path(folder, "always")
+        for marks in (once, always):
+            marks.mkdir()
+        assert engine.map(DiesFirst(once, deaths=1), range(6)) == [k * k for k in range(6)]
+        assert [len(list(once.glob(f"{k}.*"))) for k in range(6)] == [1, 1, 2, 1, 1, 1]
+        with pytest.raises(LostTaskError, match=f"a task ended its worker {RETRIES + 1} times"):
+            engine.map(DiesFirst(always, deaths=99), range(3))
+        assert len(list(always.glob("2.*"))) == RETRIES + 1
+
+
+def check_cluster(folder: str) -> None:
+    """Grows a cluster node by node and trains on each, then loses a node while all of them play."""
+    from ray.cluster_utils import Cluster
+
+    gate = Path(folder, "gate")
+    gate.touch()
+    build = partial(Gated, Path(folder))
+    expected = trained(None, build)
+    node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        with RayEngine(cluster.address, 1) as engine:
+            for workers in (1, 2, 3):
+                assert engine.workers == workers
+                assert trained(engine, build) == expected
+                added = cluster.add_node(**node)
+            assert engine.workers == 4
+            gate.unlink()
+            marks = set(Path(folder).iterdir())
+
+            def lose_a_node() -> None:
+                while len(set(Path(folder).iterdir()) - marks) < 4:
+                    time.sleep(0.05)
+                cluster.remove_node(added, allow_graceful=False)
+                gate.touch()
+
+            loss = threading.Thread(target=lose_a_node)
+            loss.start()
+            assert trained(engine, build) == expected
+            loss.join()
+        # Four tasks in the first round, the lost one again, and at most four in the second.
+        assert len(set(Path(folder).iterdir()) - marks - {gate}) in (8, 9)
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+def test_tasks_run_on_ray_and_a_killed_worker_costs_its_task_only(tmp_path: Path) -> None:
+    alone("check_tasks", tmp_path)
+
+
+@pytest.mark.extra
+@pytest.mark.long
+def test_a_training_is_the_same_on_any_cluster_and_through_the_loss_of_a_node(tmp_path: Path) -> None:
+    alone("check_cluster", tmp_path)
+
+
+def test_an_address_where_nothing_answers_is_told_in_one_line() -> None:
+    with pytest.raises(UsageError, match=r"no Ray cluster answers at ray\.address=127\.0\.0\.1:1 ") as told:
+        RayEngine("127.0.0.1:1", 1)
+    assert "\n" not in str(told.value)
+
+
+def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'spotweave\[rllib\]'"):
+        RayEngine("auto", 1)
