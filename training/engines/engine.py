@@ -80,7 +80,7 @@ class Engine(ABC):
         """What a task came to, waited for; raises what its work raised, or LostTaskError."""
         return future.result()
 
-    def _give_up(self, future: Future[Any]) -> None:
+    def _give_up(self, future: Future[bytes]) -> None:
         """Nobody waits for this any more."""
         future.cancel()
 
