@@ -13,8 +13,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Generic
 
 import numpy as np
 import psutil
@@ -35,12 +36,13 @@ TINY = ("trainer=quick", "trainer.lanes=8", "env.n_jobs=25")
 ENGINES: dict[str, Callable[[int], Engine]] = {"local": LocalEngine, "ray": partial(RayEngine, None)}
 
 
-class Timed(NamedTuple):
+@dataclass(frozen=True)
+class Timed(Generic[Given, Result]):
     """A work that also tells its process and its CPU seconds."""
 
-    work: Callable[[Any], Any]
+    work: Callable[[Given], Result]
 
-    def __call__(self, task: Any) -> tuple[Any, int, float]:
+    def __call__(self, task: Given) -> tuple[Result, int, float]:
         """The result, the process and its seconds."""
         started = time.process_time()
         result = self.work(task)
@@ -71,7 +73,7 @@ class TimedEngine(Engine):
         """As many as the other's."""
         return self.engine.workers
 
-    def _submit(self, pickled: bytes, task: Any) -> Future[Any]:
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
         return self.engine._submit(pickled, task)
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ def test_resuming_is_exact(tmp_path: Path) -> None:
     begun = [first.round() for _ in range(2)]
     save_state(tmp_path / "state.pt", {"format": 1, "trainer": first.state_dict()})
     second = trainer(1)
-    second.player.seed = first.seed
+    second.player.seed = first.player.seed
     torch.manual_seed(12345)
     second.load_state_dict(load_state(tmp_path / "state.pt")["trainer"])
     assert begun + [second.round() for _ in range(2)] == reports

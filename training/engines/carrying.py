@@ -12,9 +12,9 @@ KEPT_WORKS = 4
 """A worker keeps so many works with their worlds: those of a training, its validation and a comparison."""
 
 
-def carry_out(pickled: bytes, task: Any) -> Any:
-    """The result of a pickled work for a task."""
-    return _unpickled(pickled)(task)
+def carry_out(pickled: bytes, task: bytes) -> bytes:
+    """The result of a work for a task; all three are pickled here, because Ray's own arrays are read-only."""
+    return pickle.dumps(_unpickled(pickled)(pickle.loads(task)))
 
 
 @lru_cache(KEPT_WORKS)

@@ -6,6 +6,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -54,32 +55,32 @@ class Engine(ABC):
             Exception: what the work raised; the other tasks are given up.
         """
         pickled = pickle.dumps(work)
-        futures: list[Future[Result]] = []
+        futures: list[Future[bytes]] = []
         try:
             for number, task in enumerate(tasks):
-                future = self._submit(pickled, task)
+                future = self._submit(pickled, pickle.dumps(task))
                 futures.append(future)
                 if arrived is not None:
-                    future.add_done_callback(lambda _, number=number: arrived(number))
+                    future.add_done_callback(partial(_tell, arrived, number))
             ended = wait(futures, return_when=FIRST_EXCEPTION).done
             for future in futures:
                 if future in ended:
                     self._result(future)
-            return [self._result(future) for future in futures]
+            return [pickle.loads(self._result(future)) for future in futures]
         except BaseException:
             for future in futures:
                 self._give_up(future)
             raise
 
     @abstractmethod
-    def _submit(self, pickled: bytes, task: Any) -> Future[Any]:
-        """Begin a task of a pickled work."""
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
+        """Begin `carry_out(pickled, task)`."""
 
-    def _result(self, future: Future[Result]) -> Result:
+    def _result(self, future: Future[bytes]) -> bytes:
         """What a task came to, waited for; raises what its work raised, or LostTaskError."""
         return future.result()
 
-    def _give_up(self, future: Future[Any]) -> None:
+    def _give_up(self, future: Future[bytes]) -> None:
         """Nobody waits for this any more."""
         future.cancel()
 
@@ -97,3 +98,7 @@ class Engine(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _tell(arrived: Callable[[int], None], number: int, future: Future[Any]) -> None:
+    arrived(number)

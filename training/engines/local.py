@@ -7,7 +7,6 @@ import signal
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from queue import SimpleQueue
-from typing import Any
 
 from training.engines.carrying import carry_out
 from training.engines.engine import RETRIES, Engine, LostTaskError
@@ -28,10 +27,10 @@ class LocalEngine(Engine):
         """The processes."""
         return self._workers
 
-    def _submit(self, pickled: bytes, task: Any) -> Future[Any]:
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
         return self._threads.submit(self._carry_out, pickled, task)
 
-    def _carry_out(self, pickled: bytes, task: Any) -> Any:
+    def _carry_out(self, pickled: bytes, task: bytes) -> bytes:
         process = self._idle.get()
         try:
             for _ in range(1 + RETRIES):

@@ -11,7 +11,7 @@ from typing import Any
 
 from training.config import UsageError
 from training.engines.carrying import carry_out
-from training.engines.engine import RETRIES, Engine, LostTaskError, Result
+from training.engines.engine import RETRIES, Engine, LostTaskError
 
 OBJECT_STORE_BYTES = 80_000_000
 """Of a Ray of our own: what travels is small, and larger objects spill to the disk."""
@@ -60,16 +60,16 @@ class RayEngine(Engine):
         Raises:
             UsageError: if it has none.
         """
-        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        cores = int(self._ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
         if cores < 1:
             raise UsageError("the Ray cluster has no cores: start its nodes with `ray start --num-cpus N`")
         return cores
 
-    def _submit(self, pickled: bytes, task: Any) -> Future[Any]:
-        future: Future[Any] = self._remote.remote(pickled, task).future()
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
+        future: Future[bytes] = self._remote.remote(pickled, task).future()
         return future
 
-    def _result(self, future: Future[Result]) -> Result:
+    def _result(self, future: Future[bytes]) -> bytes:
         errors = self._ray.exceptions
         try:
             return future.result()
@@ -79,8 +79,9 @@ class RayEngine(Engine):
             reason = str(error).splitlines()[0]
             raise LostTaskError(f"a task ended its worker {1 + RETRIES} times ({reason})") from error
 
-    def _give_up(self, future: Future[Any]) -> None:
-        self._ray.cancel(future.object_ref)  # type: ignore[attr-defined]
+    def _give_up(self, future: Future[bytes]) -> None:
+        # They run out, or end with the engine: Ray 2.55 aborts this process where a reply meets `ray.cancel`.
+        pass
 
     def close(self) -> None:
         """Leave the cluster, or end a Ray of our own."""

@@ -128,6 +128,7 @@ def compare_policies(
         raise ValueError(f"an interval needs at least 2 episodes, got episodes={suite.episodes}")
     first = suite.episode_keys()[0]
     latencies = [measure_latency(world, policy, first) for policy in policies]
+    played: Sequence[Sequence[EpisodeResult]]
     if play is None:
         played = [
             run_suite(world, policy, suite, named_progress(progress, policy.name)) for policy in policies

@@ -31,6 +31,8 @@ from training.trainers.evolution import EvolutionTrainer
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 80_000_000
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_worker_register_timeout_seconds": "300"}
+"""Ray's own limits of 30 and 60 s are too short for a busy machine."""
 CONFIG = SliceWorldConfig(n_jobs=25, window=4)
 SUITE = Suite("held out", "validation", seed=7, episodes=7)
 
@@ -70,7 +72,7 @@ def alone(check: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import tests.training.engines.test_ray as t; t.{check}({str(folder)!r})"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **PATIENT},
         capture_output=True,
         text=True,
         timeout=1200,
@@ -104,7 +106,7 @@ def check_cluster(folder: str) -> None:
     build = partial(Gated, Path(folder))
     expected = trained(None, build)
     node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         with RayEngine(cluster.address, 1) as engine:
             for workers in (1, 2, 3):
