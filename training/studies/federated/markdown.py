@@ -93,6 +93,24 @@ def _pairs(pairs: Sequence[Document | None], no_time: bool) -> list[str]:
     return cells
 
 
+def sensitivity_body(document: Document) -> str:
+    """Table I where times vary more: what FedCostAware saves, and the differences of our policies to it."""
+    parts = []
+    for varied, what in (("epoch_cv", "epochs"), ("spin_up_cv", "spin-ups")):
+        cases = [case for case in document["cases"] if case["varied"] == varied]
+        header = [f"variation of {what}", "", "FedCostAware saves (%)"]
+        for policy in cases[0]["ours"].values():
+            header += [f"**{policy['title']}**: points more, 95 %", "time (%), 95 %"]
+        rows = []
+        for case in cases:
+            cells = [case["data_set"], f"{case['level']:g}", value(case["saving"])]
+            for policy in case["ours"].values():
+                cells += [difference(policy["saving_percent"]), difference(policy["time_min"])]
+            rows.append(cells)
+        parts.append(table(header, rows))
+    return _finish(parts, document)
+
+
 def states_body(document: Document) -> str:
     """Figure 4."""
     return _figure(document, "Client states of Fed-ISIC2019, first test episode")
