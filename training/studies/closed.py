@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.evaluation.statistics import FloatVector, bootstrap_interval, hierarchical_ratio_interval
+from training.evaluation.hierarchical import hierarchical_ratio_interval
+from training.evaluation.statistics import FloatVector, bootstrap_interval
+from training.studies.bounds import Bounds
 from training.studies.scenario import ScenarioResult, Table
 
 
 def bounds_summary(
-    result: ScenarioResult, reference: str, metrics: Sequence[str]
+    result: ScenarioResult, reference: str, metrics: Sequence[str], strongest: str | None = None
 ) -> dict[str, object] | None:
     """What tables say of the bounds of a scenario, as plain values; None if they were not measured.
 
@@ -19,22 +21,23 @@ def bounds_summary(
         result: the scenario.
         reference: the policy from which gains are counted.
         metrics: those that are shown.
+        strongest: the strongest rule, from which gains are counted too.
     """
     bounds = result.bounds
     if bounds is None:
         return None
     objective, first = result.spec.metrics[0], slice(bounds.episodes)
-    sign = 1.0 if result.higher_is_better(objective) else -1.0
     baseline = result.policies[reference].table(objective)[:, first]
-    room = sign * (bounds.planned.values(objective) - baseline[0])
-    policies = {}
+    policies: dict[str, dict[str, object]] = {}
     for name, measured in result.policies.items():
         table = measured.table(objective)[:, first]
         policies[name] = {
             "mean": float(table.mean()),
             "per_seed": table.mean(axis=1).tolist(),
-            "closed": None if name == reference else closed_share(sign * (table - baseline), room),
+            "closed": _closed(result, bounds, name, reference),
         }
+        if strongest is not None:
+            policies[name]["closed_from_strongest"] = _closed(result, bounds, name, strongest)
     unhindered = None if bounds.unhindered is None else np.array(bounds.unhindered)
     return {
         "objective": objective,
@@ -49,6 +52,16 @@ def bounds_summary(
         "lagrangian": None if bounds.lagrangian is None else float(np.mean(bounds.lagrangian)),
         "policies": policies,
     }
+
+
+def _closed(result: ScenarioResult, bounds: Bounds, name: str, base: str) -> dict[str, object] | None:
+    """The share of the gap from `base` to the plan that a policy closes; None for `base` itself."""
+    if name == base:
+        return None
+    objective, first = result.spec.metrics[0], slice(bounds.episodes)
+    sign = 1.0 if result.higher_is_better(objective) else -1.0
+    ours, theirs = (result.policies[policy].table(objective)[:, first] for policy in (name, base))
+    return closed_share(sign * (ours - theirs), sign * (bounds.planned.values(objective) - theirs[0]))
 
 
 def closed_share(gained: Table, room: FloatVector) -> dict[str, object] | None:

@@ -17,7 +17,7 @@ from training.studies.figures.canvas import save
 from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
 from training.studies.measuring import Player
-from training.studies.stored_agents import read_stored_agents
+from training.studies.stored import read_stored
 from training.studies.summary import experiment_summary, write_experiment_episodes
 
 RESULTS = Path("results")
@@ -28,8 +28,9 @@ FROM_EXPERIMENT = ("policies", "checkpoint", "weights", "config")
 def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettings = HERE) -> int:
     """The command compare with +experiment=: everything of one table or figure into OUT.
 
-    Writes summary.json, episodes.csv (every metric; with stored agents only theirs), shown.csv (only those
-    that are shown), table.md, config.yaml and the figures; played episodes are kept in results/STUDY/cache.
+    Writes summary.json, episodes.csv (every metric; with published episodes only those that are shown),
+    shown.csv (those that are shown), table.md, config.yaml and the figures; played episodes are kept in
+    results/STUDY/cache.
 
     Args:
         values: the composed configuration of `compare`, with the key `experiment`.
@@ -51,20 +52,22 @@ def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettin
     study = RESULTS / settings.study
     out = prepare_directory(Path(values["out"]) if values["out"] else study / settings.name)
     # Everything that may be missing is looked for before anything is played.
-    stored = read_stored_agents(DOCS / settings.study, settings) if settings.stored_agents else None
+    stored = read_stored(DOCS / settings.study, settings) if settings.stored != "none" else None
     agents = {name: settings.agents_of(name) if stored is None else {} for name in settings.scenarios}
     with engine.open() as opened, play_progress(lines=True) as progress:
         cache = EvaluationCache(study / "cache")
         lanes, device = int(values["lanes"]), str(values["device"])
         player = Player(settings, suite, cache, lanes, device, progress, opened)
-        results = {scenario: player.measure(scenario, agents[scenario]) for scenario in settings.scenarios}
-        if stored is not None:
-            results = {name: stored.added_to(result, name, settings) for name, result in results.items()}
+        results = {}
+        for name in settings.scenarios:
+            unplayed = settings.stored == "all"
+            result = player.unplayed(name) if unplayed else player.measure(name, agents[name])
+            results[name] = result if stored is None else stored.added_to(result, name, settings)
         for file, figure in settings.figures.items():
             save(draw_figure(player, figure, results, agents), out / f"{file}.png")
     summary = experiment_summary(settings, suite, results, command)
     if stored is not None:
-        summary["agents_commit"] = stored.commit
+        summary["stored"] = {"what": settings.stored, "commit": stored.commit}
     kept = {key: value for key, value in values.items() if key not in KEYS}
     write_text(out / "config.yaml", to_yaml(kept))
     write_experiment_episodes(settings, results, out / "episodes.csv", every_metric=stored is None)

@@ -107,7 +107,8 @@ class ExperimentSettings:
         table: whether tables are shown.
         overview: one row per scenario and a table for each metric, in the place of tables for each scenario.
         figures: by the name of the file without ".png".
-        stored_agents: agents are not played: their episodes are those published in docs/results/STUDY.
+        stored: what is not played, as its episodes are published in docs/results/STUDY: trained agents, or
+            everything, to compute means and intervals again.
     """
 
     __pydantic_config__ = STRICT
@@ -130,7 +131,7 @@ class ExperimentSettings:
     table: bool = True
     overview: bool = False
     figures: dict[str, FigureSettings] = field(default_factory=dict)
-    stored_agents: bool = False
+    stored: Literal["none", "agents", "all"] = "none"
 
     def title_of(self, policy: str) -> str:
         """What tables call a policy."""

@@ -38,8 +38,9 @@ def origin(summary: Summary) -> str:
         f"`{summary['command']}`; suite `{suite['name']}`, {suite['episodes']} episodes, "
         f"suite hash {hashes}, commit {summary['commit'][:12]}"
     )
-    if "agents_commit" in summary:
-        text += f"; the agents' episodes as measured at commit {summary['agents_commit'][:12]}"
+    if "stored" in summary:
+        whose = "agents' episodes" if summary["stored"]["what"] == "agents" else "episodes"
+        text += f"; the {whose} as measured at commit {summary['stored']['commit'][:12]}"
     return text
 
 
@@ -101,21 +102,28 @@ def closed_table(summary: Summary, scenario: Summary) -> str:
     bounds = scenario["bounds"]
     if bounds is None:
         return ""
-    objective, reference = bounds["objective"], scenario["titles"][summary["reference"]]
+    objective = bounds["objective"]
+    bases = [(summary["reference"], "closed")]
+    if any("closed_from_strongest" in policy for policy in bounds["policies"].values()):
+        bases.append((summary["strongest"], "closed_from_strongest"))
     header = [
         f"the first {bounds['episodes']} episodes",
         f"{metric_name(objective)} {arrow(scenario['higher_is_better'][objective])}",
-        f"share of the gap from {reference} to the clairvoyant plan that is closed, 95 %",
+        *(
+            f"share of the gap from {scenario['titles'][base]} to the clairvoyant plan that is closed, 95 %"
+            for base, _ in bases
+        ),
     ]
     rows = []
     for name, policy in bounds["policies"].items():
         title = scenario["titles"][name]
         shown = f"**{title}**" if scenario["policies"][name]["trained"] else title
-        rows.append([shown, spread_cell(policy), share_cell(policy["closed"], name == summary["reference"])])
+        shares = [share_cell(policy[key], name == base) for base, key in bases]
+        rows.append([shown, spread_cell(policy), *shares])
     plan, unhindered = _bound_titles(scenario)
-    rows.append([plan, number(bounds["planned"][objective]["mean"]), "100 %"])
+    rows.append([plan, number(bounds["planned"][objective]["mean"]), *["100 %"] * len(bases)])
     if bounds["unhindered"] is not None:
-        rows.append([unhindered, number(bounds["unhindered"]["first_mean"]), ""])
+        rows.append([unhindered, number(bounds["unhindered"]["first_mean"]), *[""] * len(bases)])
     return table(header, rows)
 
 

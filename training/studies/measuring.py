@@ -22,6 +22,7 @@ from training.studies.bounds import Base, Bounds, measure_bounds
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ExperimentSettings, scenario_env
 from training.studies.scenario import Measured, ScenarioResult
+from training.studies.start_days import start_days
 from training.studies.trained import Trained
 
 
@@ -70,8 +71,19 @@ class Player:
             policies[name] = Measured(name, played, tuple(trained.facts() for trained in seeds))
         for name in self.settings.rules:
             policies[name] = Measured(name, (self.rule(player, env, self.suite, name, scenario),))
-        result = ScenarioResult(spec, env, suite_hash(player.world(), self.suite), policies)
+        world = player.world()
+        days = start_days(world, self.suite)
+        result = ScenarioResult(spec, env, suite_hash(world, self.suite), policies, days=days)
         return dataclasses.replace(result, bounds=self._bounds(scenario, result, agents))
+
+    def unplayed(self, scenario: str) -> ScenarioResult:
+        """A scenario without policies: what their published episodes are put into."""
+        env = scenario_env(self.settings.scenarios[scenario])
+        world = self._player(env, self.suite).world()
+        self._check_metrics(world.spec)
+        return ScenarioResult(
+            world.spec, env, suite_hash(world, self.suite), {}, days=start_days(world, self.suite)
+        )
 
     def rules_on(self, scenario: str, suite: Suite) -> dict[str, Played]:
         """The experiment's rules on another suite (training curves stand next to rules on validation)."""

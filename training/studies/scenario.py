@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.world import WorldSpec
+from training.evaluation.hierarchical import clustered_interval, hierarchical_interval
 from training.evaluation.liu_scores import dominance, liu_scores
-from training.evaluation.statistics import Interval, bootstrap_interval, hierarchical_interval
+from training.evaluation.statistics import Interval, bootstrap_interval
 from training.studies.bounds import Bounds
 from training.studies.evaluations import Played
 
@@ -48,6 +49,7 @@ class ScenarioResult:
         hash: of the suite in this world.
         policies: by name, agents first.
         bounds: of the objective; None if they were not asked for.
+        days: the recorded day on which each episode starts; None where nothing is recorded.
     """
 
     spec: WorldSpec
@@ -55,14 +57,20 @@ class ScenarioResult:
     hash: str
     policies: Mapping[str, Measured]
     bounds: Bounds | None = None
+    days: tuple[int, ...] | None = None
 
     def higher_is_better(self, metric: str) -> bool:
         """Which way is good."""
         return self.spec.higher_is_better[self.spec.metrics.index(metric)]
 
 
-def mean_interval(table: Table) -> Interval:
-    """95 % interval of the mean: over seeds and episodes, or over episodes if there is one seed only."""
+def mean_interval(table: Table, days: Sequence[int] | None = None) -> Interval:
+    """95 % interval of the mean: over seeds and episodes, or over episodes if there is one seed only.
+
+    With `days` (of more than one day) start days are resampled too.
+    """
+    if days is not None and len(set(days)) > 1:
+        return clustered_interval(table, days)
     return bootstrap_interval(table[0]) if len(table) == 1 else hierarchical_interval(table)
 
 
@@ -74,7 +82,7 @@ def policy_summary(
     means = {}
     for metric in metrics:
         table = measured.table(metric)
-        interval = mean_interval(table)
+        interval = mean_interval(table, result.days)
         means[metric] = {
             "mean": float(table.mean()),
             "interval": [interval.low, interval.high],
@@ -102,7 +110,7 @@ def _against(
     for metric in metrics:
         table, baseline = measured.table(metric), other.table(metric)
         difference = table - baseline
-        interval = mean_interval(difference)
+        interval = mean_interval(difference, result.days)
         gain = float(difference.mean()) * (1.0 if result.higher_is_better(metric) else -1.0)
         verdict = "unclear" if not interval.excludes(0.0) else ("better" if gain > 0 else "worse")
         differences[metric] = {

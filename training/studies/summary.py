@@ -59,7 +59,7 @@ def _scenario(
         "policies": {
             name: policy_summary(result, name, shown, settings.others()) for name in result.policies
         },
-        "bounds": bounds_summary(result, settings.reference, shown),
+        "bounds": bounds_summary(result, settings.reference, shown, settings.strongest),
     }
 
 

@@ -10,8 +10,6 @@ from training.evaluation.statistics import (
     Interval,
     bootstrap_interval,
     compare_paired,
-    hierarchical_interval,
-    hierarchical_ratio_interval,
     interquartile_mean,
     summarise,
     wilson_interval,
@@ -72,8 +70,6 @@ def test_values_that_are_not_finite_are_named(bad: float) -> None:
         summarise([1.0, bad, 2.0])
     with pytest.raises(ValueError, match="value of episode 1 is"):
         compare_paired([1.0, 2.0], [1.0, bad], higher_is_better=True)
-    with pytest.raises(ValueError, match="seed 1, episode 0"):
-        hierarchical_interval([[1.0, 2.0], [bad, 3.0]])
 
 
 def test_paired_difference_by_hand() -> None:
@@ -120,70 +116,3 @@ def test_wilson_interval_matches_published_figures() -> None:
     assert wilson_interval(0, 20).high == pytest.approx(0.1611, abs=5e-5)
     assert wilson_interval(50, 50).high == 1.0
     assert wilson_interval(50, 50).low == pytest.approx(0.9287, abs=5e-5)
-
-
-def test_hierarchical_interval_counts_what_seeds_share() -> None:
-    rng = np.random.default_rng(4)
-    weather = rng.normal(0.0, 10.0, 30)  # the same for all seeds
-    table = np.tile(weather, (8, 1))
-    shared = hierarchical_interval(table)
-    expected = 2 * 1.96 * weather.std() / math.sqrt(30)
-    assert shared.high - shared.low == pytest.approx(expected, rel=0.05)
-    # Only seeds differ: the interval is that of 8 seed means.
-    seeds = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-    interval = hierarchical_interval(np.tile(seeds[:, None], (1, 30)))
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * seeds.std() / math.sqrt(8), rel=0.07)
-
-
-def test_hierarchical_interval_covers_the_true_mean() -> None:
-    rng = np.random.default_rng(5)
-    covered = 0
-    for _ in range(200):
-        table = rng.normal(0, 1, (10, 1)) + rng.normal(0, 1, (1, 30)) + rng.normal(0, 1, (10, 30))
-        covered += not hierarchical_interval(table).excludes(0.0)
-    assert 0.87 <= covered / 200 <= 0.99
-
-
-def test_hierarchical_interval_needs_two_of_each() -> None:
-    with pytest.raises(ValueError, match=r"at least 2 training seeds x 2 episodes, got shape \(1, 3\)"):
-        hierarchical_interval([[1.0, 2.0, 3.0]])
-
-
-def test_a_ratio_to_a_constant_has_the_interval_of_its_numerator() -> None:
-    rng = np.random.default_rng(6)
-    table = rng.normal(5.0, 2.0, (4, 12))
-    ratio, plain = hierarchical_ratio_interval(table, np.full(12, 10.0)), hierarchical_interval(table)
-    assert ratio is not None
-    assert [ratio.low, ratio.high] == [pytest.approx(plain.low / 10), pytest.approx(plain.high / 10)]
-
-
-def test_what_both_parts_of_a_ratio_share_cancels() -> None:
-    """Every episode gains 30 % of its own room, however different the rooms are: there is no doubt."""
-    room = np.array([1.0, 5.0, 100.0, 1000.0])
-    ratio = hierarchical_ratio_interval(np.stack([0.3 * room, 0.3 * room]), room)
-    assert ratio is not None
-    assert [ratio.low, ratio.high] == [pytest.approx(0.3), pytest.approx(0.3)]
-    # One seed is enough: only episodes are resampled then.
-    assert hierarchical_ratio_interval([[0.0, 1.0, 0.0, 1.0]], np.ones(4)) is not None
-
-
-def test_the_interval_of_a_ratio_covers_it() -> None:
-    rng = np.random.default_rng(7)
-    covered = 0
-    for _ in range(200):
-        room = rng.gamma(9.0, 10.0, 20)  # mean 90
-        gained = 0.6 * room + rng.normal(0, 9, (5, 1)) + rng.normal(0, 20, (5, 20))
-        interval = hierarchical_ratio_interval(gained, room)
-        assert interval is not None
-        covered += not interval.excludes(0.6)
-    assert 0.8 <= covered / 200 <= 0.99
-
-
-def test_a_ratio_to_what_may_be_nothing_has_no_interval() -> None:
-    assert hierarchical_ratio_interval(np.ones((2, 2)), [2.0, -1.0]) is None
-    with pytest.raises(ValueError, match="the same episodes: got 3 and 2"):
-        hierarchical_ratio_interval(np.ones((2, 3)), [2.0, 1.0])
-    with pytest.raises(ValueError, match="at least 1 training seeds x 2 episodes"):
-        hierarchical_ratio_interval(np.ones((2, 1)), [2.0])
-    with pytest.raises(ValueError, match="not finite"):
-        hierarchical_ratio_interval([[1.0, math.nan]], [2.0, 1.0])

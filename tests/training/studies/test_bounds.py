@@ -18,7 +18,7 @@ from tests.training.studies.cases import played, result, settings
 from training.config import UsageError, compose_values, world_config
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score
 from training.evaluation.episodes import run_suite
-from training.evaluation.statistics import hierarchical_ratio_interval
+from training.evaluation.hierarchical import hierarchical_ratio_interval
 from training.evaluation.suite import Suite
 from training.studies import bounds as bounds_module
 from training.studies import trained
@@ -208,6 +208,11 @@ def test_the_share_of_the_gap_is_a_ratio_of_means() -> None:
     interval = hierarchical_ratio_interval([[180.0, -20.0], [70.0, -30.0]], [236.0, 194.0])
     assert interval is not None
     assert closed["interval"] == [pytest.approx(interval.low), pytest.approx(interval.high)]
+    # The tuned rule has -55 twice, of which the plan gains 51 and 49; mine -5, -165, -115 and -175.
+    strongest: Any = bounds_summary(bounded(), "maf", ["s"], "tuned")
+    from_tuned = {name: policy["closed_from_strongest"] for name, policy in strongest["policies"].items()}
+    assert from_tuned["mine"]["share"] == pytest.approx(-115.0 / 50.0)
+    assert from_tuned["tuned"] is None
     assert found["planned"]["tmdl"]["mean"] == 5.0  # type: ignore[index]
     room: Any = found["room"]
     assert (room["mean"], room["clear"]) == (215.0, True)

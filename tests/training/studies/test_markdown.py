@@ -83,14 +83,17 @@ def test_bounds_stand_below_the_means_and_say_what_is_closed() -> None:
         "the first 2 episodes",
         "S ↑",
         "share of the gap from MAF to the clairvoyant plan that is closed, 95 %",
+        "share of the gap from Tuned rule to the clairvoyant plan that is closed, 95 %",
     ]
-    # 50 of 215, see test_bounds.
+    # 50 of 215, and -115 of 50, see test_bounds.
     assert closed[2][:2] == ["**Mine**", "-170.0 (-200.0 to -140.0)"]
     assert closed[2][2].startswith("23.3 % [")
-    assert closed[3] == ["MAF", "-220.0", "0 %"]
+    assert closed[2][3].startswith("-230.0 % [")
+    assert closed[3][:3] == ["MAF", "-220.0", "0 %"]
+    assert closed[4][3] == "0 %"
     assert closed[5:] == [
-        ["Clairvoyant plan (bound from below)", "-5.00", "100 %"],
-        ["No waiting, no misses (bound from above)", "5.00", ""],
+        ["Clairvoyant plan (bound from below)", "-5.00", "100 %", "100 %"],
+        ["No waiting, no misses (bound from above)", "5.00", "", ""],
     ]
     assert closed_table(given, scenario) in fragment(given)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.training.studies.cases import played, result
-from training.evaluation.statistics import bootstrap_interval, hierarchical_interval
+from training.evaluation.hierarchical import hierarchical_interval
+from training.evaluation.statistics import bootstrap_interval
 from training.studies.measuring import best_on_validation
 from training.studies.scenario import Measured, ScenarioResult, mean_interval, policy_summary
 

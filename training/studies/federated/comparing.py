@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from training.evaluation.statistics import FloatVector, bootstrap_interval, hierarchical_ratio_interval
+from training.evaluation.hierarchical import hierarchical_ratio_interval
+from training.evaluation.statistics import FloatVector, bootstrap_interval
 from training.studies.federated.playing import Episodes
 
 Kind = Literal["difference", "percent"]

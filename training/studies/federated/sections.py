@@ -6,12 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.studies.federated import mapping, pictures, revocations, spot_cases, table_one, zones
+from training.studies.federated import (
+    mapping,
+    pictures,
+    revocations,
+    sensitivity,
+    spot_cases,
+    table_one,
+    zones,
+)
 from training.studies.federated.markdown import (
     costs_body,
     mapping_body,
     revocations_body,
     scaling_body,
+    sensitivity_body,
     spot_cases_body,
     states_body,
     table_one_body,
@@ -46,6 +55,9 @@ class Section:
 
 SECTIONS: dict[str, Section] = {
     table_one.SECTION: Section(FEDCOSTAWARE, table_one.make, table_one_body, True, table_one.EPISODES),
+    sensitivity.SECTION: Section(
+        FEDCOSTAWARE, sensitivity.make, sensitivity_body, True, sensitivity.EPISODES
+    ),
     pictures.STATES: Section(FEDCOSTAWARE, pictures.make_states, states_body, True),
     pictures.COSTS: Section(FEDCOSTAWARE, pictures.make_costs, costs_body, True),
     zones.SECTION: Section(FEDCOSTAWARE, zones.make, zones_body, True, zones.EPISODES),

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.training.studies.cases import played, result, settings
+from tests.training.studies.test_bounds import bounded
 from training.config import UsageError
+from training.evaluation.hierarchical import clustered_interval
 from training.evaluation.suite import Suite
 from training.files import write_json
-from training.studies.experiment import ExperimentSettings, FigureSettings
-from training.studies.markdown import origin
+from training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings
+from training.studies.markdown import fragment, origin
 from training.studies.scenario import Measured, ScenarioResult
-from training.studies.stored_agents import read_stored_agents
+from training.studies.stored import read_stored
 from training.studies.summary import experiment_summary, write_experiment_episodes
 
 
@@ -35,9 +37,9 @@ def rules_alone(**changes: Measured) -> ScenarioResult:
 
 
 def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path) -> None:
-    asked = settings()
+    asked = settings(stored="agents")
     publish(tmp_path, asked, result())
-    stored = read_stored_agents(tmp_path, asked)
+    stored = read_stored(tmp_path, asked)
     eft = Measured("eft", (played([1, 2, 3], [101, 102, 103]),))
     added = stored.added_to(rules_alone(eft=eft), "base", asked)
     assert list(added.policies) == ["mine", "maf", "tuned", "eft"]
@@ -53,16 +55,36 @@ def test_published_agents_stand_next_to_a_rule_that_is_new(tmp_path: Path) -> No
 
 
 def test_the_page_says_which_commit_played_the_agents(tmp_path: Path) -> None:
-    asked = settings()
+    asked = settings(stored="agents")
     publish(tmp_path, asked, result())
-    stored = read_stored_agents(tmp_path, asked)
+    stored = read_stored(tmp_path, asked)
     summary = {**experiment_summary(asked, Suite("test", "test", 1, 3), {"base": result()}, "c")}
     assert "as measured at commit" not in origin(summary)
-    summary["agents_commit"] = "0123456789abcdef"
+    summary["stored"] = {"what": "agents", "commit": "0123456789abcdef"}
     assert origin(summary).endswith("; the agents' episodes as measured at commit 0123456789ab")
     # Published a second time, the agents are still those of the first.
     write_json(tmp_path / "table_1.json", summary)
-    assert read_stored_agents(tmp_path, asked).commit == "0123456789abcdef" != stored.commit
+    assert read_stored(tmp_path, asked).commit == "0123456789abcdef" != stored.commit
+
+
+def test_everything_is_computed_again_from_what_was_published(tmp_path: Path) -> None:
+    asked = settings(metrics=["tmdl", "ajer", "s"], stored="all")
+    publish(tmp_path, asked, bounded())
+    whole = bounded()
+    empty = dataclasses.replace(whole, policies={}, bounds=None)
+    again = read_stored(tmp_path, asked).added_to(empty, "base", asked)
+    suite = Suite("test", "test", 1, 3)
+    first = experiment_summary(asked, suite, {"base": whole}, "c")
+    assert fragment(experiment_summary(asked, suite, {"base": again}, "c")) == fragment(first)
+    # Two of the three episodes start on one day: intervals say so, means stay.
+    days = experiment_summary(asked, suite, {"base": dataclasses.replace(again, days=(7, 7, 8))}, "c")
+    before, after = (
+        found["scenarios"]["base"]["policies"]["mine"]["against"]["maf"]["difference"]["tmdl"]  # type: ignore[index]
+        for found in (first, days)
+    )
+    assert before["mean"] == after["mean"]
+    interval = clustered_interval([[-30, -30, 0], [-20, -20, 10]], [7, 7, 8])
+    assert after["interval"] == [interval.low, interval.high] != before["interval"]
 
 
 @pytest.mark.parametrize(
@@ -81,20 +103,23 @@ def test_the_page_says_which_commit_played_the_agents(tmp_path: Path) -> None:
 def test_episodes_of_another_world_are_refused(
     tmp_path: Path, scenario: ScenarioResult, message: str
 ) -> None:
-    asked = settings()
+    asked = settings(stored="agents")
     publish(tmp_path, asked, result())
     with pytest.raises(UsageError, match=message):
-        read_stored_agents(tmp_path, asked).added_to(scenario, "base", asked)
+        read_stored(tmp_path, asked).added_to(scenario, "base", asked)
 
 
 def test_what_was_not_published_is_told(tmp_path: Path) -> None:
-    asked = settings()
+    asked = settings(stored="agents")
     with pytest.raises(UsageError, match=r"table_1.json does not exist: nothing was published of table_1"):
-        read_stored_agents(tmp_path, asked)
+        read_stored(tmp_path, asked)
     publish(tmp_path, asked, result())
     more = dataclasses.replace(asked, agents={**asked.agents, "other": "runs/other/seed*"})
-    with pytest.raises(UsageError, match=r"has no agent other in base"):
-        read_stored_agents(tmp_path, more).added_to(rules_alone(), "base", more)
+    with pytest.raises(UsageError, match=r"has no policy other in base"):
+        read_stored(tmp_path, more).added_to(rules_alone(), "base", more)
     drawn = dataclasses.replace(asked, figures={"lines": FigureSettings("training_curves", "")})
     with pytest.raises(UsageError, match="lines shows the trained policies themselves"):
-        read_stored_agents(tmp_path, drawn)
+        read_stored(tmp_path, drawn)
+    planned = dataclasses.replace(asked, clairvoyant=ClairvoyantSettings("mine"))
+    with pytest.raises(UsageError, match="base is 'mine', and stored agents cannot play"):
+        read_stored(tmp_path, planned)
