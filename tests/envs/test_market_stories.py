@@ -351,8 +351,8 @@ def test_a_move_that_an_interruption_ends_gives_its_new_place_back(hibernates: b
 def test_a_move_to_an_owned_cluster_reserves_what_is_free_there(taken: int) -> None:
     """Of 2 executors the other job takes one, or both.
 
-    At 1810 s, while the state is saved, a third job asks for one. The stream comes at 1850 s: where its place was
-    free it starts at once, and the third job waits until 4000 s; with both taken both wait until then.
+    At 1810 s, while the state is saved, a third job asks for one. The stream comes at 1850 s: where its place
+    was free it starts at once, and the third job waits until 4000 s; with both taken both wait until then.
     """
     stream = one_job(
         category=Category.STREAMING, standard_s=600, executions=4, period_s=1200, allowance_s=600, dump_s=50
