@@ -51,7 +51,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
         # In its last seconds work is saved.
         notice_s = preempted[0].began_s + NOTICE_S
     address = _address(one, public=config.node.address == "public")
-    return InstanceReport(
+    report = InstanceReport(
         instance_id=one.name,
         client_token=labels.get(names.TOKEN, ""),
         offer_id=place.offer_id,
@@ -63,7 +63,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
         notice_s=notice_s,
         stopped_s=(
             epoch_s(one.last_stop_timestamp)
-            if _STATES[one.status] is InstanceState.STOPPED and one.last_stop_timestamp
+            if state is InstanceState.STOPPED and one.last_stop_timestamp
             else None
         ),
         tags={
@@ -72,6 +72,10 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
             "task": labels.get(names.TASK, ""),
         },
     )
+    if state is InstanceState.STOPPING:
+        # By the time that it is gone, the list of operations may begin after its stop.
+        return replace(report, stopped_s=_stopped_s(report, operations))
+    return report
 
 
 def ended(

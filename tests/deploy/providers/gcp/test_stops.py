@@ -57,6 +57,16 @@ def test_one_that_a_person_stopped_ran_until_then(tmp_path: Path) -> None:
         assert not report.by_provider
 
 
+def test_one_that_is_being_ended_was_stopped_before(tmp_path: Path) -> None:
+    rented = Rented(tmp_path, "on_demand")
+    stopped_s = rented.now_s()
+    rented.project.emulator.world.stop(rented.instance)
+    rented.project.emulator.advance(1000)
+    rented.provider.terminate([rented.name])
+    (report,) = rented.provider.describe(DEPLOYMENT)
+    assert (report.state, report.stopped_s) == (InstanceState.STOPPING, stopped_s + 5)
+
+
 def test_one_that_was_started_again_ran_to_its_end(tmp_path: Path) -> None:
     rented = Rented(tmp_path, "on_demand")
     world = rented.project.emulator.world
