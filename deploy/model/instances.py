@@ -137,7 +137,8 @@ class InstanceReport:
         by_provider: whether the provider ended it (an interruption).
         notice_s: epoch seconds at which the provider said it will end it; None without notice.
         rebalance: whether the provider recommends to leave it.
-        stopped_s: epoch seconds since which it is stopped; None where it is not, or nobody says.
+        stopped_s: epoch seconds since which it is stopped, or was until it ended; None where it is not, or
+            nobody says.
         tags: deployment, job_id, task.
         certificate: of its node agent, PEM, where the provider knows it; "": the node shows it when it joins.
     """

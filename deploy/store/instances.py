@@ -380,7 +380,7 @@ def _stops(known: Instance, report: InstanceReport, now_s: float) -> tuple[Stop,
         stopped_s = report.launched_s if latest is None else min(latest.stopped_s, report.launched_s)
         before, latest = (*before, Stop(stopped_s, report.launched_s)), None
         started_s = report.launched_s
-    if report.state is InstanceState.STOPPED:
+    if report.state is InstanceState.STOPPED or report.stopped_s is not None:
         seen_s = now_s if latest is None else latest.stopped_s
         stopped_s = seen_s if report.stopped_s is None else report.stopped_s
         return (*before, Stop(max(started_s, stopped_s), None))

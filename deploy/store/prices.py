@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -106,8 +106,10 @@ class Prices:
             if n_before and kept[n_before - 1].price_micro_usd_hour != price:
                 # How it was with capacity at that moment, nobody says.
                 kept.insert(n_before, replace(kept[n_before - 1], seen_s=step_s))
-            for n, quote in enumerate(kept):
-                if step_s <= quote.seen_s < end_s and quote.price_micro_usd_hour != price:
+            first = bisect_left(kept, step_s, key=lambda quote: quote.seen_s)
+            last = bisect_left(kept, end_s, key=lambda quote: quote.seen_s)
+            for n, quote in enumerate(kept[first:last], first):
+                if quote.price_micro_usd_hour != price:
                     kept[n] = replace(quote, price_micro_usd_hour=price)
                     self._put(kept[n])
                     wrong_s = min(wrong_s, quote.seen_s)

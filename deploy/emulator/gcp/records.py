@@ -40,7 +40,7 @@ class Operation:
     """A long-running operation of a zone.
 
     Attributes:
-        kind: "insert", "delete", "stop" or "compute.instances.preempted".
+        kind: "insert", "start", "stop", "delete" or "compute.instances.preempted".
         target: name of the instance.
         request_id: of the request; "" for none.
         began_s: epoch seconds.

@@ -78,6 +78,11 @@ class GceWorld(World[GceInstance]):
         """See World: an instance is paid for until it is TERMINATED."""
         return at_s + self.config.shutdown_s
 
+    def on_begin(self, instance: GceInstance, at_s: float) -> None:
+        """See World: its first begin is its insert."""
+        if len(instance.stretches) > 1:
+            self.operate("start", instance.pool.zone, instance.instance_id, instance.number, at_s)
+
     def on_notice(self, instance: GceInstance, at_s: float) -> None:
         """See World."""
         made = self.operate(PREEMPTED, instance.pool.zone, instance.instance_id, instance.number, None)
@@ -90,6 +95,9 @@ class GceWorld(World[GceInstance]):
             for one in self.operations.values()
             if one.kind == PREEMPTED and one.target_number == instance.number and one.done_s is None
         ]
+        if final == "stopped" and not by_provider:
+            done_s = self.paid_until_s(at_s)
+            self.operate("stop", instance.pool.zone, instance.instance_id, instance.number, done_s)
         if by_provider and not told:
             told = [self.operate(PREEMPTED, instance.pool.zone, instance.instance_id, instance.number, None)]
             told[0].began_s = at_s

@@ -12,7 +12,7 @@ from deploy.node.gce import NOTICE_S
 from deploy.providers.config import Place
 from deploy.providers.gcp import names
 from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.listing import PREEMPTED, Done, epoch_s
+from deploy.providers.gcp.listing import ENDS, PREEMPTED, STOPS, Done, epoch_s
 
 _STATES = {
     "PENDING": InstanceState.LAUNCHING,
@@ -51,7 +51,7 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
         # In its last seconds work is saved.
         notice_s = preempted[0].began_s + NOTICE_S
     address = _address(one, public=config.node.address == "public")
-    return InstanceReport(
+    report = InstanceReport(
         instance_id=one.name,
         client_token=labels.get(names.TOKEN, ""),
         offer_id=place.offer_id,
@@ -72,6 +72,10 @@ def described(one: compute_v1.Instance, config: GcpConfig, operations: Sequence[
             "task": labels.get(names.TASK, ""),
         },
     )
+    if state is InstanceState.STOPPING:
+        # By the time that it is gone, the list of operations may begin after its stop.
+        return replace(report, stopped_s=_stopped_s(report, operations))
+    return report
 
 
 def ended(
@@ -100,9 +104,12 @@ def ended(
 def at_end(report: InstanceReport, operations: Sequence[Done]) -> InstanceReport | None:
     """The same of an instance that is listed no more; None while its operations do not tell of its end."""
     failed = any(op.kind == "insert" and op.error is not None for op in operations)
-    ends = [op.ended_s for op in operations if op.kind != "insert" and op.ended_s is not None]
+    ends = [op.ended_s for op in operations if op.kind in ENDS and op.ended_s is not None]
     if not failed and not ends:
         return None
+    # What failed never ran, and costs nothing.
+    ended_s = report.launched_s if failed else max(report.launched_s, *ends)
+    stopped_s = _stopped_s(report, operations)
     return replace(
         report,
         state=InstanceState.TERMINATED,
@@ -110,11 +117,21 @@ def at_end(report: InstanceReport, operations: Sequence[Done]) -> InstanceReport
         address="",
         node_port=0,
         tags={"deployment": report.tags.get("deployment", ""), "job_id": "", "task": ""},
-        # What failed never ran, and costs nothing.
-        ended_s=report.launched_s if failed else max(report.launched_s, *ends),
+        ended_s=ended_s,
         by_provider=failed or any(op.kind == PREEMPTED for op in operations),
         notice_s=None,
+        stopped_s=stopped_s if stopped_s is not None and stopped_s < ended_s else None,
     )
+
+
+def _stopped_s(report: InstanceReport, operations: Sequence[Done]) -> float | None:
+    """Since when it did not run any more, though it was there; None: it ran, as far as is told.
+
+    https://cloud.google.com/compute/docs/reference/rest/v1/instances/stop
+    """
+    started_s = max((op.began_s for op in operations if op.kind == "start"), default=report.launched_s)
+    stops = [report.stopped_s, *(op.ended_s for op in operations if op.kind in STOPS and op.error is None)]
+    return min((at_s for at_s in stops if at_s is not None and at_s > started_s), default=None)
 
 
 def _market(one: compute_v1.Instance) -> Market:

@@ -25,7 +25,10 @@ from deploy.providers.gcp.errors import gcp_errors
 PAGE = 500
 """The most that Compute Engine gives."""
 PREEMPTED = "compute.instances.preempted"
-_KINDS = ("insert", "delete", PREEMPTED)
+ENDS = ("delete", PREEMPTED)
+"""After them an instance may be listed no more."""
+STOPS = ("stop", PREEMPTED)
+_KINDS = ("insert", "start", "stop", *ENDS)
 _ALL = "all"
 
 
@@ -34,7 +37,7 @@ class Done:
     """An operation on an instance.
 
     Attributes:
-        kind: one of "insert", "delete" and "compute.instances.preempted".
+        kind: one of "insert", "start", "stop", "delete" and "compute.instances.preempted".
         target: name of the instance.
         began_s: epoch seconds.
         ended_s: epoch seconds; None while it lasts.

@@ -11,7 +11,7 @@ from deploy.providers.availability import Availability
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Place
 from deploy.providers.gcp.config import GcpConfig
-from deploy.providers.gcp.prices import PriceList, price_at
+from deploy.providers.gcp.prices import PriceList, price_at, until
 from deploy.providers.offers import offer
 
 MINIMUM_S = 60.0
@@ -71,5 +71,5 @@ class OfferBook:
             billing_minimum_s=MINIMUM_S,
             disk_usd_month=self._config.disk_gib
             * self._prices.disk_usd_gib_month(place.region, self._config.disk_type),
-            price_steps=tuple(step for step in self._steps[place.offer_id] if step[0] <= now_s),
+            price_steps=until(self._steps[place.offer_id], now_s),
         )

@@ -7,8 +7,9 @@ the one that ships.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -190,9 +191,15 @@ def _model(accelerator: str) -> str:
     return accelerator.removeprefix("nvidia-").removeprefix("tesla-").upper()
 
 
-def price_at(steps: Sequence[tuple[float, float]], now_s: float) -> float:
+def price_at(steps: Steps, now_s: float) -> float:
     """In force at a moment."""
-    return next((price for since_s, price in reversed(steps) if since_s <= now_s), steps[0][1])
+    past = until(steps, now_s)
+    return past[-1][1] if past else steps[0][1]
+
+
+def until(steps: Steps, now_s: float) -> Steps:
+    """Those of before a moment, and at it."""
+    return steps[: bisect_right(steps, now_s, key=itemgetter(0))]
 
 
 def _continent(region: str) -> str:

@@ -20,7 +20,7 @@ from deploy.providers.gcp.clients import RETRY, TIMEOUT_S, Clients
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.errors import gcp_errors, reason_of
 from deploy.providers.gcp.launch import Launcher
-from deploy.providers.gcp.listing import Done, Listing, by_target
+from deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
 from deploy.providers.gcp.offers import OfferBook
 from deploy.providers.memory import KEPT_S, Memory
 
@@ -231,10 +231,10 @@ class GcpProvider:
         wanting: set[str] = set()
 
         def enough(op: Done) -> bool:
-            known = self._memory.get(op.target)
+            ends_unknown = op.kind in ENDS and self._memory.get(op.target) is None
             if op.kind == "insert":
                 wanting.discard(op.target)
-            elif known is None and names.token_of(op.target, deployment, self._places) is not None:
+            elif ends_unknown and names.token_of(op.target, deployment, self._places) is not None:
                 wanting.add(op.target)
             return op.began_s < since_s and not wanting
 

@@ -149,7 +149,7 @@ class Observer:
                 self._event("instance.found", after, now_s, {})
             if after.notice_s is not None and before.notice_s is None:
                 self._event("instance.noticed", after, now_s, {"ends_s": after.notice_s})
-            if after.state is InstanceState.STOPPED and before.state is not InstanceState.STOPPED:
+            if len(after.stops) > len(before.stops) and after.stops[-1].started_s is None:
                 self._event("instance.stopped", after, now_s, {"stopped_s": after.stops[-1].stopped_s})
             if after.state is InstanceState.TERMINATED and not over:
                 self._event("instance.ended", after, now_s, {"by_provider": after.by_provider})

@@ -76,9 +76,22 @@ class GcpWorld(CloudWorld):
         return [account(self.folder, self.clock, emulated, self.zones, 1200.0)]
 
 
-@pytest.mark.slow
-def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours = 36.0
+@pytest.mark.parametrize(
+    ("hours", "troubles_every_h", "interruptions", "failures", "stopped"),
+    [
+        pytest.param(1000.0, 24.0, 500, 200, 5, marks=pytest.mark.long),
+        pytest.param(36.0, 3.0, 6, 6, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_chaos(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hours: float,
+    troubles_every_h: float,
+    interruptions: int,
+    failures: int,
+    stopped: int,
+) -> None:
     # No operation is ever forgotten here: looks take several pages, and read no more than they need.
     monkeypatch.setattr(listing, "PAGE", 20)
     pool = {"instance_type": TYPE, "n_vcpus": 4, "on_demand_usd_hour": ON_DEMAND_USD}
@@ -91,7 +104,7 @@ def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             **FAULTS,
             "calls_per_s": 0.4,
             "burst": 12,
-            "spells": troubles(GcpWorld, hours, every_h=3.0),
+            "spells": troubles(GcpWorld, hours, troubles_every_h),
         },
     }
-    run(GcpWorld(tmp_path, emulated, monkeypatch), hours, interruptions=6, failures=6, stopped=0)
+    run(GcpWorld(tmp_path, emulated, monkeypatch), hours, interruptions, failures, stopped)
