@@ -252,7 +252,9 @@ class FlowerJob:
         if not self.training.prepare():
             return False
         sandbox, limits = self.settings.sandbox, self.settings.limits
-        self.superlink.start(self._workdir, self.training.setup_file, self._spec.env, sandbox, limits)
+        known = record.runs > 0 or any(client.node_id for client in record.clients.values())
+        setup = self.training.setup_file
+        self.superlink.start(self._workdir, setup, self._spec.env, sandbox, limits, fresh=not known)
         return False
 
     def _register(self) -> None:

@@ -129,6 +129,8 @@ class SuperLink:
         env: Mapping[str, str],
         sandbox: Sandbox | None = None,
         limits: Limits | None = None,
+        *,
+        fresh: bool = False,
     ) -> None:
         """Start it, after whatever is left of an earlier one is gone; does not wait until it answers.
 
@@ -138,12 +140,17 @@ class SuperLink:
             env: of the job.
             sandbox: around it and its ServerApps; None: none.
             limits: of it and its ServerApps together; None: none.
+            fresh: nothing rests on its database yet. Then it makes a new one: killed while it makes the
+                tables, it would never start again with what it has made.
 
         Raises:
             RunnerError: if it cannot be started.
         """
         self.end()
         identity, data = self._identity, self._shown / "data"
+        if fresh:
+            for file in data.glob("superlink.db*"):
+                file.unlink()
         home = data / "home"
         identity.show()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

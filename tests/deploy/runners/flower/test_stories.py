@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs
 from deploy.runners.detached import TAG
+from deploy.runners.flower.superlink import shown_folder
 from tests.deploy.node.agents import ROOT, tagged
 from tests.deploy.objects.buckets import S3, Gcs
 from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
@@ -99,6 +101,11 @@ def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes
 def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     spec = job_spec("mean", 2, TWO, epoch_s="2.0")
     with world(tmp_path, spec, MEAN) as here:
+        # One before it was killed while it made its tables: with these, none would start.
+        data = shown_folder(tmp_path / "state" / "story") / "data"
+        data.mkdir(parents=True)
+        with closing(sqlite3.connect(data / "superlink.db")) as half_made:
+            half_made.execute("CREATE TABLE task (task_id INTEGER)")
         here.place_all()
         here.wait_for(lambda reports: reports["client-a"].executions_done == 1)
         (first,) = superlinks(tmp_path)
