@@ -1,4 +1,4 @@
-"""The policy of a library agent: made anew, and read from a checkpoint without the library."""
+"""Policies of library agents: new ones, and those loaded from a checkpoint without the library."""
 
 from __future__ import annotations
 

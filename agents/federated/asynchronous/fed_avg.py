@@ -51,7 +51,7 @@ class FedAvg(BufferedAggregator):
         self._invited_for = -1
 
     def invite(self, idle: Sequence[int]) -> list[Invitation]:
-        """Those drawn for the round when it begins, then nobody until it is over."""
+        """The participants drawn at the start of a round; none until it ends."""
         if self._invited_for == self.version:
             return []
         self._invited_for = self.version

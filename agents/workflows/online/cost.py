@@ -15,8 +15,8 @@ class WorkflowParameters(NamedTuple):
     """How the expected cost weighs time. Chosen on validation episodes.
 
     Attributes:
-        time_price: using all of the time that is a step's due costs so many times what on demand costs more
-            than the cheapest place; the price rises with the square of the time used.
+        time_price: cost of using up a step's whole time allowance, as a multiple of the on-demand premium
+            over the cheapest place; it grows with the square of the time used.
         share: a step's due is the share of its run in the longest path after it, to this power, of the time
             that may be lost on that path,
         least: and at least this share of a launch and a run.
@@ -30,7 +30,7 @@ class WorkflowParameters(NamedTuple):
 MOST_USED = 3.0
 """Dues used count up to this: beyond, the deadline is kept by the mask."""
 REDO = 1.2
-"""A step takes up to so many times what is expected (`Conditions.runtime_error`)."""
+"""A step may take up to this multiple of its expected time (`Conditions.runtime_error`)."""
 NEVER_USD = 1e9
 
 

@@ -1,10 +1,12 @@
 """HEFT (Topcuoglu, Hariri and Wu 2002) carried out step by step: on demand, and on spot.
 
-Steps are asked about by upward rank, and each goes where it ends first, as in the print. As the choice is
-made when a step is ready, from the state of that moment, whatever is interrupted or late is planned anew.
+Steps are decided in order of upward rank, and each goes where it ends first, as published. A step is placed
+only once it is ready, given the current state, so interrupted and late steps are replanned.
 """
 
 from __future__ import annotations
+
+from abc import abstractmethod
 
 import numpy as np
 
@@ -24,9 +26,9 @@ class _EarliestFinish(WorkflowRule):
         end_s = end_s + np.where(self.wanted(shown), 0.0, _NOT_WANTED)
         return np.concatenate([end_s, np.full((len(end_s), 1), _WAIT)], 1)
 
+    @abstractmethod
     def wanted(self, shown: Seen) -> Bools:
         """(n, C) places that it uses."""
-        raise NotImplementedError
 
 
 class HeftOnDemand(_EarliestFinish):
@@ -35,7 +37,7 @@ class HeftOnDemand(_EarliestFinish):
     name = "heft_on_demand"
 
     def wanted(self, shown: Seen) -> Bools:
-        """All that nobody interrupts."""
+        """Places that the provider cannot interrupt."""
         return np.asarray(shown.clusters[..., col.IS_SPOT] == 0)
 
 

@@ -16,7 +16,7 @@ from envs.simulation.workflows.episodes.execution import NONE, Asking, Execution
 from envs.simulation.workflows.episodes.gantt import timeline_of
 from envs.simulation.workflows.episodes.picture import Picture
 from envs.simulation.workflows.episodes.reserve import on_demand_usd
-from envs.simulation.world import EpisodeKey, WorldSpec
+from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
 
 MISSED_PERCENT = 100.0
 """What a missed deadline adds to the objective: as much as all the work on demand."""
@@ -96,15 +96,7 @@ class WorkflowWorld:
         Raises:
             ValueError: for an action outside the mask of its lane; nothing changes then.
         """
-        numbers = range(self.n_lanes) if active is None else np.flatnonzero(active).tolist()
-        mask = self.observation["action_mask"]
-        for number in numbers:
-            action = int(actions[number])
-            if not 0 <= action < mask.shape[1] or not mask[number, action]:
-                raise ValueError(
-                    f"action {action} in lane {number} is not valid: expected one of "
-                    f"{np.flatnonzero(mask[number]).tolist()} (places, then none for now)"
-                )
+        numbers = checked_lanes(actions, active, self.observation["action_mask"])
         rewards, done = np.zeros(self.n_lanes), np.ones(self.n_lanes, np.bool_)
         for number in numbers:
             lane = self._lane(number)
