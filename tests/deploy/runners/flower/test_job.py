@@ -64,7 +64,9 @@ class PlayedSuperLink:
     def running(self) -> bool:
         return self.played.alive
 
-    def start(self, workdir: Path, setup: Path, env: Mapping[str, str], *_: object) -> None:
+    def start(
+        self, workdir: Path, setup: Path, env: Mapping[str, str], *_: object, fresh: bool = False
+    ) -> None:
         self.played.starts += 1
         self.played.alive = True
 
