@@ -22,6 +22,7 @@ from agents.policy import Policy
 from agents.scorer.policy import ScorerPolicy, cluster_scorer
 from agents.settings import (
     AgentSettings,
+    ClusterScorerSettings,
     LibrarySettings,
     OutcomesSettings,
     RLFCSettings,
@@ -108,8 +109,8 @@ def _outcomes(settings: OutcomesSettings, shape: Shape) -> OutcomePolicy:
     return OutcomePolicy(network, shape.weights, settings.name, *prices)
 
 
-def _cluster_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
-    return ScorerPolicy(cluster_scorer(settings.hidden_size), settings.name)
+def _cluster_scorer(settings: ClusterScorerSettings, shape: Shape) -> VectorPolicy:
+    return ScorerPolicy(cluster_scorer(settings.hidden_size, settings.base), settings.name)
 
 
 def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
@@ -158,9 +159,9 @@ OURS: Mapping[str, Agent] = {
         worlds=("multicloud",),
     ),
     "cluster_scorer": Agent(
-        "a small network that corrects the tuned rule, found by an evolution strategy",
+        "a small network that corrects a rule, found by an evolution strategy",
         "Spotweave, docs/training.md",
-        ScorerSettings,
+        ClusterScorerSettings,
         _cluster_scorer,
         any_clusters=True,
         worlds=("multicluster", "chapter4"),

@@ -51,4 +51,8 @@ STREAMING_RATIO = 25
 GENERAL_REGRET = 26
 SIZE = 27  # log of capacity / mean capacity
 N_PLACE_COLUMNS = 28
+# Where the scorer corrects the rule `committed`: what the jobs deployed there will need.
+FREE_AHEAD = 28  # executors that stay free / capacity
+SHORTAGE = 29  # executors short / mean request, at most 1
+N_COMMITTED_COLUMNS = 30
 N_CLUSTER_COLUMNS = 10  # the columns of a place before RATIO, which do not depend on the job

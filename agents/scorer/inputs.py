@@ -34,7 +34,7 @@ def count_jobs(obs: ObservationArrays) -> int:
 
 @compiled
 def describe_clusters(obs: ObservationArrays, places: NDArray[np.float32]) -> None:
-    """Fill the first ten columns of `places` (C, N_PLACE_COLUMNS), and SIZE: they depend on no job."""
+    """Fill the first ten columns of `places` (C, columns), and SIZE: they depend on no job."""
     n_clusters = obs.clusters.shape[0]
     mean_capacity = 0.0
     mean_speed = 0.0
@@ -76,7 +76,7 @@ def describe_job(
         obs: one observation.
         job: row of the window.
         n_jobs: jobs present.
-        places: (C, N_PLACE_COLUMNS), changed in place.
+        places: (C, N_PLACE_COLUMNS or N_COMMITTED_COLUMNS), changed in place.
         seen: overwritten.
     """
     n_clusters = obs.clusters.shape[0]
@@ -148,3 +148,6 @@ def describe_job(
         place[at.STREAMING_PEAK_ROOM] = streaming * place[at.PEAK_ROOM]
         place[at.STREAMING_RATIO] = streaming * pair[col.EXECUTION_RATIO]
         place[at.GENERAL_REGRET] = general * regret
+        if places.shape[1] == at.N_COMMITTED_COLUMNS:
+            place[at.FREE_AHEAD] = obs.clusters[c, col.FREE_AHEAD] / capacity
+            place[at.SHORTAGE] = min(1.0, pair[col.SHORTAGE] / max(1.0, request))

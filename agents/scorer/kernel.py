@@ -7,9 +7,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules.choice import NO_ACTION, is_open, mean_request, row_of
+from agents.rules.committed import committed_cost
 from agents.rules.compiled import compiled
 from agents.rules.tuned import tuned_cost
-from agents.scorer.columns import N_JOB_COLUMNS, N_PLACE_COLUMNS
+from agents.scorer.columns import N_COMMITTED_COLUMNS, N_JOB_COLUMNS
 from agents.scorer.inputs import count_jobs, describe_clusters, describe_job
 from envs.simulation.snapshot import ObservationArrays
 
@@ -18,6 +19,8 @@ WORST = 60.0
 PRIORITY_WEIGHT = 0.3
 REQUEST_UNIT = 50.0
 """Executors that weigh as much as 1 in a job's priority."""
+COMMITTED_UNIT = 100.0
+"""Executors of the committed rule's cost that weigh as much as 1 in a score."""
 
 
 @compiled
@@ -33,7 +36,8 @@ def _score_places(
 ) -> None:
     """Fill `scores` and `priorities` (C,) with the network's two outputs; `base`, `unit` (H,) are scratch."""
     first_place = N_JOB_COLUMNS * hidden
-    first_bias = first_place + N_PLACE_COLUMNS * hidden
+    n_columns = places.shape[1]
+    first_bias = first_place + n_columns * hidden
     first_score = first_bias + hidden
     first_priority = first_score + hidden
     first_direct = first_priority + hidden
@@ -48,7 +52,7 @@ def _score_places(
         score = np.float32(0.0)
         for i in range(hidden):
             unit[i] = base[i]
-        for k in range(N_PLACE_COLUMNS):
+        for k in range(n_columns):
             x = places[c, k]
             if x != 0.0:
                 score += x * vector[first_direct + k]
@@ -76,10 +80,11 @@ def score_job(
     scores: NDArray[np.float32],
     priorities: NDArray[np.float32],
 ) -> None:
-    """Scores of a job on every cluster (C,): the network's output minus the tuned rule's cost.
+    """Scores of a job on every cluster (C,): the network's output minus the rule's cost.
 
-    `places` holds what `describe_clusters` wrote. `priorities` (C,) say how much the job should be decided
-    first if it goes there; a smaller request adds to it, as in the rules.
+    `places` holds what `describe_clusters` wrote; its width says which rule is corrected. `priorities` (C,)
+    say how much the job should be decided first if it goes there; a smaller request adds to it, as in the
+    rules.
     """
     seen = np.empty(N_JOB_COLUMNS, np.float32)
     base = np.empty(hidden, np.float32)
@@ -88,14 +93,17 @@ def score_job(
     _score_places(seen, places, vector, hidden, base, unit, scores, priorities)
     smallness = mean_request(obs, job) / REQUEST_UNIT
     for c in range(obs.clusters.shape[0]):
-        cost = tuned_cost(obs, job, c, rule)
+        if places.shape[1] == N_COMMITTED_COLUMNS:
+            cost = committed_cost(obs, job, c, rule) / COMMITTED_UNIT
+        else:
+            cost = tuned_cost(obs, job, c, rule)
         scores[c] -= np.float32(min(WORST, cost))
         priorities[c] = PRIORITY_WEIGHT * priorities[c] - smallness
 
 
 @njit(cache=True, error_model="numpy")
 def choose(
-    obs: ObservationArrays, rule: NDArray[np.float64], vector: NDArray[np.float32], hidden: int
+    obs: ObservationArrays, rule: NDArray[np.float64], vector: NDArray[np.float32], hidden: int, columns: int
 ) -> int:
     """The flat action for one observation; NO_ACTION if nothing is valid.
 
@@ -105,7 +113,7 @@ def choose(
     """
     n_clusters = obs.clusters.shape[0]
     n_jobs = count_jobs(obs)
-    places = np.empty((n_clusters, N_PLACE_COLUMNS), np.float32)
+    places = np.empty((n_clusters, columns), np.float32)
     scores = np.empty(n_clusters, np.float32)
     priorities = np.empty(n_clusters, np.float32)
     describe_clusters(obs, places)
@@ -138,8 +146,9 @@ def choose_rows(
     vectors: NDArray[np.float32],
     which: NDArray[np.int64],
     hidden: int,
+    columns: int,
     actions: NDArray[np.int64],
 ) -> None:
     """Fill `actions` (n,) for rows of a batch, rows[k] decided by the scorer vectors[which[k]]."""
     for k in range(rows.shape[0]):
-        actions[k] = choose(row_of(batch, rows[k]), rule, vectors[which[k]], hidden)
+        actions[k] = choose(row_of(batch, rows[k]), rule, vectors[which[k]], hidden, columns)

@@ -32,6 +32,7 @@ NOTICE_S = 17  # seconds of interruption notice
 PROVIDER = 18  # 0 owned, 1 aws (and whatever else is rented: `RENTED`), 2 gcp, 3 azure
 REGION = 19  # number within the world of the region, or of the zone where regions are not told apart
 QUEUES = 20  # 1 if a job put here may wait inside (local FIFO), 0 if it must fit at once
+FREE_AHEAD = 21  # executors that stay free on average, by `slices.forecast`; 0 in other worlds
 
 # `jobs`: J rows, the jobs that await a decision, by arrival.
 PRESENT = 0
@@ -68,7 +69,7 @@ BUDGET_LEFT_USD = 29  # what that pays once what it holds has ended; >= 0
 OTHERS_USD_HOUR = 30  # price of all instances that its application holds besides its own, now
 TIME_ERROR_S = 31  # by how much expected ends of rounds and launches were off lately; 0 while unknown
 
-# `pairs`: J x C rows, this job on that cluster. From FREE on they are derived.
+# `pairs`: J x C rows, this job on that cluster. From FREE to COST_USD they are derived.
 REQUEST = 0  # executors asked for (the mode of their distribution); `request_beyond` where it may not go
 PEAK_REQUEST = 1
 EXECUTION_S = 2  # one execution there without waiting; one-shot: the work left; an epoch: with COLD_S
@@ -82,3 +83,4 @@ EXECUTION_RATIO = 9  # EXECUTION_S / STANDARD_S left
 IMPROPER = 10  # 1 if the deadline is missed there even without waiting (IH, Liu 2022 eq. 5.1)
 FINISH_S = 11  # launch + transfer + work, if nothing waits or breaks (streaming: one batch)
 COST_USD = 12  # egress + price * request * time until the job's end, at the price of now
+SHORTAGE = 13  # executors short on average while it runs there, by `slices.forecast`; 0 in other worlds

@@ -50,9 +50,9 @@ class Category(IntEnum):
     FEDERATED = 4  # a client or the server of a federated application (not in Liu 2022)
 
 
-N_CLUSTER_FIELDS = col.QUEUES + 1
+N_CLUSTER_FIELDS = col.FREE_AHEAD + 1
 N_JOB_FIELDS = col.TIME_ERROR_S + 1
-N_PAIR_FIELDS = col.COST_USD + 1
+N_PAIR_FIELDS = col.SHORTAGE + 1
 
 
 class Observation(TypedDict):

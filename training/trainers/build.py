@@ -11,7 +11,13 @@ from agents.networks.base import ValueNetwork
 from agents.outcomes.policy import OutcomePolicy
 from agents.registry import Shape, agent_named
 from agents.rules import make_rule
-from agents.settings import LibrarySettings, OutcomesSettings, SpotSettings, ValueSettings
+from agents.settings import (
+    ClusterScorerSettings,
+    LibrarySettings,
+    OutcomesSettings,
+    SpotSettings,
+    ValueSettings,
+)
 from agents.vector_policy import VectorPolicy
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.streams import Streams
@@ -47,6 +53,11 @@ def build_trainer(task: Task) -> Built:
         raise UsageError(
             f"agent={agent.kind} does not know the tasks of this environment: it knows those of "
             f"{' and '.join(described.worlds)}; try agent={entry.default_agent}"
+        )
+    if isinstance(agent, ClusterScorerSettings) and agent.base == "committed" and spec.name != "chapter4":
+        raise UsageError(
+            f"agent.base=committed was given with +env={spec.name}: it corrects a rule that needs the "
+            "forecast of +env=chapter4; expected agent.base=tuned"
         )
     if spec.name in described.instead:
         raise UsageError(

@@ -64,7 +64,8 @@ MISSED_BEFORE = 11  # MISSED_ANYWHERE at the deployment
 POSITION = 12  # place in `Lanes.active`
 LINK = 13  # next job in the same local queue or wheel slot (a job is in one of them at most)
 ENDED_AT = 14
-JOB_COLUMNS = 15
+STARTED_AT = 15  # when the current (or the latest) execution began
+JOB_COLUMNS = 16
 
 # What a job is doing: values of PHASE.
 UNSEEN = 0

@@ -196,6 +196,7 @@ class SliceWorldConfig:
         window: jobs shown in an observation.
         allow_none: whether a decision may let the slice pass without deploying a job.
         strict_fifo: local queues: nothing overtakes a waiting execution that does not fit.
+        forecast: observations hold what the deployed jobs will need (`slices.forecast`), which takes time.
         workload: how jobs are drawn.
         value: how decisions are valued.
     """
@@ -211,6 +212,7 @@ class SliceWorldConfig:
     window: int = 16
     allow_none: bool = False
     strict_fifo: bool = False
+    forecast: bool = False
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
 
@@ -289,6 +291,7 @@ def chapter4(pattern: str = "uniform", load: str = "normal") -> SliceWorldConfig
         hetero_factors=[100.0] * len(capacities),
         elastic=[False] * len(capacities),
         n_jobs=500,
+        forecast=True,
         workload=WorkloadConfig(
             arrivals=replace(_CHAPTER_4_ARRIVALS[pattern]),
             request=[30, 205],

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from envs.simulation import columns as col
 from envs.simulation.slices import columns as at
+from envs.simulation.slices.forecast import forecast_into
 from envs.simulation.slices.kernel import is_valid, step_lane
 from envs.simulation.slices.state import (
     NOBODY,
@@ -125,10 +126,13 @@ def observe_lane(
 ) -> None:
     """Write the observation of lane i at its decision, in place. The arrays are those of one lane.
 
-    Columns that have no meaning here (markets, transfers, progress) stay 0. An ended lane shows no jobs.
+    Columns that have no meaning here (markets, transfers, progress) stay 0, and so do those of `forecast`
+    where the world does without. An ended lane shows no jobs.
     """
     _observe_clusters(lanes, rules, i, clusters, occupation)
     _observe_jobs(lanes, tables, i, jobs, pairs)
+    if rules.forecast and lanes.lane[i, at.BUFFERED] > 0:
+        forecast_into(lanes, tables, rules, i, clusters, pairs)
     derive_into(clusters, jobs, pairs, rules.allow_none, mask)
 
 

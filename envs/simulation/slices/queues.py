@@ -80,6 +80,7 @@ def start_execution(lanes: Lanes, tables: Tables, rules: Rules, i: int, j: int) 
     time = lanes.lane[i, at.TIME]
     job = lanes.job[i, j]
     job[at.PHASE] = at.RUNNING
+    job[at.STARTED_AT] = time
     job[at.WAITED] = 1 if time > job[at.REQUESTED_AT] else 0
     if job[at.DONE] == 0:
         job[at.INITIAL_WAIT] = job[at.WAITED]

@@ -78,6 +78,7 @@ class Rules(NamedTuple):
         allow_none: a decision may deploy nothing.
         strict_fifo: local queues block behind their head.
         record: fill `Lanes.starts`.
+        forecast: observations hold what `forecast` foresees.
         miss_cost: what a miss costs in the objective.
         delay_cost: what an ended job's mean AR / SR - 1 costs in the objective.
         chapter4: values by eq. 4.1 and 4.2 instead of section 5.3.
@@ -98,6 +99,7 @@ class Rules(NamedTuple):
     allow_none: bool
     strict_fifo: bool
     record: bool
+    forecast: bool
     miss_cost: float
     delay_cost: float
     chapter4: bool
@@ -123,6 +125,7 @@ def make_rules(config: SliceWorldConfig, record: bool) -> Rules:
         allow_none=bool(config.allow_none),
         strict_fifo=bool(config.strict_fifo),
         record=record,
+        forecast=bool(config.forecast),
         miss_cost=OBJECTIVES[value.kind].miss,
         delay_cost=OBJECTIVES[value.kind].delay / config.n_jobs,
         chapter4=value.kind == CHAPTER_4,

@@ -1,0 +1,73 @@
+"""Where most stays free of what is committed: the rule that knows what deployed jobs will still need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rules.compiled import compiled
+from agents.rules.half_free import smallest_with_deadline
+from agents.rules.kernels import scored
+from agents.rules.parameters import RuleParameters
+from agents.rules.registry import Rule, register
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, ObservationArrays
+
+
+@dataclass(frozen=True)
+class CommittedParameters(RuleParameters):
+    """By how many free executors a drawback is made up for, for each category of jobs.
+
+    Attributes:
+        streaming_shortage: an executor that lacks on average while a streaming job runs.
+        critical_shortage: the same for a time-critical job.
+        general_shortage: the same for a general job.
+        streaming_no_fit: the peak request of a streaming job does not fit now.
+        critical_no_fit: the same for a time-critical job.
+        general_no_fit: the same for a general job.
+    """
+
+    streaming_shortage: float = 30.0
+    critical_shortage: float = 7.0
+    general_shortage: float = 16.0
+    streaming_no_fit: float = 120.0
+    critical_no_fit: float = 450.0
+    general_no_fit: float = 4000.0
+
+
+@compiled
+def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """Executors that the job on the cluster costs, less those that stay free there.
+
+    cost = shortage * SHORTAGE + no_fit * [free < peak request] - FREE_AHEAD
+    with `shortage` and `no_fit` of the job's category.
+    """
+    category = 0
+    if obs.jobs[job, col.CATEGORY] == Category.TIME_CRITICAL.value:
+        category = 1
+    elif obs.jobs[job, col.CATEGORY] == Category.GENERAL.value:
+        category = 2
+    cost = parameters[category] * obs.pairs[job, cluster, col.SHORTAGE]
+    if obs.pairs[job, cluster, col.FREE] < obs.pairs[job, cluster, col.PEAK_REQUEST]:
+        cost += parameters[3 + category]
+    return float(cost - obs.clusters[cluster, col.FREE_AHEAD])
+
+
+@compiled
+def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
+    """The job goes where `committed_cost` is smallest."""
+    return -committed_cost(obs, job, cluster, parameters)
+
+
+register(
+    Rule(
+        "committed",
+        "Most free of what is committed",
+        scored(smallest_with_deadline, score),
+        "Spotweave: by hand, weights found by search on training episodes",
+        CommittedParameters(),
+        worlds=("chapter4",),
+    )
+)
