@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.rules.choice import largest_job
 from agents.rules.compiled import compiled
-from agents.rules.half_free import smallest_with_deadline
 from agents.rules.kernels import scored
 from agents.rules.parameters import RuleParameters
 from agents.rules.registry import Rule, register
@@ -34,7 +34,7 @@ class CommittedParameters(RuleParameters):
     general_shortage: float = 16.0
     streaming_no_fit: float = 120.0
     critical_no_fit: float = 450.0
-    general_no_fit: float = 4000.0
+    general_no_fit: float = 2000.0
 
 
 @compiled
@@ -57,7 +57,7 @@ def committed_cost(obs: ObservationArrays, job: int, cluster: int, parameters: N
 
 @compiled
 def score(obs: ObservationArrays, job: int, cluster: int, parameters: NDArray[np.float64]) -> float:
-    """The job goes where `committed_cost` is smallest."""
+    """The largest job goes where `committed_cost` is smallest: small ones find room afterwards too."""
     return -committed_cost(obs, job, cluster, parameters)
 
 
@@ -65,7 +65,7 @@ register(
     Rule(
         "committed",
         "Most free of what is committed",
-        scored(smallest_with_deadline, score),
+        scored(largest_job, score),
         "Spotweave: by hand, weights found by search on training episodes",
         CommittedParameters(),
         worlds=("chapter4",),

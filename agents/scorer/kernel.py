@@ -18,7 +18,7 @@ WORST = 60.0
 """Bound on what the rule's cost may take off a score, so that learned terms always matter."""
 PRIORITY_WEIGHT = 0.3
 REQUEST_UNIT = 50.0
-"""Executors that weigh as much as 1 in a job's priority."""
+"""Executors that weigh as much as 1 in a priority: for the job with `committed`, against it with `tuned`."""
 COMMITTED_UNIT = 100.0
 """Executors of the committed rule's cost that weigh as much as 1 in a score."""
 
@@ -83,22 +83,22 @@ def score_job(
     """Scores of a job on every cluster (C,): the network's output minus the rule's cost.
 
     `places` holds what `describe_clusters` wrote; its width says which rule is corrected. `priorities` (C,)
-    say how much the job should be decided first if it goes there; a smaller request adds to it, as in the
-    rules.
+    say how much the job should be decided first if it goes there; its request counts as in the rule.
     """
     seen = np.empty(N_JOB_COLUMNS, np.float32)
     base = np.empty(hidden, np.float32)
     unit = np.empty(hidden, np.float32)
     describe_job(obs, job, n_jobs, places, seen)
     _score_places(seen, places, vector, hidden, base, unit, scores, priorities)
-    smallness = mean_request(obs, job) / REQUEST_UNIT
+    committed = places.shape[1] == N_COMMITTED_COLUMNS
+    largeness = mean_request(obs, job) / REQUEST_UNIT * (1.0 if committed else -1.0)
     for c in range(obs.clusters.shape[0]):
-        if places.shape[1] == N_COMMITTED_COLUMNS:
+        if committed:
             cost = committed_cost(obs, job, c, rule) / COMMITTED_UNIT
         else:
             cost = tuned_cost(obs, job, c, rule)
         scores[c] -= np.float32(min(WORST, cost))
-        priorities[c] = PRIORITY_WEIGHT * priorities[c] - smallness
+        priorities[c] = PRIORITY_WEIGHT * priorities[c] + largeness
 
 
 @njit(cache=True, error_model="numpy")

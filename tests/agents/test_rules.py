@@ -121,6 +121,7 @@ def test_the_first_to_arrive_wins_a_tie_between_jobs() -> None:
         "ih_filter",
         "deadline_safe",
         "half_free",
+        "committed",
         "rr",
     ):
         assert pick(name, observation)[0] == 0
@@ -229,6 +230,32 @@ def test_half_free_takes_jobs_with_deadlines_first_and_the_smallest_of_them() ->
     assert pick("half_free", observe([OWNED, OWNED], [GENERAL] * 4, pairs))[0] == 0
 
 
+def test_committed_weighs_what_lacks_against_what_stays_free() -> None:
+    # A streaming job: 30 * 10 - 400 = -100 and 30 * 12 - 450 = -90, so the first; time-critical, at 7 an
+    # executor: 70 - 400 = -330 and 84 - 450 = -366, so the second.
+    clusters = [{**OWNED, "FREE_AHEAD": 400}, {**OWNED, "FREE_AHEAD": 450}]
+    pairs = [[{**ASK, "SHORTAGE": 10}, {**ASK, "SHORTAGE": 12}]]
+    streaming = {**CRITICAL, "CATEGORY": Category.STREAMING, "PERIOD_S": 200}
+    assert pick("committed", observe(clusters, [streaming], pairs)) == (0, 0)
+    assert pick("committed", observe(clusters, [CRITICAL], pairs)) == (0, 1)
+    # General, at 16: 160 - 400 = -240 and 192 - 450 = -258.
+    assert pick("committed", observe(clusters, [GENERAL], pairs)) == (0, 1)
+    assert pick("committed", observe(clusters, [GENERAL], pairs), {"general_shortage": 26.0}) == (0, 0)
+
+
+def test_committed_pays_for_a_peak_that_does_not_fit_now_by_category() -> None:
+    # 50 executors are free now on the second, and 300 more stay free there: a stream goes (120 < 300), a
+    # time-critical job does not (450).
+    clusters = [{**OWNED, "FREE_AHEAD": 100}, {**OWNED, "FREE_AHEAD": 400, "USED": 950}]
+    streaming = {**CRITICAL, "CATEGORY": Category.STREAMING, "PERIOD_S": 200}
+    assert pick("committed", observe(clusters, [streaming], [[ASK, ASK]])) == (0, 1)
+    assert pick("committed", observe(clusters, [CRITICAL], [[ASK, ASK]])) == (0, 0)
+    assert pick("committed", observe(clusters, [CRITICAL], [[ASK, ASK]]), {"critical_no_fit": 299.0}) == (
+        0,
+        1,
+    )
+
+
 def test_round_robin_goes_on_from_its_random_start_and_skips_masked_clusters() -> None:
     clusters = [OWNED, OWNED, {**OWNED, "AVAILABLE": 0}, OWNED]
     observation = observe(clusters, [GENERAL], [[ASK] * 4])
@@ -264,7 +291,7 @@ def test_random_is_uniform_over_jobs_and_clusters() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["maf", "sf_p", "eft", "tuned", "rr", "random", "ih_filter", "half_free", "cheapest", "on_demand"]
+    "name", ["maf", "sf_p", "eft", "tuned", "rr", "random", "ih_filter", "half_free", "committed", "cheapest"]
 )
 def test_a_running_job_is_left_where_it_is(name: str) -> None:
     job = {**GENERAL, "RUNNING": 1}
@@ -273,7 +300,7 @@ def test_a_running_job_is_left_where_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["maf", "sf_e", "eft", "tuned", "rr", "random", "ih_filter", "half_free", "deadline_safe"]
+    "name", ["maf", "sf_e", "eft", "tuned", "rr", "random", "ih_filter", "committed", "deadline_safe"]
 )
 def test_rules_for_owned_clusters_never_wait_while_a_cluster_is_valid(name: str) -> None:
     clusters = [{**OWNED, "AVAILABLE": 0}, {**OWNED, "USED": 1000}]

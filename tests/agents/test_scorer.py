@@ -16,7 +16,7 @@ from agents.scorer.kernel import WORST
 from agents.scorer.policy import ScorerPolicy, cluster_scorer
 from agents.vector_policy import Scorer
 from envs.simulation import columns as col
-from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.config import SliceWorldConfig, chapter4
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,
@@ -118,6 +118,26 @@ def test_an_untrained_scorer_is_the_tuned_rule() -> None:
     policy, rule = ScorerPolicy(scorer, "test"), make_rule("tuned")
     for observation in seen_observations():
         assert policy.act(observation) == rule.act(observation)
+
+
+def test_one_for_equal_executors_starts_as_the_rule_committed_and_sees_its_columns() -> None:
+    scorer = cluster_scorer(HIDDEN, "committed")
+    scorer.set_vector(scorer.layout.start(np.random.default_rng(0)))
+    policy, rule = ScorerPolicy(scorer, "test"), make_rule("committed")
+    shown = seen_observations(chapter4(), 300)
+    for observation in shown:
+        assert policy.act(observation) == rule.act(observation)
+    # The two columns that only it has, with a weight of their own each.
+    observation = shown[-1]
+    before = policy.scores(observation)[0]
+    vector = scorer.vector.copy()
+    vector[-2:] = 3.0, -5.0
+    scorer.set_vector(vector)
+    clusters, pairs = observation["clusters"], observation["pairs"][0]
+    free = clusters[:, col.FREE_AHEAD] / clusters[:, col.CAPACITY_NOW]
+    lacking = pairs[:, col.SHORTAGE] / pairs[:, col.REQUEST].mean()
+    assert np.ptp(free) > 0.01
+    np.testing.assert_allclose(policy.scores(observation)[0] - before, 3.0 * free - 5.0 * lacking, atol=1e-4)
 
 
 def test_the_order_of_the_clusters_does_not_matter() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envs.simulation import columns as col
+from envs.simulation.slices import forecast
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.workload import Workload
 from envs.simulation.snapshot import (
@@ -31,6 +32,7 @@ class OracleJob:
     cluster: int
     deployed_at: int
     requested_at: int = 0
+    started_at: int | None = None  # of the current execution; None: it does not run
     waited: bool = False
     waited_first: bool = False
     actual_times: list[int] = field(default_factory=list)
@@ -127,6 +129,7 @@ class SliceOracle:
             cluster.used -= self.wanted(job)
             actual = self.time - job.requested_at
             job.actual_times.append(actual)
+            job.started_at = None
             if self.is_late(job, actual):
                 reward -= self.weights[0]
                 cluster.missed += 1
@@ -185,6 +188,7 @@ class SliceOracle:
 
     def request(self, job: OracleJob) -> None:
         job.requested_at = self.time
+        job.started_at = None
         self.clusters[job.cluster].queue.append(job.number)
 
     def control_elasticity(self) -> None:
@@ -211,6 +215,7 @@ class SliceOracle:
                     continue
                 cluster.used += self.wanted(job)
                 job.waited = self.time > job.requested_at
+                job.started_at = self.time
                 if not job.actual_times:
                     job.waited_first = job.waited
                 heapq.heappush(self.ends, (self.time + int(self.w.execution[number, job.cluster]), number))
@@ -229,6 +234,40 @@ class SliceOracle:
     def is_late(self, job: OracleJob, time: int) -> bool:
         has_deadline = self.w.category[job.number] != Category.GENERAL
         return bool(has_deadline and time > self.w.deadline[job.number, job.cluster])
+
+    # --- what the deployed jobs will need ----------------------------------------------------------------
+
+    def mean_request(self, number: int, cluster: int) -> float:
+        request, peak = self.w.request[number, cluster], self.w.peak_request[number, cluster]
+        return float(request + self.w.peak_slots[number] / 10 * (peak - request))
+
+    def held_ahead(self, cluster: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Executors held in each of the coming slices, from this one on."""
+        held = np.zeros(forecast.HORIZON)
+        for number, job in self.jobs.items():
+            if job.cluster != cluster:
+                continue
+            execution, done = int(self.w.execution[number, cluster]), len(job.actual_times)
+            queued = number in self.clusters[cluster].queue
+            if queued or job.started_at is not None:
+                began = self.time if job.started_at is None else job.started_at
+                held[: began + execution - self.time] += self.wanted(job)
+                done += 1
+            for batch in range(done, int(self.w.executions[number])):
+                due = max(job.deployed_at + batch * int(self.w.period[number]) - self.time, 0)
+                held[due : due + execution] += self.mean_request(number, cluster)
+        return held
+
+    def shortage(self, number: int, cluster: int) -> float:
+        """Executors that lack, on average over the slices in which the job would run."""
+        wanted = self.mean_request(number, cluster)
+        free = (1 - forecast.RESERVE) * self.clusters[cluster].capacity - self.held_ahead(cluster)
+        execution, period = int(self.w.execution[number, cluster]), int(self.w.period[number])
+        runs = [
+            free[batch * period : batch * period + execution]
+            for batch in range(int(self.w.executions[number]))
+        ]
+        return float(np.clip(wanted - np.concatenate(runs), 0.0, wanted).mean())
 
     # --- what is seen, what came out -------------------------------------------------------------------
 
@@ -258,6 +297,9 @@ class SliceOracle:
                 col.UP_RATIO: 1,
                 col.QUEUES: 1,
             }
+            if self.config.forecast:
+                soon = cluster.capacity - self.held_ahead(c)[: forecast.SOON]
+                row[col.FREE_AHEAD] = np.maximum(soon, 0.0).mean()
             for column, value in row.items():
                 clusters[c, column] = value
         for k, n in enumerate(self.buffer[:window]):
@@ -285,6 +327,8 @@ class SliceOracle:
             pairs[k, :, col.PEAK_REQUEST] = self.w.peak_request[n]
             pairs[k, :, col.EXECUTION_S] = self.w.execution[n]
             pairs[k, :, col.DEADLINE_S] = self.w.deadline[n]
+            if self.config.forecast:
+                pairs[k, :, col.SHORTAGE] = [self.shortage(n, c) for c in range(n_clusters)]
         return {"clusters": clusters, "occupation": occupation, "jobs": jobs, "pairs": pairs}
 
     def metrics(self) -> dict[str, float]:
