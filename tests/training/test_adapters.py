@@ -55,8 +55,8 @@ def flat_env(n_jobs: int = 3, first: int = 0, stride: int = 1) -> FlatWorldEnv:
 
 
 def test_the_length_of_a_flat_vector() -> None:
-    # 5 clusters * 21 columns + 4 jobs * (32 columns + 5 * 13 pair columns + 6 mask entries)
-    assert n_features(4, 5) == 105 + 4 * (32 + 65 + 6) == 517
+    # 5 clusters * 22 columns + 4 jobs * (32 columns + 5 * 14 pair columns + 6 mask entries)
+    assert n_features(4, 5) == 110 + 4 * (32 + 70 + 6) == 542
 
 
 def test_every_number_finds_its_place() -> None:
@@ -68,10 +68,10 @@ def test_every_number_finds_its_place() -> None:
     observation["jobs"][0, 2, col.AGE_S] = 99.0  # the third job is not shown
     flat = signed_log_features(observation, 2)[0]
     place = {
-        1 * 21 + col.USED: 1.0,
-        2 * 21 + 32 + col.SLACK_S: -2.0,
-        2 * 21 + 2 * 32 + 13 + col.FREE: 3.0,
-        2 * 21 + 2 * 32 + 2 * 2 * 13 + 4: math.log(2.0),
+        1 * 22 + col.USED: 1.0,
+        2 * 22 + 32 + col.SLACK_S: -2.0,
+        2 * 22 + 2 * 32 + 14 + col.FREE: 3.0,
+        2 * 22 + 2 * 32 + 2 * 2 * 14 + 4: math.log(2.0),
     }
     expected = np.zeros(n_features(2, 2))
     for index, value in place.items():
@@ -81,11 +81,11 @@ def test_every_number_finds_its_place() -> None:
 
 def test_features_are_standardised_and_cut_off() -> None:
     rows = np.tile([[0.0, 1.0], [2.0, 1.0]], n_features(1, 1) // 2).astype(np.float32)
-    assert rows.shape == (2, 21 + 32 + 13 + 2)
+    assert rows.shape == (2, 22 + 32 + 14 + 2)
     flattening = Flattening.fit(rows, n_jobs=1, n_clusters=1)
-    np.testing.assert_allclose(flattening.mean[:66], [1.0] * 66)
-    np.testing.assert_allclose(flattening.std, [1.0] * 68)  # a constant column is only centred
-    np.testing.assert_allclose(flattening.mean[66:], [0.0, 0.0])  # the mask stays as it is
+    np.testing.assert_allclose(flattening.mean[:68], [1.0] * 68)
+    np.testing.assert_allclose(flattening.std, [1.0] * 70)  # a constant column is only centred
+    np.testing.assert_allclose(flattening.mean[68:], [0.0, 0.0])  # the mask stays as it is
     world = build()
     world.reset([KEY])
     features = calibrated().flattening.features(world.observation)
@@ -97,13 +97,13 @@ def test_pooled_statistics_are_one_for_all_clusters_jobs_and_pairs() -> None:
     # Two clusters, one job, one row: the first column of the clusters is 1 and 3, mean 2, deviation 1;
     # the first column of the pairs is 5 and 5.
     row = np.zeros((1, n_features(1, 2)), np.float32)
-    row[0, [0, 21]] = 1.0, 3.0
-    row[0, [42 + 32, 42 + 32 + 13]] = 5.0
+    row[0, [0, 22]] = 1.0, 3.0
+    row[0, [44 + 32, 44 + 32 + 14]] = 5.0
     apart, pooled = (Flattening.fit(row, 1, 2, pooled=pooled) for pooled in (False, True))
-    assert apart.mean[[0, 21]].tolist() == [1.0, 3.0]
-    assert pooled.mean[[0, 21]].tolist() == [2.0, 2.0]
-    assert pooled.std[[0, 21]].tolist() == [1.0, 1.0]
-    assert pooled.mean[[74, 87]].tolist() == [5.0, 5.0]
+    assert apart.mean[[0, 22]].tolist() == [1.0, 3.0]
+    assert pooled.mean[[0, 22]].tolist() == [2.0, 2.0]
+    assert pooled.std[[0, 22]].tolist() == [1.0, 1.0]
+    assert pooled.mean[[76, 90]].tolist() == [5.0, 5.0]
     assert pooled.mean.sum() == 2 * 2.0 + 2 * 5.0
 
 
