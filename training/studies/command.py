@@ -53,21 +53,27 @@ def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettin
     out = prepare_directory(Path(values["out"]) if values["out"] else study / settings.name)
     # Everything that may be missing is looked for before anything is played.
     stored = read_stored(DOCS / settings.study, settings) if settings.stored != "none" else None
-    agents = {name: settings.agents_of(name) if stored is None else {} for name in settings.scenarios}
+    unplayed = settings.stored == "all"
+    agents = {name: {} if unplayed else settings.agents_of(name) for name in settings.scenarios}
     with engine.open() as opened, play_progress(lines=True) as progress:
         cache = EvaluationCache(study / "cache")
         lanes, device = int(values["lanes"]), str(values["device"])
         player = Player(settings, suite, cache, lanes, device, progress, opened)
         results = {}
         for name in settings.scenarios:
-            unplayed = settings.stored == "all"
             result = player.unplayed(name) if unplayed else player.measure(name, agents[name])
             results[name] = result if stored is None else stored.added_to(result, name, settings)
         for file, figure in settings.figures.items():
             save(draw_figure(player, figure, results, agents), out / f"{file}.png")
     summary = experiment_summary(settings, suite, results, command)
     if stored is not None:
-        summary["stored"] = {"what": settings.stored, "commit": stored.commit}
+        played = {name: set() if unplayed else {*settings.rules, *agents[name]} for name in results}
+        summary["stored"] = {
+            policy: stored.commit(policy)
+            for name, result in results.items()
+            for policy in result.policies
+            if policy not in played[name]
+        }
     kept = {key: value for key, value in values.items() if key not in KEYS}
     write_text(out / "config.yaml", to_yaml(kept))
     write_experiment_episodes(settings, results, out / "episodes.csv", every_metric=stored is None)

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from agents.rules import RULES
 from training.config import UsageError, compose_values, typed
-from training.studies.trained import AgentSource, Trained, find_trained
+from training.studies.trained import AgentSource, NotTrainedError, Trained, find_trained
 
 FigureKind = Literal[
     "sorted_episodes", "training_curves", "dominance", "job_scatter", "category_counts", "relative"
@@ -107,8 +107,8 @@ class ExperimentSettings:
         table: whether tables are shown.
         overview: one row per scenario and a table for each metric, in the place of tables for each scenario.
         figures: by the name of the file without ".png".
-        stored: what is not played, as its episodes are published in docs/results/STUDY: trained agents, or
-            everything, to compute means and intervals again.
+        stored: what is not played, as its episodes are published in docs/results/STUDY: trained agents that
+            there are no runs of, or everything, to compute means and intervals again.
     """
 
     __pydantic_config__ = STRICT
@@ -183,13 +183,19 @@ class ExperimentSettings:
                 raise UsageError(f"experiment.figures.{file} needs metrics")
 
     def agents_of(self, scenario: str) -> dict[str, list[Trained]]:
-        """The policies of every trained agent in a scenario.
+        """The policies of every trained agent in a scenario; with `stored`, of those that there are runs of.
 
         Raises:
             UsageError: if an agent is not trained, or not to its end.
         """
-        wanted = {**self.agents, **self.scenarios[scenario].agents}
-        return {name: find_trained(name, source, self.trainings) for name, source in wanted.items()}
+        found: dict[str, list[Trained]] = {}
+        for name, source in {**self.agents, **self.scenarios[scenario].agents}.items():
+            try:
+                found[name] = find_trained(name, source, self.trainings)
+            except NotTrainedError:
+                if self.stored == "none":
+                    raise
+        return found
 
 
 def read_experiment(values: Mapping[str, Any]) -> ExperimentSettings:

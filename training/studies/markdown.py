@@ -39,8 +39,9 @@ def origin(summary: Summary) -> str:
         f"suite hash {hashes}, commit {summary['commit'][:12]}"
     )
     if "stored" in summary:
-        whose = "agents' episodes" if summary["stored"]["what"] == "agents" else "episodes"
-        text += f"; the {whose} as measured at commit {summary['stored']['commit'][:12]}"
+        for commit in dict.fromkeys(summary["stored"].values()):
+            whose = ", ".join(f"`{name}`" for name, its in summary["stored"].items() if its == commit)
+            text += f"; {whose} as measured at commit {commit[:12]}"
     return text
 
 

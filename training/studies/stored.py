@@ -1,4 +1,4 @@
-"""Published episodes in the place of played ones: of agents whose runs are gone, or of everything.
+"""Published episodes in the place of played ones: of agents that there are no runs of, or of everything.
 
 An experiment writes every episode of what it shows (`shown.csv`, published as docs/results/STUDY/NAME.csv).
 With the agents' episodes a rule can be added to a table without training again; with all of them means and
@@ -42,10 +42,9 @@ class StoredEpisodes:
     summary: Mapping[str, Any]
     rows: Mapping[tuple[str, str, str], Sequence[Mapping[str, str]]]
 
-    @property
-    def commit(self) -> str:
-        """The version of the code that played them."""
-        commit: str = self.summary.get("stored", self.summary)["commit"]
+    def commit(self, policy: str) -> str:
+        """The version of the code that played a policy's episodes."""
+        commit: str = self.summary.get("stored", {}).get(policy, self.summary["commit"])
         return commit
 
     def added_to(self, result: ScenarioResult, scenario: str, settings: ExperimentSettings) -> ScenarioResult:
@@ -61,20 +60,27 @@ class StoredEpisodes:
                 f"{self.path} has {held} for {scenario}, whose suite hash is {result.hash[:12]}: "
                 "its episodes are other ones, so measure everything again"
             )
-        for name, measured in result.policies.items():
-            if name in published["policies"]:
-                self._must_agree(scenario, name, measured)
-        names = [*settings.agents, *settings.scenarios[scenario].agents]
-        names += settings.rules if settings.stored == "all" else []
-        found = {name: self._measured(scenario, name, published["policies"]) for name in dict.fromkeys(names)}
+        for name in settings.rules:
+            if name in result.policies and name in published["policies"]:
+                self._must_agree(scenario, name, result.policies[name])
+        names = dict.fromkeys([*settings.agents, *settings.scenarios[scenario].agents, *settings.rules])
+        found = {
+            name: result.policies.get(name) or self._measured(scenario, name, published["policies"], settings)
+            for name in names
+        }
         bounds = result.bounds if settings.stored == "agents" else self._bounds(scenario, result, published)
         return dataclasses.replace(result, policies={**found, **result.policies}, bounds=bounds)
 
-    def _measured(self, scenario: str, name: str, published: Mapping[str, Any]) -> Measured:
+    def _measured(
+        self, scenario: str, name: str, published: Mapping[str, Any], settings: ExperimentSettings
+    ) -> Measured:
         if name not in published:
             raise UsageError(f"{self.path} has no policy {name} in {scenario}: measure it")
         facts = tuple(published[name]["checkpoints"])
         seeds = [str(fact["seed"]) for fact in facts] or [""]
+        for metric in (*settings.metrics, *settings.paired, *settings.ratios):
+            if metric not in self.rows[scenario, name, seeds[0]][0]:
+                raise UsageError(f"{self.path} has no {metric} of {name} in {scenario}: measure it")
         return Measured(name, tuple(self._played(scenario, name, seed) for seed in seeds), facts)
 
     def _played(self, scenario: str, name: str, seed: str = "") -> Played:

@@ -18,6 +18,10 @@ from training.releases import file_hash
 Patterns = str | list[str]
 
 
+class NotTrainedError(UsageError):
+    """An agent of which there are no runs."""
+
+
 @dataclass
 class WeightedRuns:
     """Trained agents under other scalarisation weights than they were trained with.
@@ -93,7 +97,8 @@ def find_trained(name: str, source: str | list[str] | WeightedRuns, trainings: s
         trainings: the command that trains it, for messages.
 
     Raises:
-        UsageError: if nothing matches, or a run that matches is not finished.
+        NotTrainedError: if nothing matches.
+        UsageError: if a run that matches is not finished.
     """
     if isinstance(source, WeightedRuns):
         weights = tuple(source.weights)
@@ -105,7 +110,8 @@ def find_policies(name: str, patterns: Patterns, trainings: str) -> list[Path]:
     """The policy files behind an agent's patterns, seeds in order.
 
     Raises:
-        UsageError: if nothing matches, or a run that matches is not finished.
+        NotTrainedError: if nothing matches.
+        UsageError: if a run that matches is not finished.
     """
     files: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -116,7 +122,9 @@ def find_policies(name: str, patterns: Patterns, trainings: str) -> list[Path]:
             Path().glob(pattern) if not pattern.startswith("/") else _absolute(pattern), key=_natural
         )
         if not runs:
-            raise UsageError(f"agent {name} is not trained: nothing matches {pattern}. Train it: {trainings}")
+            raise NotTrainedError(
+                f"agent {name} is not trained: nothing matches {pattern}. Train it: {trainings}"
+            )
         for run in runs:
             if not (run / "done.json").is_file():
                 raise UsageError(f"agent {name}: {run} is not trained to its end. Go on with: {trainings}")

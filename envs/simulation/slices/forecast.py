@@ -32,7 +32,7 @@ def mean_request(tables: Tables, s: int, j: int, c: int) -> float:
     """Executors that a batch of job j (row of slot s) asks for on cluster c, on average."""
     request = float(tables.pair[s, j, c, at.REQUEST])
     peaks = tables.job[s, j, at.PEAK_SLOTS] / REQUEST_SLOTS
-    return request + peaks * (tables.pair[s, j, c, at.PEAK_REQUEST] - request)
+    return float(request + peaks * (tables.pair[s, j, c, at.PEAK_REQUEST] - request))
 
 
 @njit(cache=True, error_model="numpy")

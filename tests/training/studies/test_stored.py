@@ -60,11 +60,33 @@ def test_the_page_says_which_commit_played_the_agents(tmp_path: Path) -> None:
     stored = read_stored(tmp_path, asked)
     summary = {**experiment_summary(asked, Suite("test", "test", 1, 3), {"base": result()}, "c")}
     assert "as measured at commit" not in origin(summary)
-    summary["stored"] = {"what": "agents", "commit": "0123456789abcdef"}
-    assert origin(summary).endswith("; the agents' episodes as measured at commit 0123456789ab")
-    # Published a second time, the agents are still those of the first.
+    summary["stored"] = {"mine": "0123456789abcdef"}
+    assert origin(summary).endswith("; `mine` as measured at commit 0123456789ab")
+    # Published a second time, the agent is still that of the first; the rules are of the second.
     write_json(tmp_path / "table_1.json", summary)
-    assert read_stored(tmp_path, asked).commit == "0123456789abcdef" != stored.commit
+    again = read_stored(tmp_path, asked)
+    assert again.commit("mine") == "0123456789abcdef" != stored.commit("mine")
+    assert again.commit("maf") == stored.commit("maf")
+
+
+def test_an_agent_that_was_played_now_is_not_taken_from_what_is_published(tmp_path: Path) -> None:
+    asked = settings(stored="agents")
+    publish(tmp_path, asked, result())
+    trained_again = dataclasses.replace(
+        result().policies["mine"], seeds=(played([7, 8, 9], [101, 102, 103]),) * 2
+    )
+    now = rules_alone(mine=trained_again)
+    added = read_stored(tmp_path, asked).added_to(now, "base", asked)
+    assert added.policies["mine"].table("tmdl").tolist() == [[7, 8, 9]] * 2
+    assert list(added.policies) == ["mine", "maf", "tuned"]
+
+
+def test_a_metric_that_was_not_published_is_told(tmp_path: Path) -> None:
+    asked = settings(stored="agents")
+    publish(tmp_path, asked, result())
+    more = dataclasses.replace(asked, metrics=[*asked.metrics, "s_log"])
+    with pytest.raises(UsageError, match=r"table_1.csv has no s_log of mine in base: measure it"):
+        read_stored(tmp_path, more).added_to(rules_alone(), "base", more)
 
 
 def test_everything_is_computed_again_from_what_was_published(tmp_path: Path) -> None:
