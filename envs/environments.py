@@ -111,6 +111,7 @@ ENVIRONMENTS: dict[str, Environment] = {
             "envs.multicluster:MultiClusterEnv",
             "envs.multicluster:make_vector",
         ),
+        members="envs.simulation.slices.config:SliceWorldConfig.members_of",
     ),
     "anyclusters": Environment(
         "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",

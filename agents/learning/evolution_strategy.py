@@ -31,6 +31,8 @@ class EvolutionStrategy:
         rng: the run's "exploration" stream.
         unit: what differences of return are measured in: their root mean square, or their median size, which
             a few episodes with very large differences do not change.
+        worlds: the pairs of `ask` are played in so many worlds, equally many in each, one world after the
+            other; each world has its own unit, so that none outweighs the others by larger returns.
     """
 
     def __init__(
@@ -40,9 +42,11 @@ class EvolutionStrategy:
         sigma: float,
         rng: np.random.Generator,
         unit: Literal["rms", "median"] = "rms",
+        worlds: int = 1,
     ) -> None:
         self.rng = rng
         self.unit = unit
+        self.worlds = worlds
         self.sigma = sigma
         self.scales = scales
         self.theta = start.copy()
@@ -69,22 +73,31 @@ class EvolutionStrategy:
             The root mean square of the differences of return within the pairs.
 
         Raises:
-            ValueError: if there are not as many returns as weights were asked for.
+            ValueError: if there are not as many returns as weights were asked for, or the pairs cannot be
+                split evenly among the worlds.
         """
         if returns.shape != (2 * len(self._directions),):
             raise ValueError(f"expected {2 * len(self._directions)} returns, got shape {returns.shape}")
         differences = returns[0::2] - returns[1::2]
-        spread = float(np.sqrt(np.mean(differences**2)))
-        typical = spread if self.unit == "rms" else MEDIAN_TO_DEVIATION * float(np.median(abs(differences)))
+        steps = np.concatenate([self._in_units(part) for part in np.split(differences, self.worlds)])
         self.steps += 1
-        if typical > 0.0:
-            steps = np.clip(differences / typical, -DIFFERENCE_CLIP, DIFFERENCE_CLIP)
+        if steps.any():
             self._step.zero_().grad = torch.from_numpy((steps @ self._directions) / len(steps))
             self._adam.step()
             self.theta = (self.theta + learning_rate * self.scales * self._step.numpy()).astype(np.float32)
         decay = AVERAGE_DECAY if self.steps > AVERAGE_AFTER else 0.0
         self.average = (decay * self.average + (1 - decay) * self.theta).astype(np.float32)
-        return spread
+        return _root_mean_square(differences)
+
+    def _in_units(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One world's differences in its unit, bounded; zeros where they have no size."""
+        if self.unit == "rms":
+            typical = _root_mean_square(differences)
+        else:
+            typical = MEDIAN_TO_DEVIATION * float(np.median(abs(differences)))
+        if typical == 0.0:
+            return np.zeros_like(differences)
+        return np.clip(differences / typical, -DIFFERENCE_CLIP, DIFFERENCE_CLIP)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on bit for bit after a `tell`."""
@@ -109,3 +122,7 @@ class EvolutionStrategy:
         self._adam.load_state_dict(state["adam"])
         self.steps = int(state["steps"])
         self.rng.bit_generator.state = state["rng"]
+
+
+def _root_mean_square(values: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.mean(values**2)))

@@ -225,3 +225,36 @@ def test_a_single_environment_needs_one_lane() -> None:
 
     with pytest.raises(ValueError, match="one lane, got 2"):
         WorldEnv(SliceWorld(SHORT, 2))
+
+
+def test_loads_are_worlds_that_differ_in_nothing_else() -> None:
+    config = SliceWorldConfig(n_jobs=8, strict_fifo=True, loads=[45, 22])
+    for split in ("train", "validation"):
+        members = config.members_of(split)
+        assert [member.workload.arrivals.b for member in members] == [45, 22]
+        for member in members:
+            member.workload.arrivals.b = 33
+            assert member == SliceWorldConfig(n_jobs=8, strict_fifo=True)
+    alone = SliceWorldConfig()
+    assert alone.members_of("train") == [alone]
+
+
+@pytest.mark.parametrize(
+    ("loads", "pattern", "message"),
+    [
+        ([], "uniform", r"loads must name at least one b >= 1 .*, each once, got \[\]"),
+        ([33, -5], "uniform", r"b >= 1 .* got \[33, -5\]"),
+        ([33, 33], "uniform", r"each once, got \[33, 33\]"),
+        ([33], "poisson", "loads need uniform arrivals, got 'poisson'"),
+    ],
+)
+def test_loads_that_make_no_sense_are_refused(loads: list[int], pattern: str, message: str) -> None:
+    config = SliceWorldConfig(loads=loads)
+    config.workload.arrivals.pattern = pattern
+    with pytest.raises(WorldError, match=message):
+        config.members_of("train")
+
+
+def test_several_loads_are_no_world_to_play_in() -> None:
+    with pytest.raises(WorldError, match=r"loads \[22, 33\] stand for several worlds .* leave loads out"):
+        SliceWorld(SliceWorldConfig(loads=[22, 33]))

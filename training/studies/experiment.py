@@ -106,6 +106,8 @@ class ExperimentSettings:
         titles: how tables call the policies; a rule's own title if left out.
         table: whether tables are shown.
         overview: one row per scenario and a table for each metric, in the place of tables for each scenario.
+        differences: [policy, rule, metric] each: paired differences, policy minus rule, that an overview
+            shows in a table of their own (`paired` compares every agent with the reference).
         figures: by the name of the file without ".png".
         stored: what is not played, as its episodes are published in docs/results/STUDY: trained agents that
             there are no runs of, or everything, to compute means and intervals again.
@@ -130,6 +132,7 @@ class ExperimentSettings:
     titles: dict[str, str] = field(default_factory=dict)
     table: bool = True
     overview: bool = False
+    differences: list[tuple[str, str, str]] = field(default_factory=list)
     figures: dict[str, FigureSettings] = field(default_factory=dict)
     stored: Literal["none", "agents", "all"] = "none"
 
@@ -141,7 +144,8 @@ class ExperimentSettings:
 
     def others(self) -> list[str]:
         """The policies that every other one is compared with."""
-        return [self.reference] + ([self.strongest] if self.strongest is not None else [])
+        strongest = [] if self.strongest is None else [self.strongest]
+        return list(dict.fromkeys([self.reference, *strongest, *(rule for _, rule, _ in self.differences)]))
 
     def check(self) -> None:
         """Refuse names that lead nowhere, in one line.
@@ -165,6 +169,14 @@ class ExperimentSettings:
                 )
         for scenario, settings in self.scenarios.items():
             known = [*self.agents, *settings.agents, *self.rules]
+            for policy, rule, metric in self.differences:
+                others = [name for name in self.rules if name != policy]
+                if policy not in known or rule not in others or metric not in self.metrics:
+                    raise UsageError(
+                        f"experiment.differences names {[policy, rule, metric]}: expected a policy of "
+                        f"scenario {scenario} ({', '.join(known)}), another rule ({', '.join(others)}) and a "
+                        f"metric ({', '.join(self.metrics)})"
+                    )
             if self.clairvoyant is not None and self.clairvoyant.base not in known:
                 raise UsageError(
                     f"experiment.clairvoyant.base is {self.clairvoyant.base!r}: "

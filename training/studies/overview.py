@@ -34,7 +34,27 @@ def overview_tables(summary: Summary) -> list[str]:
                 cells.append(f"{difference_cell(against, metric)} ({share:+.1f} %)")
             rows.append(cells)
         found.append(table(header, rows))
-    return [found[0], *bounds_overview(summary), *found[1:]]
+    return [found[0], *bounds_overview(summary), *found[1:], *differences_overview(summary)]
+
+
+def differences_overview(summary: Summary) -> list[str]:
+    """The paired differences that an experiment names, a column each; no table if it names none."""
+    differences = summary["shows"].get("differences")  # summaries from before they existed lack them
+    if not differences:
+        return []
+    scenarios = list(summary["scenarios"].values())
+    titles = scenarios[0]["titles"]
+    header = ["paired differences, 95 %"]
+    header += [f"{metric_name(metric)}: {titles[one]} − {titles[rule]}" for one, rule, metric in differences]
+    rows = [
+        [scenario["title"]]
+        + [
+            difference_cell(scenario["policies"][policy]["against"][rule], metric)
+            for policy, rule, metric in differences
+        ]
+        for scenario in scenarios
+    ]
+    return [table(header, rows)]
 
 
 def bounds_overview(summary: Summary) -> list[str]:

@@ -39,6 +39,7 @@ def experiment_summary(
             "scores": settings.scores,
             "table": settings.table,
             "overview": settings.overview,
+            "differences": [list(one) for one in settings.differences],
         },
         "scenarios": {key: _scenario(settings, key, result, shown) for key, result in results.items()},
         "figures": {file: figure.caption for file, figure in settings.figures.items()},

@@ -81,9 +81,10 @@ def build_trainer(task: Task) -> Built:
         builds = [partial(entry.build, member) for member in entry.members_of(task.config, "train")]
         trainer = EvolutionTrainer(builds, policy, settings, task.seed, task.engine)
         return trainer, spec.scales, spec.objective_weights
-    if len(entry.members_of(task.config, "train")) > 1:
+    if (members := len(entry.members_of(task.config, "train"))) > 1:
         raise UsageError(
-            f"agent={agent.kind} trains in one world: give env.clusters, or use agent={entry.default_agent}"
+            f"agent={agent.kind} trains in one world, and env stands for {members}: name one (env.clusters, "
+            f"no env.loads), or use agent={entry.default_agent}"
         )
     return _value_trainer(task, agent, spec)
 

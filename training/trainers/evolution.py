@@ -72,6 +72,7 @@ class EvolutionTrainer:
             settings.evolution.sigma,
             streams.generator("exploration"),
             settings.evolution.unit,
+            len(builds) if settings.evolution.unit_per_world else 1,
         )
         policy.network.set_vector(start)
         self.policy = policy

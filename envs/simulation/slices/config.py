@@ -197,6 +197,8 @@ class SliceWorldConfig:
         allow_none: whether a decision may let the slice pass without deploying a job.
         strict_fifo: local queues: nothing overtakes a waiting execution that does not fit.
         forecast: observations hold what the deployed jobs will need (`slices.forecast`), which takes time.
+        loads: several worlds to train one policy in, each with another longest interval b of uniform arrivals
+            and an equal share of the episodes; None: one world, with workload.arrivals.
         workload: how jobs are drawn.
         value: how decisions are valued.
     """
@@ -213,6 +215,7 @@ class SliceWorldConfig:
     allow_none: bool = False
     strict_fifo: bool = False
     forecast: bool = False
+    loads: list[int] | None = None
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
 
@@ -222,6 +225,11 @@ class SliceWorldConfig:
         Raises:
             WorldError: one line naming the parameter, its value and what is expected.
         """
+        if self.loads is not None:
+            raise WorldError(
+                f"loads {list(self.loads)} stand for several worlds to train one policy in: leave loads out "
+                "to play in one, whose load is workload.arrivals.b"
+            )
         n = len(self.capacities)
         if n < 1 or len(self.hetero_factors) != n or len(self.elastic) != n:
             raise WorldError(
@@ -251,6 +259,31 @@ class SliceWorldConfig:
                 f"an execution may ask for {self.workload.largest_request()} executors and never fit on a "
                 f"cluster of {min(self.capacities)}: lower the requests or raise the capacity"
             )
+
+    def members_of(self, split: Literal["train", "validation"]) -> list[SliceWorldConfig]:
+        """The worlds of `loads`, in their order, to train on and to validate on; without it this one alone.
+
+        Args:
+            split: makes no difference: its episodes are other ones, the loads are the same.
+
+        Raises:
+            WorldError: for no loads at all, one that comes twice or is below workload.arrivals.a, or arrivals
+                that are not uniform.
+        """
+        if self.loads is None:
+            return [self]
+        arrivals = self.workload.arrivals
+        if arrivals.pattern != "uniform":
+            raise WorldError(f"loads need uniform arrivals, got {arrivals.pattern!r}")
+        if not self.loads or len(set(self.loads)) < len(self.loads) or min(self.loads) < arrivals.a:
+            raise WorldError(
+                f"loads must name at least one b >= {arrivals.a} (workload.arrivals.a), each once, got "
+                f"{list(self.loads)}"
+            )
+        return [
+            replace(self, loads=None, workload=replace(self.workload, arrivals=replace(arrivals, b=load)))
+            for load in self.loads
+        ]
 
 
 _CHAPTER_4_ARRIVALS = {

@@ -50,7 +50,7 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_every_figure_and_table_is_there() -> None:
-    tables = ["4_2", "4_3", "5_3", "5_4", "5_5", "5_6", "any_clusters"]
+    tables = ["4_2", "4_3", "5_3", "5_4", "5_5", "5_6", "any_clusters", "loads"]
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]
     expected = {f"liu2022/table_{name}" for name in tables} | {f"liu2022/figure_{name}" for name in figures}
     comparators = {"comparators/table_chapter5", "comparators/table_markets"}
@@ -98,6 +98,7 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         settings = typed(RepeatSettings, compose_values("repeat", words), "")
         patterns[study] = {f"{settings.out}/{run.training}/seed*" for run in planned_runs(settings)}
     patterns["comparators"] = {*released_names(RELEASED)}
+    patterns["liu2022"] |= patterns["comparators"]
     for name in ("multicluster", "multicloud"):
         found = typed(TuneSettings, compose_values("tune", [f"+experiment=comparators/{name}"]), "")
         patterns["comparators"] |= {f"{found.out}/{agent}/seed*" for agent in found.searches}
@@ -128,6 +129,12 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         ("experiment.agents.rl_lsfc={runs: a, weights: []}", "agents.rl_lsfc.weighted.weights is "),
         ("experiment.agents.rl_lsfc={runs: a, weights: [1, x]}", "agents.rl_lsfc.weighted.weights.1 is 'x'"),
         ("experiment.agents.rl_lsfc=3", "agents.rl_lsfc.weighted is 3"),
+        (
+            "+experiment.differences=[[maf,maf,s]]",
+            r"experiment.differences names \['maf', 'maf', 's'\]: expected a policy of scenario b33 \(",
+        ),
+        ("+experiment.differences=[[rl_lsfc,eft,s]]", "another rule"),
+        ("+experiment.differences=[[rl_lsfc,maf,makespan]]", r"metric \(tmdl, ajer, s_log, s\)"),
     ],
 )
 def test_mistakes_are_one_line(words: str, message: str) -> None:

@@ -151,6 +151,17 @@ def test_a_share_of_a_gap_that_may_be_none_is_not_printed() -> None:
     assert "| no gap told from 0 |" in fragment(given)
 
 
+def test_an_overview_shows_the_differences_that_are_named() -> None:
+    named = [("mine", "tuned", "tmdl"), ("maf", "tuned", "ajer")]
+    given = summary(metrics=["tmdl", "ajer"], paired=[], overview=True, strongest=None, differences=named)
+    last = rows(fragment(given).split("\n\n")[-2])
+    assert last[0] == ["paired differences, 95 %", "TMDL: Mine − Tuned rule", "AJER: MAF − Tuned rule"]
+    # By hand: 25 - 5 and (104 + 103 + 106) / 3 - 101.
+    assert last[2][0] == "Base"
+    assert last[2][1].startswith("+20.00 [")
+    assert last[2][2].startswith("+3.33 [")
+
+
 def test_an_overview_without_plans_has_no_table_of_bounds() -> None:
     assert "clairvoyant" not in fragment(summary(metrics=["s"], overview=True))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.learning.evolution_strategy import EvolutionStrategy
-from agents.stored import CheckpointError
+from agents.stored import CheckpointError, load_policy_state
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
@@ -18,7 +18,7 @@ from tests.agents.small import small_scorer
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy
 from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite
+from training.evaluation.suite import Suite, find_suite
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
 from training.trainers.evolution import EvolutionTrainer
 
@@ -141,6 +141,29 @@ def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_pat
         load_policy(out, spec, [1.0, 2.0, 3.0])
 
 
+def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    outcome = command(*EVOLVED, "env.loads=[4,40]", "trainer.evolution.unit_per_world=true", f"out={out}")
+    assert outcome.code == 0, outcome.err
+    suite = find_suite("validation", 2)
+    s = []
+    for load in (4, 40):
+        config = SliceWorldConfig(n_jobs=20, window=4)
+        config.workload.arrivals.b = load
+        world = SliceWorld(config, 1)
+        s += [result.metrics["s"] for result in run_suite(world, load_policy(out, world.spec), suite)]
+    assert len(set(s)) == 4
+    assert load_policy_state(out / "policy.pt")["training"]["validation"]["s"] == pytest.approx(np.mean(s))
+
+
+@pytest.mark.parametrize(("asked", "worlds"), [(True, 2), (False, 1)])
+def test_every_world_has_its_unit_where_that_is_asked_for(asked: bool, worlds: int) -> None:
+    settings = TrainerSettings(lanes=8, evolution=EvolutionSettings(unit_per_world=asked))
+    policy = small_scorer("cluster_scorer", 4, "evolved")
+    trainer = EvolutionTrainer([partial(SliceWorld, CONFIG)] * 2, policy, settings, 0)
+    assert trainer.strategy.worlds == worlds
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -153,6 +176,9 @@ def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_pat
         ),
         ("trainer.evolution.sigma=0", "trainer.evolution.sigma is 0"),
         ("trainer.evolution.threads=0", "trainer.evolution.threads is 0"),
+        ("env.loads=[]", "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
+        ("env.loads=[25,-1]", "each once, got [25, -1]"),
+        ("env.loads=[22,25,33]", "trainer.lanes is 4: expected a multiple of 6, mirrored pairs in each of 3"),
     ],
 )
 def test_mistakes_are_told_in_one_line(command: Command, change: str, message: str, tmp_path: Path) -> None:
