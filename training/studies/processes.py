@@ -45,7 +45,7 @@ class Process(Protocol):
         """The exit code, or None as long as it is at work."""
 
     def send_signal(self, signum: int, /) -> None:
-        """Pass a signal on."""
+        """Pass a signal on, if it has not ended; called from a handler of signals."""
 
 
 Start = Callable[[Run, int, IO[bytes]], Process]
@@ -188,9 +188,9 @@ def last_line(log: Path) -> str:
 def _signals_passed_on(working: list[_Working], outcomes: Outcomes) -> Iterator[None]:
     def pass_on(signum: int, frame: FrameType | None) -> None:
         outcomes.interrupted = True
+        # Not polled here: this may be in the middle of a poll.
         for entry in working:
-            if entry.process.poll() is None:
-                entry.process.send_signal(signal.SIGINT)
+            entry.process.send_signal(signal.SIGINT)
 
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     previous = {kind: signal.signal(kind, pass_on) for kind in kinds}
