@@ -87,6 +87,11 @@ class Agent:
     trainer: Callable[[Any], Any] | None = None
     load: Load | None = None
 
+    @property
+    def plays_tasks(self) -> bool:
+        """Whether it learns from episodes that do not depend on each other: each may be played anywhere."""
+        return self.trainer is None and issubclass(self.settings, ScorerSettings)
+
     def defaults(self, kind: str) -> AgentSettings:
         """Its settings under the name that `agent=` gives it."""
         return self.settings(name=kind, kind=kind)

@@ -4,7 +4,8 @@ python training/repeat.py +experiment=liu2022/trainings [only=[NAME,...]] [seeds
 
 A finished run is left as it is, an interrupted one is resumed, one whose settings differ from what is asked
 for is refused before anything starts. Each run writes OUT/NAME/seedN with its training.log. With engine=ray
-ray.address=auto the runs have their episodes played on a Ray cluster (docs/scaling.md).
+ray.address=auto, a Ray cluster plays the episodes of the runs, or trains a run as a whole where its episodes
+depend on each other (docs/scaling.md); their files are written here all the same.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from omegaconf import DictConfig
 
 from training.config import INTERRUPTED, UsageError, resolved, run_command, typed
 from training.studies.processes import run_all
+from training.studies.remote import cluster_of
 from training.studies.repeat_progress import RepeatProgress
 from training.studies.trainings import RepeatSettings, Run, planned_runs
 
@@ -36,14 +38,15 @@ def run_planned(runs: Sequence[Run], workers: int, threads: int) -> int:
     """Run what is not finished, and say what became of it; returns the exit code.
 
     Raises:
-        UsageError: before anything starts, for a run that has other settings than are asked for now.
+        UsageError: before anything starts, for a run that has other settings than are asked for now, or where
+            the cluster does not answer.
     """
     for run in runs:
         run.refuse_other_settings()
     finished = [run for run in runs if run.finished]
     wanted = [run for run in runs if not run.finished]
-    with RepeatProgress(runs, finished) as progress:
-        outcomes = run_all(wanted, workers, threads, progress)
+    with cluster_of(wanted) as cluster, RepeatProgress(runs, finished) as progress:
+        outcomes = run_all(wanted, workers, threads, progress, cluster)
     for run, problem in outcomes.failed.items():
         print(f"failed: {run.name}: {problem}")
     print(

@@ -133,30 +133,43 @@ def train(
     return 0
 
 
+def kept_values(values: dict[str, Any], command: str) -> dict[str, Any]:
+    """What a new run is configured with, every setting checked; `values` are those of a command.
+
+    Raises:
+        ValueError: one line naming the setting, or what is wrong with the checkpoint.
+    """
+    # No result depends on the engine: it is not part of the run, which may be resumed with another one.
+    kept = {key: value for key, value in values.items() if key not in KEYS} | {"command": command}
+    settings, _, _ = checked_settings(kept)
+    config = world_config(kept["env"])
+    if kept["checkpoint"] is not None:
+        entry = ENVIRONMENTS[kept["env"]["name"]]
+        spec = entry.build(entry.members_of(config, "validation")[0], 1).spec
+        kept["agent"] = started_agent(settings, kept["checkpoint"], spec)
+    return kept
+
+
+def new_run(values: dict[str, Any]) -> RunDirectory:
+    """The directory of a run with these values. Raises UsageError, WriteError."""
+    name, agent = values["env"]["name"], values["agent"]["name"]
+    return RunDirectory.create(values["out"], name, agent, values["seed"], values)
+
+
 def main(config: DictConfig) -> int:
     """Start or resume."""
     values = resolved(config)
-    # No result depends on the engine: it is not part of the run, which may be resumed with another one.
     chosen = engine_settings(values)
-    for key in KEYS:
-        del values[key]
-    name, agent = values["env"]["name"], values["agent"]["name"]
+    name = values["env"]["name"]
     if values["resume"] is not None:
         run, saved = RunDirectory.reopen(str(values["resume"]))
         if saved["env"]["name"] != name:
             raise UsageError(f"{run.path} is a run of +env={saved['env']['name']}, not of +env={name}")
         with chosen.open() as engine:
             return train(saved, run, run.load_state(), engine)
-    values["command"] = " ".join(["python", *sys.argv])
-    settings, _, _ = checked_settings(values)
-    config = world_config(values["env"])
-    if values["checkpoint"] is not None:
-        entry = ENVIRONMENTS[name]
-        spec = entry.build(entry.members_of(config, "validation")[0], 1).spec
-        values["agent"] = started_agent(settings, values["checkpoint"], spec)
+    kept = kept_values(values, " ".join(["python", *sys.argv]))
     with chosen.open() as engine:
-        run = RunDirectory.create(values["out"], name, agent, values["seed"], values)
-        return train(values, run, None, engine)
+        return train(kept, new_run(kept), None, engine)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 python training/tune.py +experiment=comparators/multicluster [only=[NAME,...]] [workers=2] [out=DIR]
 
 Every agent gets as many candidates of the same budget, its defaults among them. A finished run is left as it
-is and an interrupted one is resumed, so the same command goes on.
+is and an interrupted one is resumed, so the same command goes on. engine=ray ray.address=auto trains on a Ray
+cluster, as training/repeat.py does.
 """
 
 from __future__ import annotations

@@ -91,6 +91,7 @@ class _RLlibTrainer(LibraryTrainer):
         torch.set_num_threads(1)
         if self._started_ray:
             ray.init(
+                "local",  # never a cluster that this machine belongs to
                 num_cpus=1,
                 include_dashboard=False,
                 log_to_driver=False,

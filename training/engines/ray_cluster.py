@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -55,11 +57,11 @@ class RayEngine(Engine):
 
     @property
     def workers(self) -> int:
-        """The cores of the cluster as it is now.
+        """The cores of the cluster as it is now. Raises UsageError if it has none."""
+        return self.cores()
 
-        Raises:
-            UsageError: if it has none.
-        """
+    def cores(self) -> int:
+        """Those of the cluster as it is now. Raises UsageError if it has none."""
         cores = int(self._ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
         if cores < 1:
             raise UsageError("the Ray cluster has no cores: start its nodes with `ray start --num-cpus N`")
@@ -70,14 +72,42 @@ class RayEngine(Engine):
         return future
 
     def _result(self, future: Future[bytes]) -> bytes:
+        with self._told(f"a task ended its worker {1 + RETRIES} times"):
+            return future.result()
+
+    def place(self, kind: Callable[[], Any], cores: int) -> Any:
+        """An object in a process of its own on the cluster, as Ray's handle, whose loss ends that process.
+
+        Two of its methods may run at the same time, so that one can wait.
+
+        Args:
+            kind: makes it; workers can import it.
+            cores: that it takes; until they are free, it waits.
+        """
+        return self._ray.remote(kind).options(num_cpus=cores, max_concurrency=2).remote()
+
+    def answer(self, asked: Any) -> Any | None:
+        """What a method of a placed object returned, or None as long as it runs.
+
+        Raises:
+            LostTaskError: if its worker or node died.
+            Exception: what the method raised.
+        """
+        if not self._ray.wait([asked], timeout=0)[0]:
+            return None
+        with self._told("its worker or node died"):
+            return self._ray.get(asked)
+
+    @contextmanager
+    def _told(self, loss: str) -> Iterator[None]:
+        """Errors of Ray as those of an engine."""
         errors = self._ray.exceptions
         try:
-            return future.result()
+            yield
         except errors.RayTaskError as error:  # its own text is a traceback of the worker
             raise error.cause from None
         except errors.RayError as error:
-            reason = str(error).splitlines()[0]
-            raise LostTaskError(f"a task ended its worker {1 + RETRIES} times ({reason})") from error
+            raise LostTaskError(f"{loss} ({str(error).splitlines()[0]})") from error
 
     def _give_up(self, future: Future[bytes]) -> None:
         # They run out, or end with the engine: Ray 2.55 aborts this process where a reply meets `ray.cancel`.

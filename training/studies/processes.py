@@ -1,4 +1,4 @@
-"""Runs many trainings, a few at a time, each in a process of its own."""
+"""Runs many trainings, a few at a time, each in a process of its own, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from training.config import INTERRUPTED
 from training.files import prepare_directory
@@ -27,13 +27,29 @@ class Watcher(Protocol):
     """Is told what happens to the runs."""
 
     def began(self, run: Run, resumed: bool) -> None:
-        """A process was started for a run."""
+        """A run was started."""
 
     def ended(self, run: Run, problem: str | None, seconds: float) -> None:
         """A run came to its end, or to a problem."""
 
     def waited(self, logs: Mapping[Run, Path]) -> None:
         """A moment has passed; `logs` are those of the runs at work."""
+
+
+class Process(Protocol):
+    """What trains a run: `subprocess.Popen`, or the like of it for a process elsewhere."""
+
+    returncode: int | Any
+
+    def poll(self) -> int | None:
+        """The exit code, or None as long as it is at work."""
+
+    def send_signal(self, signum: int, /) -> None:
+        """Pass a signal on, if it has not ended; called from a handler of signals."""
+
+
+Start = Callable[[Run, int, IO[bytes]], Process]
+"""Starts a run with so many threads; what it starts holds the claim on the run's directory until it ends."""
 
 
 @dataclass
@@ -52,9 +68,9 @@ class Outcomes:
 
 
 @dataclass
-class _Process:
+class _Working:
     run: Run
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     started: float
 
@@ -64,21 +80,30 @@ def log_of(run: Run) -> Path:
     return run.directory.path / "training.log"
 
 
-def run_all(runs: Sequence[Run], workers: int, threads: int, watcher: Watcher) -> Outcomes:
+def run_all(
+    runs: Sequence[Run], workers: int, threads: int, watcher: Watcher, cluster: Start | None = None
+) -> Outcomes:
     """Run (or go on with) every run, `workers` at a time; one that fails does not stop the others.
 
     Ctrl-C (or a termination signal) is passed on once to every process, which finishes its round and saves; a
     second one stops them at once.
+
+    Args:
+        runs: what shall run.
+        workers: at the same time.
+        threads: OMP_NUM_THREADS of each.
+        watcher: is told what happens.
+        cluster: starts those that have a `cluster`; None: there are none.
     """
     outcomes = Outcomes()
     waiting = list(runs)
-    working: list[_Process] = []
+    working: list[_Working] = []
     with _signals_passed_on(working, outcomes):
         while waiting or working:
             while waiting and len(working) < workers and not outcomes.interrupted:
                 run = waiting.pop(0)
                 try:
-                    working.append(_start(run, threads, watcher))
+                    working.append(_start(run, threads, watcher, cluster))
                 except (OSError, ValueError) as error:
                     outcomes.failed[run] = str(error)
                     watcher.ended(run, str(error), 0.0)
@@ -93,13 +118,21 @@ def run_all(runs: Sequence[Run], workers: int, threads: int, watcher: Watcher) -
     return outcomes
 
 
-def _start(run: Run, threads: int, watcher: Watcher) -> _Process:
+def _start(run: Run, threads: int, watcher: Watcher, cluster: Start | None) -> _Working:
     prepare_directory(run.directory.path)
     resumed = run.begun
-    words = [f"resume={run.directory.path}"] if resumed else list(run.overrides)
-    log = log_of(run)
-    with _claimed(run) as claim, log.open("ab") as output:
-        process = subprocess.Popen(
+    start = _start_here if run.cluster is None else cluster
+    assert start is not None
+    with _claimed(run) as claim:
+        process = start(run, threads, claim)
+    watcher.began(run, resumed)
+    return _Working(run, process, log_of(run), time.monotonic())
+
+
+def _start_here(run: Run, threads: int, claim: IO[bytes]) -> Process:
+    words = [f"resume={run.directory.path}"] if run.begun else list(run.overrides)
+    with log_of(run).open("ab") as output:
+        return subprocess.Popen(
             # Relative, because the command goes onto the policy's card: no card shall name a private folder.
             [sys.executable, "-u", os.path.relpath(TRAIN), *words, *run.engine],
             stdout=output,
@@ -111,8 +144,6 @@ def _start(run: Run, threads: int, watcher: Watcher) -> _Process:
             # The process keeps the claim, so that a run whose parent was killed is not begun a second time.
             pass_fds=[claim.fileno()],
         )
-    watcher.began(run, resumed)
-    return _Process(run, process, log, time.monotonic())
 
 
 @contextmanager
@@ -128,7 +159,7 @@ def _claimed(run: Run) -> Iterator[IO[bytes]]:
         yield claim
 
 
-def _collect(entry: _Process, outcomes: Outcomes, watcher: Watcher) -> None:
+def _collect(entry: _Working, outcomes: Outcomes, watcher: Watcher) -> None:
     code, seconds = entry.process.returncode, time.monotonic() - entry.started
     if code == 0 and entry.run.finished:
         outcomes.finished.append(entry.run)
@@ -154,12 +185,12 @@ def last_line(log: Path) -> str:
 
 
 @contextmanager
-def _signals_passed_on(working: list[_Process], outcomes: Outcomes) -> Iterator[None]:
+def _signals_passed_on(working: list[_Working], outcomes: Outcomes) -> Iterator[None]:
     def pass_on(signum: int, frame: FrameType | None) -> None:
         outcomes.interrupted = True
+        # Not polled here: this may be in the middle of a poll.
         for entry in working:
-            if entry.process.poll() is None:
-                entry.process.send_signal(signal.SIGINT)
+            entry.process.send_signal(signal.SIGINT)
 
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     previous = {kind: signal.signal(kind, pass_on) for kind in kinds}

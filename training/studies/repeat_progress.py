@@ -54,7 +54,7 @@ class RepeatProgress:
             self._live.stop()
 
     def began(self, run: Run, resumed: bool) -> None:
-        """A process was started for a run."""
+        """A run was started."""
         self.began_at[run] = time.monotonic()
         self.state[run] = "resumed" if resumed else "running"
         self._say(f"{run.name}: {'resumed' if resumed else 'started'} in {run.directory.path}")

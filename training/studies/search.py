@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 from envs.environments import ENVIRONMENTS
 from envs.simulation.streams import Streams
 from training.config import UsageError, compose_values, world_config
+from training.engines.settings import RaySettings
 from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
 
 TRIED = "tried"
@@ -50,6 +51,8 @@ class TuneSettings:
         only: names of the agents; None: all.
         workers: runs at the same time.
         threads: OMP_NUM_THREADS of each.
+        engine: where they are trained, as for `training/repeat.py`.
+        ray: where that is.
     """
 
     searches: dict[str, Search]
@@ -62,6 +65,8 @@ class TuneSettings:
     only: list[str] | None = None
     workers: Annotated[int, Field(ge=1)] = 2
     threads: Annotated[int, Field(ge=1)] = 1
+    engine: Literal["local", "ray"] = "local"
+    ray: RaySettings = field(default_factory=RaySettings)
 
     def __post_init__(self) -> None:
         if self.try_seed in self.seeds:
@@ -125,14 +130,18 @@ def _candidates(settings: TuneSettings, name: str) -> list[Candidate]:
         f"{name}/{TRIED}/{k}": Training([*common, *words, *cheaper], [settings.try_seed])
         for k, words in enumerate(drawn)
     }
-    runs = planned_runs(RepeatSettings(trainings, settings.out))
+    runs = _planned(settings, trainings)
     return [Candidate(words, run) for words, run in zip(drawn, runs, strict=True)]
 
 
 def runs_of_best(settings: TuneSettings, name: str, best: Candidate) -> list[Run]:
     """The runs that train an agent with its best settings."""
     words = [*settings.overrides, *settings.searches[name].overrides, *best.words]
-    return planned_runs(RepeatSettings({name: Training(words, settings.seeds)}, settings.out))
+    return _planned(settings, {name: Training(words, settings.seeds)})
+
+
+def _planned(settings: TuneSettings, trainings: dict[str, Training]) -> list[Run]:
+    return planned_runs(RepeatSettings(trainings, settings.out, engine=settings.engine, ray=settings.ray))
 
 
 def validated(run: Run) -> float:

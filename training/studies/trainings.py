@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field
 from yaml import YAMLError
 
+from agents.registry import agent_named
 from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
 from training.engines.settings import RaySettings
 from training.run_directory import RunDirectory
@@ -46,7 +47,8 @@ class RepeatSettings:
         seeds: other seeds for every training; None: its own.
         workers: runs at the same time.
         threads: OMP_NUM_THREADS of each.
-        engine: where each plays its episodes: in its process, or on the Ray cluster that all of them share.
+        engine: where they are trained: in processes of this machine, or on a Ray cluster that all of them
+            share. There, those whose episodes are tasks have them played, and the others are trained whole.
         ray: where that is.
     """
 
@@ -70,6 +72,7 @@ class Run:
         directory: where it belongs.
         overrides: words for training/train.py, seed and directory included.
         engine: words that say where it plays, to begin it and to go on; no result depends on them.
+        cluster: address of the Ray cluster on which it is trained whole; None: in a process of this machine.
     """
 
     training: str
@@ -77,6 +80,7 @@ class Run:
     directory: RunDirectory
     overrides: tuple[str, ...]
     engine: tuple[str, ...] = ()
+    cluster: str | None = None
 
     @property
     def name(self) -> str:
@@ -148,11 +152,11 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
         UsageError: for an unknown training, one without seeds, words that the study sets itself, or a Ray
             cluster that is not named.
     """
-    engine: tuple[str, ...] = ()
-    if settings.engine == "ray":
-        if settings.ray.address is None:
-            raise UsageError("engine=ray needs ray.address=auto|HOST:PORT: trainings share a cluster")
-        engine = ("engine=ray", f"ray.address={settings.ray.address}")
+    address = settings.ray.address
+    if settings.engine == "ray" and address is None:
+        raise UsageError("engine=ray needs ray.address=auto|HOST:PORT: trainings share a cluster")
+    if settings.engine == "local" and address is not None:
+        raise UsageError(f"ray.address={address} was given to engine=local: use engine=ray")
     names = list(settings.trainings)
     for name in settings.only or []:
         if name not in names:
@@ -169,12 +173,23 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
                 raise UsageError(
                     f"training {name} gives {word}: seeds, directories and engines come from the command"
                 )
+        engine: tuple[str, ...] = ()
+        whole = address is not None and not _plays_tasks(training)
+        if address is not None and not whole:
+            engine = ("engine=ray", f"ray.address={address}")
+        cluster = address if whole else None
         runs += [
-            Run(name, seed, directory, _words(training.overrides, seed, directory.path), engine)
+            Run(name, seed, directory, _words(training.overrides, seed, directory.path), engine, cluster)
             for seed in seeds
             for directory in [RunDirectory(Path(settings.out) / name / f"seed{seed}")]
         ]
     return sorted(runs, key=lambda run: run.seed)
+
+
+def _plays_tasks(training: Training) -> bool:
+    """Whether its episodes are tasks, of which an engine carries out many at the same time."""
+    kind = compose_values("train", training.overrides)["agent"]["kind"]
+    return agent_named(kind).plays_tasks
 
 
 def _words(overrides: Sequence[str], seed: int, directory: Path) -> tuple[str, ...]:

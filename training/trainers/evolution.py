@@ -19,6 +19,9 @@ from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport
 from training.trainers.variants import Trial, VariantPlayer
 
+TASKS_PER_WORKER = 2
+"""Episodes differ in length: with one task each, the worker with the longest holds up the round."""
+
 
 class EvolutionTrainer:
     """Each round, every lane plays one episode with its own variant of the weights.
@@ -106,7 +109,8 @@ class EvolutionTrainer:
         """The variants in order, cut so that every worker has some; no episode depends on the cuts."""
         worlds = len(self.player.builds)
         pairs = len(variants) // 2 // worlds
-        wanted = self.settings.evolution.threads if self.engine is None else self.engine.workers
+        threads = self.settings.evolution.threads
+        wanted = threads if self.engine is None else TASKS_PER_WORKER * self.engine.workers
         cuts = min(pairs, -(-wanted // worlds))
         trials: list[Trial] = []
         for world in range(worlds):

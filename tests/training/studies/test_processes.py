@@ -6,10 +6,12 @@ import fcntl
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from training.config import INTERRUPTED
 from training.run_directory import RunDirectory
 from training.studies import processes
 from training.studies.processes import last_line, log_of, run_all
@@ -116,6 +118,36 @@ def test_ctrl_c_reaches_every_process_once_and_nothing_new_begins(tmp_path: Path
     assert not outcomes.failed
     assert [last_line(log_of(run)) for run in runs] == ["caught 1", "caught 1", ""]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+class InterruptedPoll:
+    """A training elsewhere; Ctrl-C comes while it is polled."""
+
+    returncode: int | None = None
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.signals = 0
+
+    def poll(self) -> int | None:
+        assert not self.inside
+        self.inside = True
+        if not self.signals:
+            os.kill(os.getpid(), signal.SIGINT)
+        self.inside = False
+        self.returncode = INTERRUPTED if self.signals else None
+        return self.returncode
+
+    def send_signal(self, signum: int, /) -> None:
+        self.signals += 1
+
+
+def test_ctrl_c_in_the_middle_of_a_poll_does_not_begin_another(tmp_path: Path) -> None:
+    run = replace(make_run(tmp_path, "a", "works"), cluster="auto")
+    elsewhere = InterruptedPoll()
+    outcomes = run_all([run], 1, 1, Watcher(), lambda *_: elsewhere)
+    assert outcomes.interrupted
+    assert elsewhere.signals == 1
 
 
 def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from envs.simulation.world import EpisodeKey
 from tests.agents.small import small_scorer
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy
+from training.engines.engine import Engine
 from training.evaluation.episodes import run_suite
 from training.evaluation.suite import Suite, find_suite
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
@@ -66,6 +69,39 @@ def test_the_two_of_a_pair_play_the_same_episode_and_no_other_pair_does() -> Non
     trainer.round()
     keys = [key for call in sorted(played, key=lambda call: call[0].index) for key in call]
     assert [key.index for key in keys] == [k // 2 for k in range(16)]
+
+
+class TwoWorkers(Engine):
+    """Plays in this process, and remembers the sizes of its tasks."""
+
+    workers = 2
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def map(self, work: Any, tasks: Sequence[Any], arrived: Callable[[int], None] | None = None) -> list[Any]:
+        self.sizes += [len(task.variants) for task in tasks]
+        return [work(task) for task in tasks]
+
+    def _submit(self, pickled: bytes, task: bytes) -> Future[bytes]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("worlds", "lanes", "sizes"),
+    [(1, 12, [4, 4, 2, 2]), (2, 6, [4, 2, 4, 2]), (1, 6, [2, 2, 2])],
+)
+def test_a_round_is_two_tasks_for_each_worker_and_ends_the_same(
+    worlds: int, lanes: int, sizes: list[int]
+) -> None:
+    alone, spread = (make(worlds=worlds, lanes=lanes) for _ in range(2))
+    spread.engine = engine = TwoWorkers()
+    assert alone.round() == spread.round()
+    assert alone.strategy.theta.tobytes() == spread.strategy.theta.tobytes()
+    assert engine.sizes == sizes
 
 
 def test_it_improves_on_the_rule_it_starts_as() -> None:
