@@ -48,9 +48,12 @@ def assert_same_episode(config: SliceWorldConfig, key: EpisodeKey, none_share: f
         expected = oracle.observe()
         pairs, clusters = world.observation["pairs"][0], world.observation["clusters"][0]
         # Sums of halves and tenths, added in another order.
-        for column, array, name in ((col.FREE_AHEAD, clusters, "clusters"), (col.SHORTAGE, pairs, "pairs")):
-            np.testing.assert_allclose(array[..., column], expected[name][..., column], rtol=1e-5, atol=1e-4)
-            expected[name][..., column] = array[..., column]
+        for column, got, wanted in (
+            (col.FREE_AHEAD, clusters, expected["clusters"]),
+            (col.SHORTAGE, pairs, expected["pairs"]),
+        ):
+            np.testing.assert_allclose(got[..., column], wanted[..., column], rtol=1e-5, atol=1e-4)
+            wanted[..., column] = got[..., column]
         for name in ("clusters", "occupation", "jobs"):
             seen = world.observation[name][0]
             np.testing.assert_array_equal(seen, expected[name], err_msg=f"{name} in slice {oracle.time}")
