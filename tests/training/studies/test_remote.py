@@ -33,7 +33,7 @@ from training.studies.processes import last_line, log_of
 from training.studies.remote import FAILED, ClusterTraining, News, NodeTraining
 from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
 
-LONG = ("trainer.episodes=240", "trainer.validation_every=100", "trainer.save_every_minutes=0.003")
+LONG = ("trainer.episodes=400", "trainer.validation_every=150", "trainer.save_every_minutes=0.003")
 
 
 def words(agent: str, *more: str) -> list[str]:
@@ -361,28 +361,34 @@ def check_cluster(folder: str) -> None:
         f"ray.address={cluster.address}",
     ]
 
-    def repeat() -> subprocess.Popen[str]:
-        """The command, once something new was saved."""
+    def repeat() -> tuple[subprocess.Popen[str], psutil.Process]:
+        """The command, once something new was saved, and its training, which is held."""
         saved = run.state.is_file() and run.state.stat().st_mtime_ns
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
         until(lambda: run.state.is_file() and run.state.stat().st_mtime_ns != saved)
-        return process
+        [trainer] = [one for one in left_in(scratch) if isinstance(one, psutil.Process)]
+        trainer.suspend()
+        return process, trainer
 
     try:
         first = cluster.add_node(**node)
-        with repeat() as process:
+        process, trainer = repeat()
+        with process:
             process.send_signal(signal.SIGINT)
+            until(lambda: waits_for(trainer.pid, signal.SIGINT))
+            trainer.resume()
             out, _ = process.communicate()
         assert process.returncode == INTERRUPTED, out
         assert "interrupted; states are saved" in out
         assert left_in(scratch) == []
-        with repeat() as process:
+        process, trainer = repeat()
+        with process:
             process.kill()
+        trainer.resume()
         until(lambda: left_in(scratch) == [])
         assert not run.done.exists()
-        with repeat() as process:
-            [trainer] = [one for one in left_in(scratch) if isinstance(one, psutil.Process)]
-            trainer.suspend()  # as long as the cluster changes
+        process, trainer = repeat()
+        with process:
             cluster.add_node(**node)
             cluster.remove_node(first, allow_graceful=False)
             trainer.resume()
@@ -393,6 +399,13 @@ def check_cluster(folder: str) -> None:
         until(lambda: left_in(scratch) == [])
     finally:
         cluster.shutdown()
+
+
+def waits_for(pid: int, signum: int) -> bool:
+    """Whether a process that is held will get a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [pending] = [line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:")]
+    return bool(int(pending, 16) >> (signum - 1) & 1)
 
 
 def left_in(scratch: Path) -> list[Path | psutil.Process]:
