@@ -251,5 +251,7 @@ def _end_with_worker() -> None:
 
 
 if __name__ == "__main__":
+    # Ray starts its processes with this signal blocked, which theirs inherit.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_worker, daemon=True).start()
     run_command("train", train.main)

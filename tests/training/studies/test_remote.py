@@ -307,6 +307,25 @@ def test_a_training_on_a_node_that_is_lost_ends_with_the_same_bits(tmp_path: Pat
     assert_same_run(run_local(tmp_path, *LONG), run.directory)
 
 
+@pytest.mark.slow
+def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path) -> None:
+    run = planned("rl_fc", tmp_path, "trainer.episodes=1000000")
+    run.directory.path.mkdir(parents=True)
+    remote._make_directory(run)
+    node = NodeTraining()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        node.begin({"config.yaml": run.directory.config.read_bytes()}, 1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    assert b"guiding rule" in node.news().log
+    node.interrupt()
+    last = node.news()
+    assert last.code == INTERRUPTED
+    assert b"interrupted; everything is saved" in last.log
+    assert list(last.files)[0] == "state.pt"
+
+
 WORKER = """
 import signal, sys
 from pathlib import Path
