@@ -105,7 +105,8 @@ def test_it_learns_the_optimum_of_the_toy_world(kind: str) -> None:
 
 
 def test_other_weights_give_the_optimum_under_those_weights_without_retraining() -> None:
-    trainer = toy_monte_carlo("rl_lsfc")
+    # Twice the usual episodes: then six seeds of six choose at least 19 of the 20 right.
+    trainer = toy_monte_carlo("rl_lsfc", episodes=240)
     while trainer.episodes_done < trainer.settings.episodes:
         trainer.round()
     world = ToyWorld(TOY_SUITE.episodes)
