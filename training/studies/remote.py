@@ -83,9 +83,9 @@ class NodeTraining:
             log = self._log.read()
             if code is not None:
                 self._log.close()
-                assert self._process.stdin is not None
-                self._process.stdin.close()
                 shutil.rmtree(self._scratch)
+                assert self._process.stdin is not None
+                self._process.stdin.close()  # not before: what waits for it removes the folder as well
             if log or files or code is not None:
                 return News(log, files, code)
             time.sleep(POLL_S)
