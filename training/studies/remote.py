@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -84,9 +83,9 @@ class NodeTraining:
             log = self._log.read()
             if code is not None:
                 self._log.close()
-                assert self._process.stdin is not None
-                self._process.stdin.close()
                 shutil.rmtree(self._scratch)
+                assert self._process.stdin is not None
+                self._process.stdin.close()  # not before: what waits for it removes the folder as well
             if log or files or code is not None:
                 return News(log, files, code)
             time.sleep(POLL_S)
@@ -243,15 +242,23 @@ def cluster_of(runs: Sequence[Run]) -> Iterator[Start | None]:
         yield partial(ClusterTraining, engine)
 
 
-def _end_with_worker() -> None:
-    """End this process, all that it started and the scratch folder with the worker that began it."""
-    os.read(0, 1)
-    shutil.rmtree(Path.cwd(), ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)
+def _end_with_worker() -> subprocess.Popen[bytes]:
+    """See to it that this process, what it started and the scratch folder end with the worker.
+
+    By a process that is no child of the worker, because Ray kills those with it.
+    """
+    script = 'cat > /dev/null; kill -KILL -- "-$1"; rm -rf -- "$2"'
+    return subprocess.Popen(
+        ["sh", "-c", script, "sh", str(os.getpid()), str(Path.cwd())],  # standard input ends with the worker
+        cwd="/",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 if __name__ == "__main__":
     # Ray starts its processes with this signal blocked, which theirs inherit.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with_worker, daemon=True).start()
+    guard = _end_with_worker()
     run_command("train", train.main)
