@@ -35,7 +35,7 @@ class Emulated:
     folder: Path
 
     def deployment(self, rented: dict[str, Any] | None = None, **changes: Any) -> Path:
-        """The file of a deployment: rules decide, any free port, no tokens.
+        """The file of a deployment: rules decide, any free port, no tokens; jobs need not be kept apart.
 
         Args:
             rented: changes of the provider's configuration.
@@ -57,6 +57,7 @@ class Emulated:
             "policy": {"market": "cheapest", "federated": "round_cost"},
             "http": {"port": 0, "tokens": False},
             "providers": {"aws": "aws.yaml"},
+            "runners": {"trust_submitters": True},
         }
         path = self.folder / "deployment.yaml"
         path.write_text(yaml.safe_dump({**content, **changes}))

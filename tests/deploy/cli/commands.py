@@ -39,13 +39,14 @@ def refusal(result: Result) -> str:
 
 
 def deployment(folder: Path, **changes: object) -> Path:
-    """A deployment's file: rules decide, any free port, no tokens."""
+    """A deployment's file: rules decide, any free port, no tokens; jobs need not be kept apart."""
     content: dict[str, object] = {
         "state": str(folder / "state"),
         "policy": {"market": "cheapest", "federated": "round_cost"},
         "scheduler": {"period_s": 0.2},
         "http": {"port": 0, "tokens": False},
         "providers": {"local": str(OFFERS)},
+        "runners": {"trust_submitters": True},
     }
     path = folder / "deployment.yaml"
     path.write_text(yaml.safe_dump({**content, **changes}), encoding="utf-8")
