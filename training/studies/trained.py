@@ -78,8 +78,10 @@ class Trained:
     def facts(self) -> dict[str, object]:
         """What identifies it, and how it did on validation (under the weights of its training)."""
         training = load_policy_state(self.path)["training"]
+        # What is published shall name no private folder: a released policy is found by its whole path.
+        here = Path.cwd()
         facts = {
-            "path": str(self.path),
+            "path": str(self.path.relative_to(here) if self.path.is_relative_to(here) else self.path),
             "sha256": file_hash(self.path),
             "seed": training["seed"],
             "episodes": training["episodes"],
