@@ -31,6 +31,7 @@ from training.run_directory import RunDirectory
 from training.studies import remote
 from training.studies.processes import last_line, log_of
 from training.studies.remote import FAILED, ClusterTraining, News, NodeTraining
+from training.studies.search import Search, TuneSettings, runs_of_best, searched
 from training.studies.trainings import RepeatSettings, Run, Training, planned_runs
 
 LONG = ("trainer.episodes=400", "trainer.validation_every=150", "trainer.save_every_minutes=0.003")
@@ -63,6 +64,14 @@ def test_a_run_goes_whole_where_its_episodes_are_no_tasks(tmp_path: Path) -> Non
     local = RepeatSettings({"a": Training(words("rl_fc"), [0])}, str(tmp_path), ray=RaySettings("auto"))
     with pytest.raises(UsageError, match=r"ray\.address=auto was given to engine=local"):
         planned_runs(local)
+
+
+def test_a_search_goes_where_it_is_told(tmp_path: Path) -> None:
+    searches = {"a": Search(words("rl_fc"), {"trainer.gradient_steps": [2]})}
+    settings = TuneSettings(searches, str(tmp_path), engine="ray", ray=RaySettings("auto"))
+    [tried, _] = searched(settings)["a"]
+    assert tried.run.cluster == "auto"
+    assert [run.cluster for run in runs_of_best(settings, "a", tried)] == ["auto"] * 3
 
 
 def test_no_cluster_is_looked_for_without_a_run_for_it(tmp_path: Path) -> None:
