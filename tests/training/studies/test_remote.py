@@ -299,7 +299,7 @@ def assert_same_run(one: RunDirectory, other: RunDirectory) -> None:
     assert other.done.is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_on_a_node_that_is_lost_ends_with_the_same_bits(tmp_path: Path, claim: IO[bytes]) -> None:
     cluster = Cluster()
     run = planned("rl_fc", tmp_path, *LONG)
