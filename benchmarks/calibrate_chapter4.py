@@ -178,6 +178,7 @@ def measure(parameters: Mapping[str, float], suite: Suite, strict_fifo: bool, jo
     for case in CASES:
         config = chapter4()
         config.workload, config.strict_fifo = jobs(parameters, case), strict_fifo
+        config.forecast = joint  # SF-E does not look at it
         episodes = play(config, "sf_e", suite)
         if joint:
             episodes = np.column_stack([episodes, play(config, BEST_RULE, suite)[:, 0]])

@@ -31,8 +31,8 @@ class EvolutionStrategy:
         rng: the run's "exploration" stream.
         unit: what differences of return are measured in: their root mean square, or their median size, which
             a few episodes with very large differences do not change.
-        worlds: the pairs of `ask` are played in so many worlds, equally many in each, one world after the
-            other; each world has its own unit, so that none outweighs the others by larger returns.
+        worlds: number of worlds that the pairs of `ask` are split among evenly, in order. Each has its own
+            unit, so that none dominates the update because its returns are larger.
     """
 
     def __init__(

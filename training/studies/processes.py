@@ -49,7 +49,7 @@ class Process(Protocol):
 
 
 Start = Callable[[Run, int, IO[bytes]], Process]
-"""Starts a run with so many threads; what it starts holds the claim on the run's directory until it ends."""
+"""Starts a run on some threads; the process keeps the lock on the run's directory until it ends."""
 
 
 @dataclass

@@ -74,7 +74,7 @@ class NodeTraining:
         return News()
 
     def news(self) -> News:
-        """What it printed, its files if it has saved, and its end; waits until there is any of it."""
+        """Wait for news: new output, the files changed by a save, or the exit code."""
         while True:
             code = self._process.poll()
             state = self._run.state
