@@ -238,7 +238,7 @@ def cluster_of(runs: Sequence[Run]) -> Iterator[Start | None]:
         yield None
         return
     with RayEngine(address, 1) as engine:
-        engine.cores()  # refuses a cluster that has none
+        _ = engine.workers  # refuses a cluster that has none
         yield partial(ClusterTraining, engine)
 
 
