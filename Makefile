@@ -61,6 +61,7 @@ results-markets: $(VENV)/.core  ## train what is missing and regenerate the tabl
 results-comparators: $(VENV)/.dev  ## tune and train agents of libraries and measure them beside ours: many hours; ARGS="workers=4"
 	$(BIN)/python training/tune.py +experiment=comparators/multicluster $(value ARGS)
 	$(BIN)/python training/tune.py +experiment=comparators/multicloud $(value ARGS)
+	$(BIN)/python training/repeat.py +experiment=comparators/trainings $(value ARGS)
 	$(BIN)/python training/compare.py +experiment=comparators/table_chapter5
 	$(BIN)/python training/compare.py +experiment=comparators/table_markets
 	$(BIN)/python training/publish.py study=comparators

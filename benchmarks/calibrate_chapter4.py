@@ -14,7 +14,7 @@ the next centre. Only episodes of the split "train" are played, under a seed tha
 `--joint` also asks that the best rule known, `committed`, misses no more deadlines than the thesis's trained
 agent: five more means, which say whether any workload of this family leaves as few misses as are printed.
 
-What comes out is rounded by hand into `envs.simulation.slices.config.chapter4`. `--check` fits nothing: it
+What comes out is rounded by hand into `envs.simulation.slices.chapter4.chapter4`. `--check` fits nothing: it
 plays that function's worlds with every rule on episodes that had no part in the fit.
 """
 
@@ -33,7 +33,8 @@ from scipy.stats.qmc import LatinHypercube
 from agents.named import rules_of
 from agents.rules import make_rule
 from envs.simulation.arrivals import ArrivalConfig
-from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig, chapter4
+from envs.simulation.slices.chapter4 import chapter4
+from envs.simulation.slices.config import SliceWorldConfig, WorkloadConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import WorldError
 from training.evaluation.episodes import run_suite

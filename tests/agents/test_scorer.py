@@ -16,7 +16,8 @@ from agents.scorer.kernel import WORST
 from agents.scorer.policy import ScorerPolicy, cluster_scorer
 from agents.vector_policy import Scorer
 from envs.simulation import columns as col
-from envs.simulation.slices.config import SliceWorldConfig, chapter4
+from envs.simulation.slices.chapter4 import chapter4
+from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,

@@ -105,7 +105,7 @@ class ExperimentSettings:
         scores: "fsn" (chapter 5), "abcd" (chapter 4) or neither, against the reference.
         titles: how tables call the policies; a rule's own title if left out.
         table: whether tables are shown.
-        overview: one row per scenario and a table for each metric, in the place of tables for each scenario.
+        overview: a table for each metric with all scenarios, in the place of tables for each scenario.
         differences: [policy, rule, metric] each: paired differences, policy minus rule, that an overview
             shows in a table of their own (`paired` compares every agent with the reference).
         figures: by the name of the file without ".png".

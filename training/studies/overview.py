@@ -1,4 +1,4 @@
-"""Many scenarios at a glance, a row each: a table for each metric, and one for bounds of the objective."""
+"""Many scenarios at a glance: a table for each metric, and one for bounds of the objective."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from training.studies.metric_names import metric_name
 
 
 def overview_tables(summary: Summary) -> list[str]:
-    """A table for each metric with one row per scenario; the first says how agents stand to the reference."""
+    """A table for each metric: how policies did in each scenario, then how agents stand to the reference.
+
+    Scenarios are the rows, or the columns where they are not more than policies: pages are higher than wide.
+    """
     scenarios, reference = list(summary["scenarios"].values()), summary["reference"]
     names = list(scenarios[0]["policies"])
     titles = scenarios[0]["titles"]
@@ -33,6 +36,8 @@ def overview_tables(summary: Summary) -> list[str]:
                 share = 100.0 * against["difference"][metric]["mean"] / base
                 cells.append(f"{difference_cell(against, metric)} ({share:+.1f} %)")
             rows.append(cells)
+        if len(names) >= len(scenarios):
+            header, *rows = map(list, zip(header, *rows, strict=True))
         found.append(table(header, rows))
     return [found[0], *bounds_overview(summary), *found[1:], *differences_overview(summary)]
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from agents.rules import make_rule
-from envs.simulation.slices.config import Chapter4Config, SliceWorldConfig
+from envs.simulation.slices.chapter4 import Chapter4Config
+from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
 from training.evaluation.clairvoyant import ClairvoyantPlanner, unhindered_score

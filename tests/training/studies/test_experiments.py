@@ -93,12 +93,12 @@ def test_published_means_have_the_published_ratios(
 
 def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
     patterns = {}
-    for study in ("liu2022", "markets"):
+    for study in ("liu2022", "markets", "comparators"):
         words = [f"+experiment={study}/trainings"]
         settings = typed(RepeatSettings, compose_values("repeat", words), "")
         patterns[study] = {f"{settings.out}/{run.training}/seed*" for run in planned_runs(settings)}
-    patterns["comparators"] = {*released_names(RELEASED)}
-    patterns["liu2022"] |= patterns["comparators"]
+    for study in ("liu2022", "comparators"):
+        patterns[study] |= {*released_names(RELEASED)}
     for name in ("multicluster", "multicloud"):
         found = typed(TuneSettings, compose_values("tune", [f"+experiment=comparators/{name}"]), "")
         patterns["comparators"] |= {f"{found.out}/{agent}/seed*" for agent in found.searches}

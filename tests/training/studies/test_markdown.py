@@ -145,6 +145,21 @@ def test_an_overview_has_a_table_of_bounds() -> None:
     assert "| 1.50 |" in fragment(given)
 
 
+def test_an_overview_is_higher_than_wide() -> None:
+    given = summary(metrics=["tmdl"], paired=["tmdl"], overview=True)
+    # Three policies in one scenario: a row each, then the agent's difference.
+    found = rows(fragment(given).split("\n\n")[0])
+    assert found[0] == ["TMDL ↓", "Base"]
+    assert found[2:5] == [["**Mine**", "25.00"], ["MAF", "40.00"], ["Tuned rule", "5.00"]]
+    assert found[5][0] == "Mine − MAF, 95 %"
+    assert found[5][1].startswith("-15.00 [")
+    # The same scenario four times: a row each.
+    given["scenarios"] |= dict.fromkeys(("2", "3", "4"), given["scenarios"]["base"])
+    found = rows(fragment(given).split("\n\n")[0])
+    assert found[0] == ["TMDL ↓", "**Mine**", "MAF", "Tuned rule", "Mine − MAF, 95 %"]
+    assert [row[0] for row in found[2:]] == ["Base"] * 4
+
+
 def test_a_share_of_a_gap_that_may_be_none_is_not_printed() -> None:
     given = summary(bounded(), metrics=["s"], overview=True)
     given["scenarios"]["base"]["bounds"]["room"]["clear"] = False
