@@ -124,9 +124,11 @@ STUBBORN = (
 )
 SLIPS_AWAY = (
     # Another session, no variable of its own, and no parent that anybody knows.
-    "import subprocess, time\n"
+    "import os, subprocess, time\n"
     "subprocess.run(['env', '-i', 'setsid', '--fork', '/bin/sh', '-c',"
     " 'trap \"\" TERM HUP; echo $$ > slipped; while :; do sleep 1; done'])\n"
+    # The parent of a fork returns first: with it gone, the shell could be killed before it says its name.
+    "while not os.path.exists('slipped') or not os.path.getsize('slipped'): time.sleep(0.02)\n"
 )
 
 
