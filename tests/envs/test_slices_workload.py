@@ -69,6 +69,18 @@ def test_a_trace_gives_every_job_its_time() -> None:
     assert draw_arrivals(config, 3, np.random.default_rng(0)).tolist() == [0, 0, 5]
 
 
+@pytest.mark.parametrize(("pattern", "most"), [("uniform", 11), ("bernoulli", 10), ("beta", 7)])
+def test_every_job_that_waits_is_among_the_16_that_are_shown(pattern: str, most: int) -> None:
+    longest = 0
+    for seed in range(300):
+        arrival = draw_arrivals(ArrivalConfig(pattern=pattern), 1000, np.random.default_rng(seed))
+        # One decision a slice, whoever decides, and none may let a slice pass.
+        decided = np.maximum.accumulate(arrival - np.arange(1000)) + np.arange(1000)
+        waiting = np.searchsorted(arrival, decided, side="right") - np.arange(1000)
+        longest = max(longest, int(waiting.max()))
+    assert longest == most < SliceWorldConfig().window
+
+
 def test_an_episode_of_a_trace_runs() -> None:
     workload = WorkloadConfig(arrivals=ArrivalConfig(pattern="trace", times=[3, 3, 40]))
     world = SliceWorld(SliceWorldConfig(n_jobs=3, workload=workload))

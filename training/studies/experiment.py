@@ -106,8 +106,9 @@ class ExperimentSettings:
         titles: how tables call the policies; a rule's own title if left out.
         table: whether tables are shown.
         overview: a table for each metric with all scenarios, in the place of tables for each scenario.
-        differences: [policy, rule, metric] each: paired differences, policy minus rule, that an overview
-            shows in a table of their own (`paired` compares every agent with the reference).
+        differences: [policy, other, metric] each: paired differences, policy minus other, that an overview
+            shows in a table of their own (`paired` compares every agent with the reference). The other is a
+            rule, or an agent with as many seeds: the first of one is paired with the first of the other.
         figures: by the name of the file without ".png".
         stored: what is not played, as its episodes are published in docs/results/STUDY: trained agents that
             there are no runs of, or everything, to compute means and intervals again.
@@ -142,10 +143,11 @@ class ExperimentSettings:
             return self.titles[policy]
         return RULES[policy].title if policy in RULES else policy
 
-    def others(self) -> list[str]:
-        """The policies that every other one is compared with."""
+    def others(self, policy: str) -> list[str]:
+        """What a policy is compared with."""
         strongest = [] if self.strongest is None else [self.strongest]
-        return list(dict.fromkeys([self.reference, *strongest, *(rule for _, rule, _ in self.differences)]))
+        named = [other for one, other, _ in self.differences if one == policy]
+        return list(dict.fromkeys([self.reference, *strongest, *named]))
 
     def check(self) -> None:
         """Refuse names that lead nowhere, in one line.
@@ -169,13 +171,11 @@ class ExperimentSettings:
                 )
         for scenario, settings in self.scenarios.items():
             known = [*self.agents, *settings.agents, *self.rules]
-            for policy, rule, metric in self.differences:
-                others = [name for name in self.rules if name != policy]
-                if policy not in known or rule not in others or metric not in self.metrics:
+            for policy, other, metric in self.differences:
+                if not {policy, other} <= set(known) or policy == other or metric not in self.metrics:
                     raise UsageError(
-                        f"experiment.differences names {[policy, rule, metric]}: expected a policy of "
-                        f"scenario {scenario} ({', '.join(known)}), another rule ({', '.join(others)}) and a "
-                        f"metric ({', '.join(self.metrics)})"
+                        f"experiment.differences names {[policy, other, metric]}: expected two policies of "
+                        f"scenario {scenario} ({', '.join(known)}) and a metric ({', '.join(self.metrics)})"
                     )
             if self.clairvoyant is not None and self.clairvoyant.base not in known:
                 raise UsageError(
@@ -198,7 +198,8 @@ class ExperimentSettings:
         """The policies of every trained agent in a scenario; with `stored`, of those that there are runs of.
 
         Raises:
-            UsageError: if an agent is not trained, or not to its end.
+            UsageError: if an agent is not trained, or not to its end, or if two whose difference is asked for
+                have other numbers of seeds.
         """
         found: dict[str, list[Trained]] = {}
         for name, source in {**self.agents, **self.scenarios[scenario].agents}.items():
@@ -207,6 +208,12 @@ class ExperimentSettings:
             except NotTrainedError:
                 if self.stored == "none":
                     raise
+        for one, other, _ in self.differences:
+            if one in found and other in found and len(found[one]) != len(found[other]):
+                raise UsageError(
+                    f"experiment.differences names {one} with {len(found[one])} seeds and {other} with "
+                    f"{len(found[other])} in scenario {scenario}: train as many of each"
+                )
         return found
 
 

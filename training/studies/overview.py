@@ -50,12 +50,14 @@ def differences_overview(summary: Summary) -> list[str]:
     scenarios = list(summary["scenarios"].values())
     titles = scenarios[0]["titles"]
     header = ["paired differences, 95 %"]
-    header += [f"{metric_name(metric)}: {titles[one]} − {titles[rule]}" for one, rule, metric in differences]
+    header += [
+        f"{metric_name(metric)}: {titles[one]} − {titles[other]}" for one, other, metric in differences
+    ]
     rows = [
         [scenario["title"]]
         + [
-            difference_cell(scenario["policies"][policy]["against"][rule], metric)
-            for policy, rule, metric in differences
+            difference_cell(scenario["policies"][policy]["against"][other], metric)
+            for policy, other, metric in differences
         ]
         for scenario in scenarios
     ]

@@ -58,7 +58,7 @@ def _scenario(
         "published": scenario.published,
         "titles": {name: settings.title_of(name) for name in (*result.policies, *scenario.published)},
         "policies": {
-            name: policy_summary(result, name, shown, settings.others()) for name in result.policies
+            name: policy_summary(result, name, shown, settings.others(name)) for name in result.policies
         },
         "bounds": bounds_summary(result, settings.reference, shown, settings.strongest),
     }

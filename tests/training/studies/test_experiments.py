@@ -50,7 +50,18 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_every_figure_and_table_is_there() -> None:
-    tables = ["4_2", "4_3", "5_3", "5_4", "5_5", "5_6", "any_clusters", "loads"]
+    tables = [
+        "4_2",
+        "4_3",
+        "5_3",
+        "5_4",
+        "5_5",
+        "5_6",
+        "ablations_4_4",
+        "ablations_5_6",
+        "any_clusters",
+        "loads",
+    ]
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]
     expected = {f"liu2022/table_{name}" for name in tables} | {f"liu2022/figure_{name}" for name in figures}
     comparators = {"comparators/table_chapter5", "comparators/table_markets"}
@@ -131,9 +142,9 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         ("experiment.agents.rl_lsfc=3", "agents.rl_lsfc.weighted is 3"),
         (
             "+experiment.differences=[[maf,maf,s]]",
-            r"experiment.differences names \['maf', 'maf', 's'\]: expected a policy of scenario b33 \(",
+            r"experiment.differences names \['maf', 'maf', 's'\]: expected two policies of scenario b33 \(",
         ),
-        ("+experiment.differences=[[rl_lsfc,eft,s]]", "another rule"),
+        ("+experiment.differences=[[rl_lsfc,eft,s]]", r"\(rl_lsfc, spotweave, maf, tuned\)"),
         ("+experiment.differences=[[rl_lsfc,maf,makespan]]", r"metric \(tmdl, ajer, s_log, s\)"),
     ],
 )
