@@ -9,6 +9,7 @@ from agents.federated.rules import ROUND_ENVIRONMENTS, ROUND_RULES
 from agents.policy import Policy
 from agents.rules import RULES, make_rule
 from agents.workflows.online.rules import WORKFLOW_ENVIRONMENTS, WORKFLOW_RULES
+from envs.simulation.world import WorldSpec
 
 RULE_NAMES: tuple[str, ...] = (*RULES, *ROUND_RULES, BagCost.name, *WORKFLOW_RULES)
 
@@ -30,20 +31,36 @@ def rules_of(environment: str, first: str | None = None) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: name != first))
 
 
-def named_rule(name: str) -> Policy:
+def playable(spec: WorldSpec) -> tuple[str, ...]:
+    """Names of the rules that know what is decided in a world."""
+    names = [rule.name for rule in RULES.values() if spec.forecast or not rule.forecast]
+    if spec.federated or spec.name in ROUND_ENVIRONMENTS:
+        names += ROUND_RULES
+    return tuple(dict.fromkeys([*names, *rules_of(spec.name)]))
+
+
+def named_rule(name: str, spec: WorldSpec | None = None) -> Policy:
     """The rule `name` with its default parameters.
 
+    Args:
+        name: one of `RULE_NAMES`.
+        spec: of the world where it shall play; None: it is not checked.
+
     Raises:
-        ValueError: for an unknown name (all names and the closest one are given).
+        ValueError: for an unknown name (all names and the closest one are given), or for a rule that does not
+            know what is decided in the world.
     """
+    if name not in RULE_NAMES:
+        near = get_close_matches(name, RULE_NAMES, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"unknown rule {name!r}{hint}: expected one of {', '.join(RULE_NAMES)}")
+    if spec is not None and name not in playable(spec):
+        lacks = "needs env.forecast=true" if name in RULES else f"does not know what {spec.name} decides"
+        raise ValueError(f"rule {name!r} {lacks}: expected one of {', '.join(playable(spec))}")
     if name in ROUND_RULES:
         return ROUND_RULES[name]()
     if name == BagCost.name:
         return BagCost()
     if name in WORKFLOW_RULES:
         return WORKFLOW_RULES[name]()
-    if name in RULES:
-        return make_rule(name)
-    near = get_close_matches(name, RULE_NAMES, 1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(f"unknown rule {name!r}{hint}: expected one of {', '.join(RULE_NAMES)}")
+    return make_rule(name)

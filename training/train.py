@@ -102,7 +102,7 @@ def train(
         card = {"command": values["command"], "seed": values["seed"], **provenance(), **facts}
         save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
 
-    guide = named_rule(settings.guide)
+    guide = named_rule(settings.guide, spec)
     session = Session(trainer, player, guide, settings, run, save, engine, trained_before=start is not None)
     if state is not None:
         try:

@@ -69,5 +69,6 @@ register(
         "Spotweave: by hand, weights found by search on training episodes",
         CommittedParameters(),
         worlds=("chapter4",),
+        forecast=True,
     )
 )

@@ -38,6 +38,7 @@ class Rule:
         parameters: default parameters.
         worlds: names of the environments in which it is compared by default; None: in every one whose tasks
             are jobs, which is where it can play.
+        forecast: whether it needs observations with what `slices.forecast` foresees.
         keeps_idle: False for a rule that knows of federated rounds: it decides about idle instances itself.
     """
 
@@ -47,6 +48,7 @@ class Rule:
     source: str
     parameters: RuleParameters = field(default_factory=RuleParameters)
     worlds: tuple[str, ...] | None = None
+    forecast: bool = False
     keeps_idle: bool = True
 
 

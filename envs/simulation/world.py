@@ -43,6 +43,7 @@ class WorldSpec:
         time_unit: "slice" or "s".
         objective_weights: K weights with which what a system came to in all adds up to its return.
         federated: whether tasks that train in rounds are decided, whose columns other worlds leave at 0.
+        forecast: whether observations hold what `slices.forecast` foresees; else these columns stay 0.
     """
 
     name: str
@@ -57,6 +58,7 @@ class WorldSpec:
     time_unit: str
     objective_weights: tuple[float, ...] = ()
     federated: bool = False
+    forecast: bool = False
 
     @property
     def n_actions(self) -> int:

@@ -157,18 +157,19 @@ def test_evaluate_wants_exactly_one_policy() -> None:
 def test_contestants_follow_the_names() -> None:
     mine = Clairvoyant()
     loaded = {"clairvoyant": (mine, "run/policy.pt")}
-    chosen = contestants(["maf", "clairvoyant"], loaded, ())
+    spec = FakeWorld(1).spec
+    chosen = contestants(["maf", "clairvoyant"], loaded, (), spec)
     assert [policy.name for policy in chosen] == ["maf", "clairvoyant"]
     assert chosen[1] is mine
-    assert [policy.name for policy in contestants(None, loaded, ("random", "maf"))] == [
+    assert [policy.name for policy in contestants(None, loaded, ("random", "maf"), spec)] == [
         "clairvoyant",
         "random",
         "maf",
     ]
     with pytest.raises(UsageError, match=r"run/policy.pt holds 'clairvoyant', which policies= does not name"):
-        contestants(["maf"], loaded, ())
+        contestants(["maf"], loaded, (), spec)
     with pytest.raises(UsageError, match="did you mean 'clairvoyant'"):
-        contestants(["clairvoyent", "clairvoyant"], loaded, ())
+        contestants(["clairvoyent", "clairvoyant"], loaded, (), spec)
 
 
 def test_checkpoints_by_path_list_and_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,8 +137,10 @@ def measure(
     player = SuitePlayer(
         [partial(ENVIRONMENTS[env["name"]].build, config)], min(settings.lanes, suite.episodes)
     )
-    loaded = load_checkpoints(settings.checkpoint, player.world().spec, settings.weights, settings.device)
-    policies = contestants(settings.policies, loaded, default_rules(env) if rules is None else rules)
+    spec = player.world().spec
+    loaded = load_checkpoints(settings.checkpoint, spec, settings.weights, settings.device)
+    joining = default_rules(env) if rules is None else rules
+    policies = contestants(settings.policies, loaded, joining, spec)
     return _run(player, engine, policies, settings, env, loaded)
 
 

@@ -58,7 +58,10 @@ def default_rules(env: Mapping[str, Any]) -> Sequence[str]:
 
 
 def contestants(
-    names: Sequence[str] | None, loaded: Mapping[str, tuple[Policy, str]], default_rules: Sequence[str]
+    names: Sequence[str] | None,
+    loaded: Mapping[str, tuple[Policy, str]],
+    default_rules: Sequence[str],
+    spec: WorldSpec,
 ) -> list[Policy]:
     """The policies in the order of `names`; without names: every checkpoint, then the world's rules.
 
@@ -66,10 +69,11 @@ def contestants(
 
     Raises:
         UsageError: for an unknown name, an agent without its checkpoint, or a checkpoint that no name uses.
+        ValueError: for a rule that does not know what is decided in the world.
     """
     if names is None:
         rules = sorted(default_rules, key=lambda name: name != "maf") if not loaded else default_rules
-        return [policy for policy, _ in loaded.values()] + [named_rule(name) for name in rules]
+        return [policy for policy, _ in loaded.values()] + [named_rule(name, spec) for name in rules]
     for name, (_, path) in loaded.items():
         if name not in names:
             raise UsageError(f"checkpoint {path} holds {name!r}, which policies= does not name: add it there")
@@ -78,7 +82,7 @@ def contestants(
         if name in loaded:
             policies.append(loaded[name][0])
         elif name in RULE_NAMES:
-            policies.append(named_rule(name))
+            policies.append(named_rule(name, spec))
         else:
             near = get_close_matches(name, [*RULE_NAMES, *loaded], 1)
             hint = f"did you mean {near[0]!r}? " if near else ""

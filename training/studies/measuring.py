@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from agents.named import named_rule
 from agents.policy import Policy
 from agents.rules import make_rule
 from envs.environments import ENVIRONMENTS
@@ -95,7 +96,8 @@ class Player:
         self, player: SuitePlayer, env: Mapping[str, Any], suite: Suite, name: str, scenario: str
     ) -> Played:
         """One rule's episodes."""
-        return self._keep(player, env, suite, f"rule {name}", partial(make_rule, name), f"{scenario}: {name}")
+        make = partial(named_rule, name, player.world().spec)
+        return self._keep(player, env, suite, f"rule {name}", make, f"{scenario}: {name}")
 
     def record(self, env: Mapping[str, Any], policies: Mapping[str, Trained | str]) -> dict[str, Any]:
         """The timeline of the suite's first episode under some policies.

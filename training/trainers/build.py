@@ -54,11 +54,8 @@ def build_trainer(task: Task) -> Built:
             f"agent={agent.kind} does not know the tasks of this environment: it knows those of "
             f"{' and '.join(described.worlds)}; try agent={entry.default_agent}"
         )
-    if isinstance(agent, ClusterScorerSettings) and agent.base == "committed" and spec.name != "chapter4":
-        raise UsageError(
-            f"agent.base=committed was given with +env={spec.name}: it corrects a rule that needs the "
-            "forecast of +env=chapter4; expected agent.base=tuned"
-        )
+    if isinstance(agent, ClusterScorerSettings):
+        named_rule(agent.base, spec)
     if spec.name in described.instead:
         raise UsageError(
             f"agent={agent.kind} learns what a decision is worth to the whole system, which here is mostly "
@@ -110,7 +107,7 @@ def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
     network = make(agent, Shape(spec.n_clusters, scales, weights))
     assert isinstance(network, ValueNetwork)
     learner = Learner(network.to(task.device), weights, agent.name, task.device)
-    guide, world = named_rule(settings.guide), task.entry.build(task.config, settings.lanes)
+    guide, world = named_rule(settings.guide, spec), task.entry.build(task.config, settings.lanes)
     return MonteCarloTrainer(world, learner, settings, guide, task.seed), scales, weights
 
 

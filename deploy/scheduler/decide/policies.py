@@ -100,12 +100,13 @@ def combined(market: Loaded, federated: Loaded) -> Policy:
 def _load(
     name: str, world: str, components: tuple[str, ...], n_offers: int, weights: Sequence[float] | None
 ) -> Loaded:
+    spec = _spec(world, components, n_offers)
     if name in RULE_NAMES:
         if weights is not None:
             raise ValueError(f"policy {name!r} is a rule, which has no value components: leave weights out")
-        return Loaded(named_rule(name), (), f"rule {name}")
+        return Loaded(named_rule(name, spec), (), f"rule {name}")
     path = policy_file(name)
-    policy = stored_policy(path, load_policy_state(path), _spec(world, components, n_offers), weights)
+    policy = stored_policy(path, load_policy_state(path), spec, weights)
     if policy.remembers:
         raise ValueError(
             f"{path} remembers the decisions of an episode, and live there are no episodes: give a policy "

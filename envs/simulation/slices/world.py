@@ -89,6 +89,7 @@ class SliceWorld:
             higher_is_better=tuple(name in HIGHER_IS_BETTER for name in METRICS[kind]),
             time_unit="slice",
             objective_weights=(objective.miss, objective.miss, objective.delay / self.config.n_jobs),
+            forecast=self.config.forecast,
         )
         self.rules: Rules = make_rules(self.config, record)
         self.tables: Tables = make_tables(self.config, n_lanes)
