@@ -104,7 +104,7 @@ def policy_summary(
 def _against(
     result: ScenarioResult, measured: Measured, other: Measured, metrics: Sequence[str]
 ) -> dict[str, object]:
-    """A policy against a rule on the same episodes."""
+    """A policy against another on the same episodes; seed by seed if both have several."""
     differences: dict[str, object] = {}
     ratios: dict[str, float | None] = {}
     for metric in metrics:
@@ -122,6 +122,8 @@ def _against(
         # The form of the thesis: the mean of the baseline over the mean of the policy.
         ratios[metric] = means[0] / means[1] if min(means) > 0.0 else None
     facts: dict[str, object] = {"difference": differences, "ratio": ratios}
+    if len(other.seeds) > 1:
+        return facts  # what follows counts episodes against a rule
     known = measured.seeds[0].metrics
     if {"tmdl", "ajer"} <= set(known):
         facts["fsn"] = _dominance(measured, other)

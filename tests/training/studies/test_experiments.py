@@ -155,6 +155,15 @@ def test_mistakes_are_one_line(words: str, message: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_agents_whose_difference_is_shown_have_as_many_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = {"rl_lsfc": 5, "rl_fc": 2}
+    monkeypatch.setattr("training.studies.experiment.find_trained", lambda name, *_: [name] * seeds[name])
+    with pytest.raises(
+        UsageError, match="names rl_fc with 2 seeds and rl_lsfc with 5 in scenario here: train"
+    ):
+        experiment("liu2022/table_ablations_5_6").agents_of("here")
+
+
 def test_chapter_5_says_what_is_possible_on_every_workload() -> None:
     for name in ("table_5_3", "table_5_4", "table_5_5"):
         bound = experiment(f"liu2022/{name}").clairvoyant

@@ -40,6 +40,18 @@ def test_differences_are_paired_and_know_their_direction() -> None:
     assert summary("maf")["against"].keys() == {"tuned"}
 
 
+def test_agents_are_paired_seed_by_seed() -> None:
+    base = result()
+    other = Measured("other", (played([1, 2, 3], [99, 98, 99]), played([4, 5, 9], [99, 98, 99])))
+    both = ScenarioResult(base.spec, base.env, base.hash, {**base.policies, "other": other})
+    against: Any = policy_summary(both, "mine", ["tmdl"], ["other"])["against"]["other"]  # type: ignore[index]
+    difference = base.policies["mine"].table("tmdl") - np.array([[1, 2, 3], [4, 5, 9]])
+    interval = hierarchical_interval(difference)
+    assert against["difference"]["tmdl"]["mean"] == pytest.approx(25.0 - 4.0)
+    assert against["difference"]["tmdl"]["interval"] == [interval.low, interval.high]
+    assert "fsn" not in against
+
+
 def test_the_ratio_is_the_mean_of_the_baseline_over_the_mean_of_the_policy() -> None:
     ratios = summary("mine")["against"]["maf"]["ratio"]
     assert ratios["tmdl"] == pytest.approx(40.0 / 25.0)
