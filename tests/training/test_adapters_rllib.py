@@ -28,7 +28,7 @@ from training.evaluation.suite import Suite
 from training.settings import TrainerSettings
 
 NEEDS_EXTRA = pytest.mark.extra
-pytestmark = [NEEDS_EXTRA, pytest.mark.slow]
+pytestmark = [NEEDS_EXTRA, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = SliceWorldConfig(n_jobs=20, window=4)

@@ -316,7 +316,7 @@ def test_a_training_on_a_node_that_is_lost_ends_with_the_same_bits(tmp_path: Pat
     assert_same_run(run_local(tmp_path, *LONG), run.directory)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path) -> None:
     run = planned("rl_fc", tmp_path, "trainer.episodes=1000000")
     run.directory.path.mkdir(parents=True)
@@ -348,7 +348,7 @@ signal.pause()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_ends_with_its_worker_and_leaves_nothing(tmp_path: Path) -> None:
     run = planned("rl_fc", tmp_path, "trainer.episodes=1000000")
     run.directory.path.mkdir(parents=True)
