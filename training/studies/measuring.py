@@ -10,7 +10,6 @@ from typing import Any
 
 from agents.named import named_rule
 from agents.policy import Policy
-from agents.rules import make_rule
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import EpisodeKey, WorldSpec
 from training.config import UsageError, world_config
@@ -109,7 +108,7 @@ class Player:
         world = ENVIRONMENTS[env["name"]].build_recording(world_config(env))
         made: list[Policy] = []
         for name, source in policies.items():
-            policy = make_rule(source) if isinstance(source, str) else source.load(world.spec, self.device)
+            policy = named_rule(source) if isinstance(source, str) else source.load(world.spec, self.device)
             policy.name = name
             made.append(policy)
         key: EpisodeKey = self.suite.episode_keys()[0]
@@ -150,7 +149,7 @@ class Player:
 
     def _base(self, name: str, result: ScenarioResult, agents: Mapping[str, Sequence[Trained]]) -> Base:
         if name not in agents:
-            return Base(f"rule {name}", {"policy": name}, lambda world: make_rule(name))
+            return Base(f"rule {name}", {"policy": name}, lambda world: named_rule(name, world.spec))
         best = best_seed(result, name)
         trained, facts = agents[name][best], result.policies[name].checkpoints[best]
         return Base(

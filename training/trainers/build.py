@@ -10,7 +10,6 @@ from agents.named import named_rule
 from agents.networks.base import ValueNetwork
 from agents.outcomes.policy import OutcomePolicy
 from agents.registry import Shape, agent_named
-from agents.rules import make_rule
 from agents.settings import (
     ClusterScorerSettings,
     LibrarySettings,
@@ -65,7 +64,7 @@ def build_trainer(task: Task) -> Built:
         return described.trainer(task), spec.scales, spec.objective_weights
     if isinstance(agent, LibrarySettings):
         build = partial(entry.build, task.config, 1)
-        wanted = LibraryTask(build, agent, settings, make_rule(settings.guide), task.seed, task.device)
+        wanted = LibraryTask(build, agent, settings, named_rule(settings.guide, spec), task.seed, task.device)
         return make_library_trainer(wanted), spec.scales, spec.objective_weights
     if isinstance(agent, SpotSettings):
         return SpotTrainer(task, agent), spec.scales, spec.objective_weights

@@ -44,7 +44,8 @@ def test_agents_are_paired_seed_by_seed() -> None:
     base = result()
     other = Measured("other", (played([1, 2, 3], [99, 98, 99]), played([4, 5, 9], [99, 98, 99])))
     both = ScenarioResult(base.spec, base.env, base.hash, {**base.policies, "other": other})
-    against: Any = policy_summary(both, "mine", ["tmdl"], ["other"])["against"]["other"]  # type: ignore[index]
+    found: dict[str, Any] = policy_summary(both, "mine", ["tmdl"], ["other"])
+    against = found["against"]["other"]
     difference = base.policies["mine"].table("tmdl") - np.array([[1, 2, 3], [4, 5, 9]])
     interval = hierarchical_interval(difference)
     assert against["difference"]["tmdl"]["mean"] == pytest.approx(25.0 - 4.0)
