@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations lint format bench clean
+.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations compile lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -82,7 +82,9 @@ results-fl: $(VENV)/.core  ## regenerate every table and picture of federated wo
 results-async: $(VENV)/.core  ## regenerate the tables of asynchronous learning; ARGS="--data FOLDER" with MNIST
 	$(BIN)/python -m training.studies.asynchronous $(value ARGS)
 
-test: $(VENV)/.dev lint  ## lint, type-check and run every test but the long ones
+test: $(VENV)/.dev  ## lint, type-check and run every test but the long ones
+	@# The worlds are compiled at their first use, by each worker at the same time: better once, beside the type check.
+	@$(MAKE) --jobs=2 --output-sync=target lint compile
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(value ARGS)
 
 test-long: $(VENV)/.dev  ## run the tests that take minutes: faults by the thousand, whole episodes twice
@@ -93,6 +95,10 @@ test-fast: $(VENV)/.dev  ## run the tests that take less than about ten seconds 
 
 mutations: $(VENV)/.dev  ## put faults into a copy of the sources, one at a time; ARGS="--only lease"
 	$(BIN)/python -m tests.mutations $(value ARGS)
+
+compile: $(VENV)/.core  ## compile the worlds, which their first use does otherwise
+	OMP_NUM_THREADS=1 $(BIN)/python training/evaluate.py +env=multicloud policy=expected_cost episodes=2 env.workload.jobs=20 >/dev/null
+	OMP_NUM_THREADS=1 $(BIN)/python training/evaluate.py +env=multicluster checkpoint=liu2022/spotweave episodes=2 >/dev/null
 
 lint: $(VENV)/.dev  ## ruff and mypy, as CI runs them
 	$(BIN)/ruff check .

@@ -107,7 +107,7 @@ class DrawnBags:
 
     def _any_bag(self, sizes: np.random.Generator) -> Bag:
         """20 to 160 tasks whose run times and memory lie between those of Table 7.2 and around them."""
-        mean_s, mean_mb = float(sizes.uniform(120, 260)), float(np.exp(sizes.uniform(1.0, 5.2)))
+        mean_s, mean_mb = float(sizes.uniform(120, 260)), math.exp(sizes.uniform(1.0, 5.2))
         runtime_s = Spread(mean_s * sizes.uniform(0.4, 0.8), mean_s, mean_s * sizes.uniform(1.3, 1.9))
         memory_mb = Spread(mean_mb * 0.6, mean_mb, mean_mb * sizes.uniform(1.05, 2.5))
         profile = Profile(int(sizes.integers(20, 161)), runtime_s, memory_mb, bool(sizes.random() < 0.7))

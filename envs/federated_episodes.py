@@ -19,7 +19,7 @@ from envs.simulation.federations.rounds.tariff import Tariff
 from envs.simulation.market.config import MarketConfig
 from envs.simulation.market.source import MarketData
 from envs.simulation.series import StepSeries
-from envs.simulation.streams import Streams, episode_sequence
+from envs.simulation.streams import Streams, episode_sequence, exp
 from envs.simulation.world import EpisodeKey, WorldError
 
 Kind = Literal["one_zone", "zones", "mixed"]
@@ -117,7 +117,7 @@ class DrawnApplications:
         n = int(sizes.integers(self.config.clients_least, self.config.clients_most + 1))
         rounds = int(sizes.integers(self.config.rounds_least, self.config.rounds_most + 1))
         slowest_s = math.exp(sizes.uniform(math.log(300), math.log(1800)))
-        shares = np.exp(sizes.uniform(math.log(0.03), 0.0, n))
+        shares = exp(sizes.uniform(math.log(0.03), 0.0, n))
         shares /= shares.max()
         cold_s, spin_up_s = sizes.uniform(20, 200), sizes.uniform(60, 240)
         budgeted = bool(sizes.random() < self.config.budget_share)

@@ -171,7 +171,7 @@ class DrawnWorkflows:
 
     def _drawn(self, name: str, bounds: tuple[float, float], random: np.random.Generator) -> float:
         """What the configuration says, or a draw, which is taken in any case."""
-        drawn = math.exp(random.uniform(*np.log(bounds)))
+        drawn = math.exp(random.uniform(math.log(bounds[0]), math.log(bounds[1])))
         given = getattr(self.config, name)
         return drawn if given is None else float(given)
 

@@ -60,17 +60,27 @@ def test_the_multicloud_policy_works_with_the_offers_of_one_cloud(provider: str)
     assert costs["outcomes"] < costs["spot_fallback"]
 
 
-@pytest.mark.parametrize(("name", "seed", "episodes"), [("spotweave", 2, 10), ("rl_lsfc", 1, 3)])
-def test_the_policies_of_liu2022_do_again_what_table_5_3_says(name: str, seed: int, episodes: int) -> None:
-    stored = ROOT / "docs" / "results" / "liu2022" / "table_5_3.csv"
+@pytest.mark.parametrize(
+    ("name", "table", "b", "policy_id", "seed", "episodes"),
+    [
+        ("spotweave", "table_5_3", 33, "spotweave", 2, 10),
+        ("rl_lsfc", "table_5_3", 33, "rl_lsfc", 1, 3),
+        ("six_loads", "table_loads", 25, "all_loads", 1, 5),
+    ],
+)
+def test_the_policies_of_liu2022_do_again_what_the_tables_say(
+    name: str, table: str, b: int, policy_id: str, seed: int, episodes: int
+) -> None:
+    stored = ROOT / "docs" / "results" / "liu2022" / f"{table}.csv"
     with stored.open(encoding="utf-8", newline="") as file:
         published = [
             float(row["s"])
             for row in csv.DictReader(file)
-            if row["policy"] == name and row["seed"] == str(seed) and int(row["episode"]) < episodes
+            if (row["scenario"], row["policy"], row["seed"]) == (f"b{b}", policy_id, str(seed))
+            and int(row["episode"]) < episodes
         ]
     entry = ENVIRONMENTS["multicluster"]
-    world = entry.build(typed(entry.config_class, {}, "env"), episodes)
+    world = entry.build(typed(entry.config_class, {"workload": {"arrivals": {"b": b}}}, "env"), episodes)
     policy = load_policy(CHECKPOINTS / "liu2022" / name, world.spec)
     results = run_suite(world, policy, find_suite("test", episodes))
     measured = [result.metrics["s"] for result in results]

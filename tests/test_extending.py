@@ -11,6 +11,7 @@ import pytest
 from agents import registry
 from spotweave.plugins import PluginError, plugins
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
+from training.config import register_schemas
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "extending.md"
 
@@ -28,9 +29,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(site)
-    registry.agents.cache_clear()
+    for cached in (registry.agents, register_schemas):
+        cached.cache_clear()
     yield site
-    registry.agents.cache_clear()
+    for cached in (registry.agents, register_schemas):
+        cached.cache_clear()
 
 
 def install(site: Path, module: str, source: str, points: str) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from enum import Enum
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,6 +60,7 @@ def plain(value: object) -> Any:
     return value
 
 
+@cache
 def register_schemas() -> None:
     """Give Hydra every key with its default, so that a mistyped key is refused when it is composed."""
     store = ConfigStore.instance()

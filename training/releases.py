@@ -61,8 +61,9 @@ def card(name: str, state: Mapping[str, Any], content: bytes, table: str) -> str
     facts, world, agent = state["training"], state["world"], state["agent"]
     validation = ", ".join(f"{metric} {number(value)}" for metric, value in facts["validation"].items())
     guide = ", ".join(f"{metric} {number(value)}" for metric, value in facts["validation_guide"].items())
-    # Without the world's settings the policy would be asked about another one.
-    env = "".join(f" {word}" for word in facts["command"].split() if word.startswith("env."))
+    # Without the world's settings the policy would be asked about another one. Several loads only train.
+    settings = [word for word in facts["command"].split() if word.startswith("env.")]
+    env = "".join(f" {word}" for word in settings if not word.startswith("env.loads="))
     rows = {
         "file": f"`policy.pt`, {len(content) / 1e6:.2f} MB, SHA-256 `{hashlib.sha256(content).hexdigest()}`",
         "agent": f"`{agent['kind']}`: {agent_named(agent['kind']).title}",

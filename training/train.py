@@ -19,7 +19,7 @@ import torch
 from omegaconf import DictConfig
 
 from agents.named import named_rule
-from agents.settings import AgentSettings
+from agents.settings import AgentSettings, OutcomesSettings
 from envs.environments import ENVIRONMENTS
 from training.adaptation import judge, start_of, started_agent
 from training.adapters.settings import require_library
@@ -123,7 +123,9 @@ def train(
         accepted = session.best.episode > 0
         adapted = load_policy(run.policy, spec) if accepted else trainer.policy
         worlds = [player.world(number) for number in range(len(members))]
-        print(judge(adapted, load_policy(run.start, spec, weights), worlds, session.suite, accepted))
+        # A scorer learned the objective itself: it has no weights to change.
+        original = load_policy(run.start, spec, weights if isinstance(agent, OutcomesSettings) else None)
+        print(judge(adapted, original, worlds, session.suite, accepted))
     if tested:
         policy = load_policy(run.policy, spec)
         rules = [named_rule(name) for name in default_rules(values["env"])]

@@ -99,15 +99,16 @@ class Agent:
         self._lock.close()
 
     def status(self) -> NodeStatus:
-        """The heartbeat."""
+        """The heartbeat. A node that was given notice is draining, also just before `drain` takes effect."""
+        memory = self._memory
         return NodeStatus(
             instance_id=self._config.instance_id,
             address=str(self._config.address),
             workdir=str(self.workdir),
             now_s=time.time(),
-            notice_s=self._memory.notice_s,
-            rebalance=self._memory.rebalance,
-            draining=self.processes.draining,
+            notice_s=memory.notice_s,
+            rebalance=memory.rebalance,
+            draining=memory.notice_s is not None or self.processes.draining,
             processes=self.processes.statuses(),
         )
 

@@ -78,18 +78,20 @@ class _Connection(http.client.HTTPConnection):
         self._ends_s = ends_s
 
     def connect(self) -> None:
-        plain = socket.create_connection((self.host, self.port), min(_CONNECT_S, _left_s(self._ends_s)))
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Until then, the handshake as a whole; nothing is sent to whoever does not pass it.
-            plain.settimeout(_left_s(self._ends_s))
-            secure = self._trust.wrap_socket(plain)
-        except BaseException:
-            plain.close()
-            raise
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        # Wrapped before it connects: of a peer that is gone already, wrap_socket loses the socket unclosed.
+        secure = self._trust.wrap_socket(
+            socket.socket(family, socket.SOCK_STREAM), do_handshake_on_connect=False
+        )
         assert isinstance(secure, _Socket)
-        secure.ends_s = self._ends_s
         self.sock = secure
+        secure.settimeout(min(_CONNECT_S, _left_s(self._ends_s)))
+        secure.connect((self.host, self.port))
+        secure.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Until then, the handshake as a whole; nothing is sent to whoever does not pass it.
+        secure.settimeout(_left_s(self._ends_s))
+        secure.do_handshake()
+        secure.ends_s = self._ends_s
 
 
 class _Socket(ssl.SSLSocket):

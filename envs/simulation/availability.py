@@ -13,6 +13,7 @@ m(1 - g) / (g(1 - m)), whatever the spells look like; so the spells can be fitte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.series import StepSeries
+from envs.simulation.streams import exp
 
 
 class SpellLaw(Protocol):
@@ -69,7 +71,7 @@ class LognormalMixture:
     @cached_property
     def _means_s(self) -> list[float]:
         """Share of the mean that each component brings."""
-        return [float(c.weight * np.exp(c.log_mean + c.log_sigma**2 / 2)) for c in self.components]
+        return [float(c.weight * math.exp(c.log_mean + c.log_sigma**2 / 2)) for c in self.components]
 
     @cached_property
     def _columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -85,7 +87,7 @@ class LognormalMixture:
         """(n,) independent lengths, seconds."""
         edges, log_means, log_sigmas = self._columns
         which = edges.searchsorted(rng.random(n), side="right")
-        return np.exp(log_means[which] + log_sigmas[which] * rng.standard_normal(n))
+        return exp(log_means[which] + log_sigmas[which] * rng.standard_normal(n))
 
     def sample_residual(self, rng: np.random.Generator) -> float:
         """What is left of the spell that a random moment falls into, seconds.
@@ -96,7 +98,7 @@ class LognormalMixture:
         which = int(reached.searchsorted(rng.random() * self.mean_s, side="right"))
         chosen = self.components[which]
         log_length = chosen.log_mean + chosen.log_sigma**2 + chosen.log_sigma * rng.standard_normal()
-        return float(np.exp(log_length) * rng.random())
+        return float(math.exp(log_length) * rng.random())
 
 
 @dataclass(frozen=True)

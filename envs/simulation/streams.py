@@ -6,10 +6,12 @@ stream, or asking for the streams in another order, changes no draw of the other
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 StreamName = Literal[
     "arrivals",
@@ -32,6 +34,14 @@ Split = Literal["train", "validation", "test"]
 
 STREAM_NAMES: tuple[StreamName, ...] = get_args(StreamName)
 SPLITS: tuple[Split, ...] = get_args(Split)
+
+
+def exp(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The exponential of each value, of any shape, by the C library.
+
+    `np.exp` has code of its own for some processors (AVX-512), whose last bit may differ.
+    """
+    return np.fromiter(map(math.exp, values.flat), np.float64, values.size).reshape(values.shape)
 
 
 def episode_sequence(seed: int, split: Split, index: int) -> np.random.SeedSequence:

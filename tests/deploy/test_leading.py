@@ -22,9 +22,10 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """One that only decides: it has passes, and nothing to act on."""
+    """One that only decides: it has passes, and nothing to act on; no master of Spark starts."""
     config = DeploymentConfig.load(deployment(tmp_path, scheduler={"period_s": 0.01}))
     with closing(Service(config.dry_run())) as made:
+        made.runners = []
         yield made
 
 
@@ -134,3 +135,5 @@ def test_a_service_whose_lead_is_lost_says_that_it_cannot_go_on(
         monkeypatch.setattr(serving.service, "shutdown", lambda: pytest.fail("it ended what jobs share"))
         kept = serving.service.store.events.latest(100)
     assert [event.kind for event in kept] == ["service.started"]
+    monkeypatch.undo()
+    serving.service.shutdown()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from envs.multicloud import MarketWorldConfig, MultiCloudEnv, build_market, make
 from envs.registration import register
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketConfig, WorkloadConfig
-from envs.simulation.market.source import draw_episode
+from envs.simulation.market.source import draw_episode, fingerprint
+from envs.simulation.streams import exp
 from envs.simulation.world import EpisodeKey, WorldError
 from envs.traces.bundle import SPLIT_DAYS, load_bundle
 from envs.traces.errors import TraceError
@@ -141,6 +144,26 @@ def test_a_world_of_some_offers_is_a_world_without_the_others() -> None:
     assert [worlds[0].fingerprint(key) for key in keys] == [worlds[1].fingerprint(key) for key in keys]
     assert worlds[0].data.regions == ("us-east-1", "us-east-2", "us-west-2")
     np.testing.assert_array_equal(worlds[0].data.egress_usd_gb, worlds[1].data.egress_usd_gb)
+
+
+def test_only_the_last_bits_of_an_episode_are_no_part_of_its_fingerprint() -> None:
+    world = build_market(small())
+    episode = draw_episode(world.config, world.data, EpisodeKey(3, "validation", 0))
+
+    def with_sizes(factor: float) -> str:
+        jobs = dataclasses.replace(episode.jobs, checkpoint_gb=factor * episode.jobs.checkpoint_gb)
+        return fingerprint(dataclasses.replace(episode, jobs=jobs))
+
+    assert with_sizes(1.0) == world.fingerprint(EpisodeKey(3, "validation", 0))
+    assert with_sizes(1.0 + 2.0**-52) == with_sizes(1.0)
+    assert with_sizes(1.000001) != with_sizes(1.0)
+
+
+def test_what_is_drawn_has_the_bits_of_the_c_library() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 40))
+    expected = [[math.exp(value) for value in row] for row in values]
+    np.testing.assert_array_equal(exp(values), expected)
+    assert exp(np.empty((0, 2))).shape == (0, 2)
 
 
 def test_an_offer_that_there_is_not_is_refused() -> None:

@@ -19,6 +19,7 @@ from tests.training.test_train import saved_config
 from tests.training.toy import Myopic, ToyWorld
 from training.adaptation import judge
 from training.evaluation.suite import Suite
+from training.run_directory import RunDirectory
 from training.trainers.session import Session
 
 ADAPT = (
@@ -58,7 +59,7 @@ def test_what_is_worse_is_refused(command: Command, tmp_path: Path, monkeypatch:
     outcome = command(*ADAPT)
     assert outcome.code == 0, outcome.err
     line = next(line for line in outcome.out.splitlines() if line.startswith("the adapted policy is "))
-    assert "on the validation days: cost_usd_eq " in line
+    assert "on validation episodes: cost_usd_eq " in line
     assert line.endswith("(2 paired episodes): the original policy is kept")
     run = tmp_path / "run"
     assert (run / "start.pt").read_bytes() == before
@@ -91,7 +92,7 @@ def test_a_policy_that_learning_ruined_is_refused(command: Command, tmp_path: Pa
     jobs = ("env.workload.jobs=20", "env.market.owned_executors=0", "trainer.validation_episodes=4")
     outcome = command(*ADAPT, *jobs, rate)
     assert outcome.code == 0, outcome.err
-    assert "the adapted policy is worse on the validation days: cost_usd_eq +" in outcome.out
+    assert "the adapted policy is worse on validation episodes: cost_usd_eq +" in outcome.out
     assert "the original policy is kept" in outcome.out
     assert torch.equal(vectors(tmp_path / "run" / "policy.pt"), vectors(RELEASED_POLICY))
     again = command("resume=run")
@@ -136,7 +137,29 @@ def test_what_cannot_be_started_from_is_one_line(
 
 
 def test_other_environments_have_no_policy_to_adapt(command: Command) -> None:
-    assert "agent=cluster_scorer cannot" in command("+env=multicluster", "trainer=adapt").mistake
+    message = "holds a policy of agent=outcomes, not of agent=round_scorer"
+    assert message in command("+env=federated", "trainer=adapt").mistake
+
+
+@pytest.mark.parametrize("env", ["multicluster", "anyclusters"])
+def test_a_scorer_goes_on_from_the_policy_for_any_clusters(
+    command: Command, tmp_path: Path, env: str
+) -> None:
+    """With steps of nearly nothing it stays where it started."""
+    released = RELEASED / "liu2022" / "any_clusters" / "policy.pt"
+    rate = "trainer.learning_rate={start: 1.0e-6, end: 1.0e-6}"
+    words = (f"+env={env}", *TINY_WORLD[env], "trainer=adapt", *TINY_TRAINER, "device=cpu", "out=run")
+    outcome = command(*words, rate)
+    assert outcome.code == 0, outcome.err
+    assert "on validation episodes: s " in outcome.out
+    run = tmp_path / "run"
+    assert (run / "start.pt").read_bytes() == released.read_bytes()
+    before = load_policy_state(released)["network"]["vector"]
+    state = RunDirectory.reopen(str(run))[0].load_state()
+    assert state is not None
+    reached = state["trainer"]["strategy"]["theta"]
+    assert not torch.equal(reached, before)
+    torch.testing.assert_close(reached, before, rtol=0.0, atol=1e-4)
 
 
 class Optimal(Myopic):
@@ -155,7 +178,7 @@ def test_a_verdict_has_the_figures(adapted: Myopic, original: Myopic, word: str)
     """The objective of the toy world is better when it is higher, whatever its sign."""
     suite = Suite("toy", "validation", seed=5, episodes=20)
     verdict = judge(adapted, original, [ToyWorld(5)], suite, accepted=word == "better")
-    assert f"the adapted policy is {word} on the validation days: objective " in str(verdict)
+    assert f"the adapted policy is {word} on validation episodes: objective " in str(verdict)
     gain = verdict.paired.difference
     assert gain > 0 if word == "better" else gain < 0
     assert verdict.paired.interval.excludes(0.0)

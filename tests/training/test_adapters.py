@@ -204,9 +204,10 @@ def test_episodes_are_numbered_by_the_run() -> None:
     second_of_two = flat_env(first=1, stride=2)
     np.testing.assert_array_equal(shown(second_of_two), episodes[1])
     np.testing.assert_array_equal(shown(second_of_two), episodes[3])
-    resumed = flat_env(first=1, stride=2)
-    resumed.go_on_from(4)
+    resumed = flat_env()
+    resumed.play_every(2, first=5)
     np.testing.assert_array_equal(shown(resumed), episodes[5])
+    assert resumed._episode == 7
     np.testing.assert_array_equal(shown(resumed, seed=KEY.seed), episodes[5])
 
 

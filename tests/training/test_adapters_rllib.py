@@ -42,12 +42,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def trainer(kind: str) -> LibraryTrainer:
+    copies = 2 if kind == "rllib_ppo" else 1
     agent = LibrarySettings(
         kind,
         kind,
         jobs=2,
         hidden_sizes=[16, 12],
-        rollout=64,
+        environments=copies,
+        rollout=64 // copies,
         learning_starts=40,
         target_every=64,
     )
@@ -75,7 +77,10 @@ def check_trainer(kind: str, directory: str) -> None:
     reports = [first.round() for _ in range(3)]
     assert sum(report.decisions for report in reports) == len(taken) == 192
     assert all(taken)
-    assert first.episodes_done == sum(report.episodes for report in reports) == 192 // CONFIG.n_jobs
+    copies = first.environments()
+    ended = 192 // len(copies) // CONFIG.n_jobs  # by each copy
+    assert first.episodes_done == sum(report.episodes for report in reports) == ended * len(copies)
+    assert [env._episode for env in copies] == [k + (ended + 1) * len(copies) for k in range(len(copies))]
     assert set(reports[-1].losses) == set(first.losses.values())
     assert np.isfinite(list(reports[-1].losses.values())).all()
 

@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Path:
     directory.mkdir()
     policy, agent = fitted_policy("rl_fc")
     facts = {
-        "command": "python training/train.py +env=toy env.size=2 seed=3",
+        "command": "python training/train.py +env=toy env.size=2 env.loads=[1,2] seed=3",
         "seed": 3,
         "commit": "abc",
         "episodes": 40,
@@ -42,7 +42,7 @@ def test_a_release_is_the_same_policy_with_a_card(run: Path, tmp_path: Path) -> 
     assert (folder / "policy.pt").read_bytes() == (run / "policy.pt").read_bytes()
     card = (folder / "README.md").read_text()
     digest = hashlib.sha256((run / "policy.pt").read_bytes()).hexdigest()
-    command = "python training/train.py +env=toy env.size=2 seed=3"
+    command = "python training/train.py +env=toy env.size=2 env.loads=[1,2] seed=3"
     use = f"training/compare.py +env={SPEC.name} env.size=2 checkpoint=toy/mine"
     for word in (digest, command, use, "TMDL 61.70", "Apache-2.0", "-3.50"):
         assert word in card

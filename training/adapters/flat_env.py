@@ -131,10 +131,10 @@ class FlatWorldEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         for action in state["actions"]:
             self.step(action)
 
-    def go_on_from(self, episode: int) -> None:
-        """A resumed run: the next `reset`, whatever its seed, starts where `episode` episodes were played."""
-        self.first += episode
-        self._episode = self.first
+    def play_every(self, stride: int, first: int) -> None:
+        """Play the episodes `first`, `first` + `stride`, ... from the next `reset` on, whatever its seed."""
+        self.stride = stride
+        self._episode = self.first = first
 
     def _features(self) -> NDArray[np.float32]:
         features: NDArray[np.float32] = self.flattening.features(self.world.observation)[0]

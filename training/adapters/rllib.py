@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from abc import abstractmethod
@@ -18,8 +19,10 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import logging
 
+import numpy as np
 import ray
 import torch
+from numpy.typing import NDArray
 from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_PREDS
 from ray.rllib.algorithms.dqn.torch.default_dqn_torch_rl_module import DefaultDQNTorchRLModule
@@ -34,7 +37,7 @@ from torch import Tensor, nn
 
 from agents.flat_policy import as_linears
 from envs.simulation.streams import Streams
-from training.adapters.flat_env import FlatWorldEnv
+from training.adapters.flat_env import FlatWorldEnv, Info
 from training.adapters.masking import masked
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.settings import ScheduleSettings
@@ -44,8 +47,18 @@ _SCHEDULE_POINTS = 100
 _OBJECT_STORE_BYTES = 200_000_000
 
 
+class _RunsOwnEpisodes(FlatWorldEnv):
+    """Copies share the run's seed and play every n-th episode; the library would seed each differently."""
+
+    def reset(
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[NDArray[np.float32], Info]:
+        """Start the copy's next training episode, whatever the seed."""
+        return super().reset(options=options)
+
+
 def _make_env(arguments: dict[str, Any]) -> FlatWorldEnv:
-    return FlatWorldEnv(**arguments)
+    return _RunsOwnEpisodes(**arguments)
 
 
 class _MaskedDQN(DefaultDQNTorchRLModule):
@@ -69,6 +82,16 @@ class _MaskedPPO(DefaultPPOTorchRLModule):
 def _masked_logits(found: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
     logits = masked(found[Columns.ACTION_DIST_INPUTS], batch[Columns.OBS])
     return {**found, Columns.ACTION_DIST_INPUTS: logits}
+
+
+def _copies(algorithm: Any) -> list[FlatWorldEnv]:
+    return [env.unwrapped for env in algorithm.env_runner.env.unwrapped.envs]
+
+
+def _play_from(episode: int, copies: list[FlatWorldEnv]) -> None:
+    """Share out the training episodes from `episode` on."""
+    for k, env in enumerate(copies):
+        env.play_every(len(copies), first=episode + k)
 
 
 class _RLlibTrainer(LibraryTrainer):
@@ -121,12 +144,13 @@ class _RLlibTrainer(LibraryTrainer):
             .learners(num_learners=0)
             .training(lr=self._points(self.settings.learning_rate), gamma=library.discount)
             .reporting(min_sample_timesteps_per_iteration=library.rollout, min_time_s_per_iteration=0)
-            # The library resets its environment with this seed, so it has to be that of the run.
-            .debugging(seed=task.seed, log_level="ERROR")
+            .debugging(seed=task.library_seed, log_level="ERROR")
         )
         # The library insists on a directory in the user's home; this constant is its only handle.
         with patch.object(trainable, "DEFAULT_STORAGE_PATH", self._scratch.name):
-            return config.build_algo()
+            algorithm = config.build_algo()
+        _play_from(0, _copies(algorithm))
+        return algorithm
 
     @abstractmethod
     def configured(self) -> Any:
@@ -154,8 +178,7 @@ class _RLlibTrainer(LibraryTrainer):
 
     def environments(self) -> list[FlatWorldEnv]:
         """The environments that the algorithm plays in."""
-        wrapped = self.algorithm.env_runner.env.unwrapped.envs
-        return [env.unwrapped for env in wrapped]
+        return _copies(self.algorithm)
 
     def play_and_learn(self) -> tuple[int, dict[str, float]]:
         """One iteration of the algorithm."""
@@ -190,8 +213,7 @@ class _RLlibTrainer(LibraryTrainer):
         self.algorithm.env_runner_group.sync_weights(
             from_worker_or_learner_group=self.algorithm.learner_group, inference_only=True
         )
-        for env in self.environments():
-            env.go_on_from(self.episodes_done)
+        _play_from(self.episodes_done, self.environments())
 
     def close(self) -> None:
         """Stop the algorithm, and Ray if it was started here."""
@@ -244,21 +266,33 @@ class RLlibDQNTrainer(_RLlibTrainer):
 
 
 class RLlibPPOTrainer(_RLlibTrainer):
-    """PPO of RLlib, on one copy of the world."""
+    """PPO of RLlib, on several copies of the world.
+
+    The library cuts off squared errors of the critic at 10. A return here is a sum of hundreds of rewards of
+    about 1, so that most errors would have no gradient. This bound and what else differs (lambda, the clipped
+    range, a penalty on KL divergence, the bound on gradients) are therefore as in Stable-Baselines3.
+    """
 
     losses = {"policy_loss": "policy", "vf_loss": "critic"}  # noqa: RUF012 - never changed
 
     def configured(self) -> Any:
         """The library's configuration of PPO."""
         library = self.task.agent
+        batch = library.rollout * library.environments
         return (
             PPO.get_default_config()
-            .env_runners(num_env_runners=0)
+            .env_runners(num_env_runners=0, num_envs_per_env_runner=library.environments)
             .training(
-                train_batch_size_per_learner=library.rollout,
-                minibatch_size=min(self.settings.batch_size, library.rollout),
+                train_batch_size_per_learner=batch,
+                minibatch_size=min(self.settings.batch_size, batch),
                 num_epochs=library.epochs,
                 entropy_coeff=library.entropy,
+                lambda_=0.95,
+                clip_param=0.2,
+                use_kl_loss=False,
+                vf_clip_param=math.inf,
+                vf_loss_coeff=0.5,
+                grad_clip=0.5,
             )
             .rl_module(rl_module_spec=self.model(_MaskedPPO))
         )

@@ -17,6 +17,7 @@ from training.studies.figures.canvas import save
 from training.studies.figures.draw import draw_figure
 from training.studies.markdown import fragment
 from training.studies.measuring import Player
+from training.studies.scenario import pooled
 from training.studies.stored import read_stored
 from training.studies.summary import experiment_summary, write_experiment_episodes
 
@@ -54,20 +55,25 @@ def run_experiment(values: Mapping[str, Any], command: str, engine: EngineSettin
     # Everything that may be missing is looked for before anything is played.
     stored = read_stored(DOCS / settings.study, settings) if settings.stored != "none" else None
     unplayed = settings.stored == "all"
-    agents = {name: {} if unplayed else settings.agents_of(name) for name in settings.scenarios}
+    worlds = settings.by_world()
+    agents = {name: {} if unplayed else worlds.agents_of(name) for name in worlds.scenarios}
     with engine.open() as opened, play_progress(lines=True) as progress:
         cache = EvaluationCache(study / "cache")
         lanes, device = int(values["lanes"]), str(values["device"])
-        player = Player(settings, suite, cache, lanes, device, progress, opened)
-        results = {}
+        player = Player(worlds, suite, cache, lanes, device, progress, opened)
+        results, played = {}, {}
         for name in settings.scenarios:
-            result = player.unplayed(name) if unplayed else player.measure(name, agents[name])
+            parts = settings.parts_of(name)
+            measured = [
+                player.unplayed(part) if unplayed else player.measure(part, agents[part]) for part in parts
+            ]
+            result = pooled(measured, suite.episodes)
+            played[name] = set(result.policies)
             results[name] = result if stored is None else stored.added_to(result, name, settings)
         for file, figure in settings.figures.items():
             save(draw_figure(player, figure, results, agents), out / f"{file}.png")
     summary = experiment_summary(settings, suite, results, command)
     if stored is not None:
-        played = {name: set() if unplayed else {*settings.rules, *agents[name]} for name in results}
         summary["stored"] = {
             policy: stored.commit(policy)
             for name, result in results.items()

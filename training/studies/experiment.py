@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from agents.rules import RULES
 from training.config import UsageError, compose_values, typed
-from training.studies.trained import AgentSource, NotTrainedError, Trained, find_trained
+from training.studies.trained import (
+    AgentSource,
+    NotTrainedError,
+    Patterns,
+    Trained,
+    WeightedRuns,
+    find_trained,
+)
 
 FigureKind = Literal[
     "sorted_episodes", "training_curves", "dominance", "job_scatter", "category_counts", "relative"
 ]
 STRICT = ConfigDict(extra="forbid")
+DRAW = "{draw}"
 
 
 @dataclass
@@ -27,6 +38,7 @@ class ScenarioSettings:
         env: words that configure the world, e.g. [+env=multicluster, env.workload.arrivals.b=36].
         agents: trained agents of this scenario only; see ExperimentSettings.
         published: by policy, then metric (or "fsn", or "score_a" to "score_d"): the printed numbers.
+        draws: many worlds as one scenario: `{draw}` in `env` and `agents` stands for each of these numbers.
     """
 
     __pydantic_config__ = STRICT
@@ -35,6 +47,25 @@ class ScenarioSettings:
     env: list[str]
     agents: dict[str, AgentSource] = field(default_factory=dict)
     published: dict[str, dict[str, float | list[float]]] = field(default_factory=dict)
+    draws: list[int] = field(default_factory=list)
+
+    def drawn(self, draw: int) -> ScenarioSettings:
+        """The scenario of one of its draws."""
+
+        def there(names: list[str]) -> list[str]:
+            return [name.replace(DRAW, str(draw)) for name in names]
+
+        def runs(source: Patterns) -> Patterns:
+            return there([source])[0] if isinstance(source, str) else there(source)
+
+        env = there(self.env)
+        agents: dict[str, AgentSource] = {
+            name: dataclasses.replace(source, runs=runs(source.runs))
+            if isinstance(source, WeightedRuns)
+            else runs(source)
+            for name, source in self.agents.items()
+        }
+        return dataclasses.replace(self, env=env, agents=agents, draws=[])
 
 
 @dataclass
@@ -143,6 +174,16 @@ class ExperimentSettings:
             return self.titles[policy]
         return RULES[policy].title if policy in RULES else policy
 
+    def parts_of(self, scenario: str) -> dict[str, ScenarioSettings]:
+        """The worlds of a scenario by id: one for each of its draws, or itself."""
+        settings = self.scenarios[scenario]
+        return {f"{scenario} {draw}": settings.drawn(draw) for draw in settings.draws} or {scenario: settings}
+
+    def by_world(self) -> ExperimentSettings:
+        """The same with each draw as a scenario of its own."""
+        parts = [self.parts_of(name) for name in self.scenarios]
+        return dataclasses.replace(self, scenarios={key: one for part in parts for key, one in part.items()})
+
     def others(self, policy: str) -> list[str]:
         """What a policy is compared with."""
         strongest = [] if self.strongest is None else [self.strongest]
@@ -170,6 +211,11 @@ class ExperimentSettings:
                     f"expected some of {', '.join(self.scenarios)}"
                 )
         for scenario, settings in self.scenarios.items():
+            if settings.draws and (self.figures or self.clairvoyant is not None):
+                raise UsageError(
+                    f"experiment.scenarios.{scenario} has draws: expected no figures and no plans, "
+                    "which are of one world"
+                )
             known = [*self.agents, *settings.agents, *self.rules]
             for policy, other, metric in self.differences:
                 if not {policy, other} <= set(known) or policy == other or metric not in self.metrics:
@@ -234,5 +280,10 @@ def scenario_env(scenario: ScenarioSettings) -> dict[str, Any]:
     Raises:
         UsageError: if its words do not compose.
     """
-    env: dict[str, Any] = compose_values("evaluate", scenario.env)["env"]
+    return copy.deepcopy(_composed_env(tuple(scenario.env)))
+
+
+@cache  # it takes a fifth of a second, and each scenario is asked for several times
+def _composed_env(words: tuple[str, ...]) -> dict[str, Any]:
+    env: dict[str, Any] = compose_values("evaluate", words)["env"]
     return env

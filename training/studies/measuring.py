@@ -73,7 +73,7 @@ class Player:
             policies[name] = Measured(name, (self.rule(player, env, self.suite, name, scenario),))
         world = player.world()
         days = start_days(world, self.suite)
-        result = ScenarioResult(spec, env, suite_hash(world, self.suite), policies, days=days)
+        result = ScenarioResult(spec, env, suite_hash(world, self.suite), policies, groups=days)
         return dataclasses.replace(result, bounds=self._bounds(scenario, result, agents))
 
     def unplayed(self, scenario: str) -> ScenarioResult:
@@ -82,7 +82,7 @@ class Player:
         world = self._player(env, self.suite).world()
         self._check_metrics(world.spec)
         return ScenarioResult(
-            world.spec, env, suite_hash(world, self.suite), {}, days=start_days(world, self.suite)
+            world.spec, env, suite_hash(world, self.suite), {}, groups=start_days(world, self.suite)
         )
 
     def rules_on(self, scenario: str, suite: Suite) -> dict[str, Played]:

@@ -247,7 +247,10 @@ def _end_with_worker() -> subprocess.Popen[bytes]:
 
     By a process that is no child of the worker, because Ray kills those with it.
     """
-    script = 'cat > /dev/null; kill -KILL -- "-$1"; rm -rf -- "$2"'
+    # `-s KILL --`: dash takes what follows `-KILL` for a number. Repeated until no one is left (at most for
+    # ten seconds): a process that is still ending would write the folder again.
+    kill = 'for _ in $(seq 100); do kill -s KILL -- "-$1" || break; sleep 0.1; done'
+    script = f'cat > /dev/null; {kill}; rm -rf -- "$2"'
     return subprocess.Popen(
         ["sh", "-c", script, "sh", str(os.getpid()), str(Path.cwd())],  # standard input ends with the worker
         cwd="/",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +51,8 @@ class ScenarioResult:
         hash: of the suite in this world.
         policies: by name, agents first.
         bounds: of the objective; None if they were not asked for.
-        days: the recorded day on which each episode starts; None where nothing is recorded.
+        groups: of each episode, the recorded day on which it starts, or the draw of its world: such episodes
+            have something in common; None where they have not.
     """
 
     spec: WorldSpec
@@ -57,20 +60,57 @@ class ScenarioResult:
     hash: str
     policies: Mapping[str, Measured]
     bounds: Bounds | None = None
-    days: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
 
     def higher_is_better(self, metric: str) -> bool:
         """Which way is good."""
         return self.spec.higher_is_better[self.spec.metrics.index(metric)]
 
 
-def mean_interval(table: Table, days: Sequence[int] | None = None) -> Interval:
+def pooled(parts: Sequence[ScenarioResult], episodes: int) -> ScenarioResult:
+    """Several worlds as one scenario: the `episodes` of one after those of the other, a group each."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    policies: dict[str, Measured] = {}
+    for name in first.policies:
+        if all(name in part.policies for part in parts):
+            policies[name] = _one_after_another([part.policies[name] for part in parts])
+    return dataclasses.replace(
+        first,
+        hash=joined_hash([part.hash for part in parts]),
+        policies=policies,
+        groups=tuple(k for k in range(len(parts)) for _ in range(episodes)),
+    )
+
+
+def joined_hash(hashes: Sequence[str]) -> str:
+    """The suite hash of several worlds as one scenario."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _one_after_another(parts: Sequence[Measured]) -> Measured:
+    """A policy's episodes in several worlds; `draws` has the checkpoints where each world has its own."""
+    seeds = []
+    for many in zip(*(part.seeds for part in parts), strict=True):
+        metrics = {
+            metric: [value for one in many for value in one.metrics[metric]] for metric in many[0].metrics
+        }
+        seeds.append(Played(metrics, [count for one in many for count in one.decisions]))
+    checkpoints: list[Mapping[str, object]] = []
+    for facts in zip(*(part.checkpoints for part in parts), strict=True):
+        same = all(fact == facts[0] for fact in facts)
+        checkpoints.append(facts[0] if same else {"seed": facts[0]["seed"], "draws": [*facts]})
+    return Measured(parts[0].name, tuple(seeds), tuple(checkpoints))
+
+
+def mean_interval(table: Table, groups: Sequence[int] | None = None) -> Interval:
     """95 % interval of the mean: over seeds and episodes, or over episodes if there is one seed only.
 
-    With `days` (of more than one day) start days are resampled too.
+    With `groups` (more than one) groups of episodes are resampled too.
     """
-    if days is not None and len(set(days)) > 1:
-        return clustered_interval(table, days)
+    if groups is not None and len(set(groups)) > 1:
+        return clustered_interval(table, groups)
     return bootstrap_interval(table[0]) if len(table) == 1 else hierarchical_interval(table)
 
 
@@ -82,7 +122,7 @@ def policy_summary(
     means = {}
     for metric in metrics:
         table = measured.table(metric)
-        interval = mean_interval(table, result.days)
+        interval = mean_interval(table, result.groups)
         means[metric] = {
             "mean": float(table.mean()),
             "interval": [interval.low, interval.high],
@@ -110,7 +150,7 @@ def _against(
     for metric in metrics:
         table, baseline = measured.table(metric), other.table(metric)
         difference = table - baseline
-        interval = mean_interval(difference, result.days)
+        interval = mean_interval(difference, result.groups)
         gain = float(difference.mean()) * (1.0 if result.higher_is_better(metric) else -1.0)
         verdict = "unclear" if not interval.excludes(0.0) else ("better" if gain > 0 else "worse")
         differences[metric] = {
@@ -124,10 +164,11 @@ def _against(
     facts: dict[str, object] = {"difference": differences, "ratio": ratios}
     if len(other.seeds) > 1:
         return facts  # what follows counts episodes against a rule
-    known = measured.seeds[0].metrics
-    if {"tmdl", "ajer"} <= set(known):
+    # Published episodes have the metrics of their tables only.
+    known = set(measured.seeds[0].metrics) & set(other.seeds[0].metrics)
+    if {"tmdl", "ajer"} <= known:
         facts["fsn"] = _dominance(measured, other)
-    if {"tmdl", "ajdr"} <= set(known):
+    if {"tmdl", "ajdr"} <= known:
         facts["scores"] = _scores(measured, other)
     return facts
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from agents.policy import Policy
-from agents.stored import load_policy_state, policy_file
+from agents.stored import CheckpointError, load_policy_state, policy_file
 from envs.simulation.world import WorldSpec
 from training.checkpoint import load_policy
 from training.config import UsageError
@@ -118,7 +118,10 @@ def find_policies(name: str, patterns: Patterns, trainings: str) -> list[Path]:
     files: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if not any(letter in pattern for letter in "*?["):
-            files.append(policy_file(pattern))
+            try:
+                files.append(policy_file(pattern))
+            except CheckpointError as error:
+                raise NotTrainedError(f"agent {name}: {error}. Train it: {trainings}") from error
             continue
         runs = sorted(
             Path().glob(pattern) if not pattern.startswith("/") else _absolute(pattern), key=_natural

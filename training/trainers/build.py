@@ -74,6 +74,8 @@ def build_trainer(task: Task) -> Built:
     if not isinstance(agent, ValueSettings):
         policy = described.make(agent, Shape(spec.n_clusters, spec.scales, spec.objective_weights))
         assert isinstance(policy, VectorPolicy)
+        if task.start is not None:
+            policy.network.load_state_dict(task.start["network"])
         builds = [partial(entry.build, member) for member in entry.members_of(task.config, "train")]
         trainer = EvolutionTrainer(builds, policy, settings, task.seed, task.engine)
         return trainer, spec.scales, spec.objective_weights

@@ -33,7 +33,7 @@ class EvolutionTrainer:
     Args:
         builds: each makes a world of so many lanes; several, of different systems, train one policy for all
             and play the same number of episodes each.
-        policy: what is trained.
+        policy: what is trained, from its weights on; where all are 0, from random ones that act as its rule.
         settings: the trainer's settings.
         seed: root of all random streams of the run.
         engine: where episodes are played; None: in this process, on `settings.evolution.threads` threads.
@@ -67,8 +67,9 @@ class EvolutionTrainer:
         # A copy, because workers know a player by its content, and the policy's weights change.
         self.player = VariantPlayer(builds, copy.deepcopy(policy), seed)
         self.episodes_done = 0
-        layout = policy.network.layout
-        start = layout.start(streams.generator("network_weights"))
+        layout, start = policy.network.layout, policy.network.vector
+        if not start.any():
+            start = layout.start(streams.generator("network_weights"))
         self.strategy = EvolutionStrategy(
             start,
             layout.scales(),

@@ -21,6 +21,9 @@ QUORUM_KEY = "quorum"
 _OWN_KEYS = (NAME_KEY, STATE_KEY, BROKERS_KEY)
 _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 """Flower's open doors that are no part of `guarded`; and what the runner says itself."""
+FILE_BYTES = 65_536
+LINE_CHARACTERS = 4096
+"""Most of a pyproject.toml: the time to read a dotted key grows with the square of its length."""
 
 
 def check(spec: JobSpec, folder: Path) -> None:
@@ -135,7 +138,15 @@ def _declared(app: Path, name: str) -> dict[str, Value]:
     """The settings that an app declares, flat. Raises ValueError, also where it is no app."""
     file = app / "pyproject.toml"
     try:
-        project = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        size = file.stat().st_size
+        longest = max(map(len, text.split("\n")))  # not splitlines: only \n ends a line of TOML
+        if size > FILE_BYTES or longest > LINE_CHARACTERS:
+            raise ValueError(
+                f"app {name!r}: pyproject.toml has {size} bytes and a line of {longest} "
+                f"characters: expected at most {FILE_BYTES} and {LINE_CHARACTERS}"
+            )
+        project = tomllib.loads(text)
     except OSError as error:
         raise ValueError(
             f"app {name!r}: cannot read pyproject.toml ({error.strerror}): expected a Flower app's folder"

@@ -6,6 +6,7 @@ All other jobs stay as they were drawn, so a workload with and without applicati
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from envs.simulation.market.episodes import Jobs, Tasks
 from envs.simulation.market.state import Floats, Ints
 from envs.simulation.market.workload import HOUR_S, execution_seconds
 from envs.simulation.snapshot import Category
-from envs.simulation.streams import Streams
+from envs.simulation.streams import Streams, exp
 
 _CHILDREN = 10
 """Generators of the stream "job_sizes": nine for jobs (see `workload.draw_jobs`), the last for these."""
@@ -134,4 +135,4 @@ def _uniform(rng: np.random.Generator, bounds: list[float], n: int) -> Floats:
 
 
 def _log_uniform(rng: np.random.Generator, bounds: list[float] | list[int], n: int) -> Floats:
-    return np.exp(rng.uniform(np.log(bounds[0]), np.log(bounds[1]), n))
+    return exp(rng.uniform(math.log(bounds[0]), math.log(bounds[1]), n))

@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.simulation.availability import SpellParameters, generate_availability
 from envs.simulation.market import columns as at
@@ -194,15 +196,20 @@ def _constant(value: float, since_s: int) -> StepSeries:
 
 
 def fingerprint(episode: EpisodeData) -> str:
-    """SHA-256 of an episode's jobs, series and keys."""
+    """SHA-256 of an episode's jobs, series and keys, to seven digits: processors may differ in the last."""
     digest = hashlib.sha256()
+
+    def add(values: NDArray[Any]) -> None:
+        rounded = values.astype(np.float32) if values.dtype == np.float64 else values
+        digest.update(np.ascontiguousarray(rounded).tobytes())
+
     for part in (episode.jobs, episode.jobs.tasks):
         for field in fields(part) if part is not None else ():
             if field.name != "tasks":
-                digest.update(np.ascontiguousarray(getattr(part, field.name)).tobytes())
+                add(getattr(part, field.name))
     for series in (*episode.availability, *episode.price_usd_hour):
-        digest.update(series.times_s.tobytes())
-        digest.update(series.values.tobytes())
-    digest.update(np.ascontiguousarray(episode.on_demand_usd_hour).tobytes())
+        add(series.times_s)
+        add(series.values)
+    add(episode.on_demand_usd_hour)
     digest.update(repr((episode.history_s, episode.launch_key, episode.revocation_key)).encode())
     return digest.hexdigest()

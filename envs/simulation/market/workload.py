@@ -6,6 +6,7 @@ property has a generator of its own, so changing one law leaves the others' draw
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from envs.simulation.market.config import MarketConfig, OfferConfig, WorkloadCon
 from envs.simulation.market.episodes import Jobs
 from envs.simulation.market.state import Floats, Ints
 from envs.simulation.snapshot import Category
-from envs.simulation.streams import Streams
+from envs.simulation.streams import Streams, exp
 from envs.simulation.world import WorldError
 
 HOUR_S = 3600
@@ -124,11 +125,11 @@ def draw_jobs(
     factors = np.array([offer.hetero_factor for offer in offers], np.int64)
 
     data_gb = np.clip(
-        draw["data"].lognormal(np.log(config.data_gb_median), config.data_gb_sigma, n),
+        draw["data"].lognormal(math.log(config.data_gb_median), config.data_gb_sigma, n),
         config.data_gb[0],
         config.data_gb[1],
     )
-    checkpoint_gb = np.exp(_uniform(draw["data"], np.log(config.checkpoint_gb).tolist(), n))
+    checkpoint_gb = exp(_uniform(draw["data"], [math.log(bound) for bound in config.checkpoint_gb], n))
     dump = np.ceil(market.dump_base_s + checkpoint_gb / market.dump_gb_s).astype(np.int64)
     return Jobs(
         arrival_s=arrival_s,

@@ -186,7 +186,7 @@ class Deployment:
         failed = [
             f"{job.job_id}: {job.reason}" for job in self.jobs().values() if job.state == JobState.FAILED
         ]
-        assert not failed, failed
+        assert not failed, f"{failed}: {self.last_words()}"
         return idle
 
     def running(self) -> list[str]:

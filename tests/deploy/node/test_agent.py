@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from deploy.node import procfs
-from deploy.node.api import ProcessSpec, Signal
+from deploy.node.agent import Agent
+from deploy.node.api import NodeStatus, ProcessSpec, Signal
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
 from deploy.node.config import load_config
 from deploy.providers.local.metadata import MetadataServer
@@ -472,6 +473,21 @@ def test_a_notice_from_the_metadata_service_drains_the_node(tmp_path: Path) -> N
             )
     finally:
         server.server_close()
+
+
+def test_a_node_with_notice_drains_from_the_same_heartbeat_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procfs, "adopt_orphans", lambda: None)  # would be this process's for good
+    node = Agent(load_config(AgentProcess(tmp_path).config))
+    try:
+        # What is asked for while the drain has not begun.
+        seen: list[NodeStatus] = []
+        monkeypatch.setattr(node, "drain", lambda: seen.append(node.status()))
+        node._notice(time.time() + 120.0)
+        assert [status.draining for status in seen] == [True]
+    finally:
+        node.close()
 
 
 def test_metadata_needs_a_session_as_on_ec2() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from deploy.runners.base import RunnerError
 
-PATIENCE_S = 180.0
+PATIENCE_S = 480.0
+"""Far more than anything takes, as other tests may keep the machine busy."""
 
 
 def insist(act: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from tests.training.fake_world import Clairvoyant, Fixed
 from tests.training.test_compare import FakeConfig, build
 from training.config import UsageError
 from training.evaluation.episodes import run_suite
+from training.evaluation.hierarchical import clustered_interval
 from training.studies import evaluations, measuring, trained
 from training.studies.command import run_experiment
 
@@ -100,6 +101,25 @@ def test_everything_is_measured_for_every_seed_and_written(tmp_path: Path) -> No
     assert summary["command"] == "the command"
 
 
+def test_draws_are_one_scenario_and_each_has_its_own_policy(tmp_path: Path) -> None:
+    run_experiment(values(), "the command")
+    drawn = {"title": "Two", "env": ["+env=fake"], "agents": {"own": "runs/seed{draw}"}, "draws": [1, 0]}
+    both = {"scenarios": {"two": drawn}, "agents": {}, "figures": {}, "name": "table_2"}
+    run_experiment(values(experiment=both), "the command")
+    scores: dict[tuple[str, str], list[float]] = {}
+    for table in ("table_1", "table_2"):
+        with (tmp_path / "results" / "toy" / table / "episodes.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                scores.setdefault((row["policy"], row["seed"]), []).append(float(row["score"]))
+    assert scores["own", "1"] == scores["mine", "1"] + scores["mine", "0"]
+    assert scores["maf", ""] == 3 * scores["maf", ""][:5]  # once in the first table, twice in the second
+    summary = json.loads((tmp_path / "results" / "toy" / "table_2" / "summary.json").read_text())
+    own = summary["scenarios"]["two"]["policies"]["own"]
+    assert [facts["seed"] for facts in own["checkpoints"][0]["draws"]] == [1, 0]
+    interval = clustered_interval([scores["own", "1"]], [0] * 5 + [1] * 5)
+    assert own["metrics"]["score"]["interval"] == [interval.low, interval.high]
+
+
 def test_nothing_is_played_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run_experiment(values(), "the command")
     first = (tmp_path / "results" / "toy" / "table_1" / "episodes.csv").read_text()
@@ -150,6 +170,10 @@ def test_a_killed_command_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, 
         ({"experiment": {"agents": {"mine": "runs/none*"}}}, "agent mine is not trained"),
         ({"experiment": {"metrics": ["tmld"]}}, "shows 'tmld'"),
         ({"experiment": {"clairvoyant": {"base": "mine"}}}, r"\+env=fake has no bound"),
+        (
+            {"experiment": {"scenarios": {"two": {"title": "Two", "env": ["+env=fake"], "draws": [0, 1]}}}},
+            "scenarios.two has draws: expected no figures",
+        ),
         (
             {"experiment": {"figures": {"f": {"kind": "dominance", "caption": "", "policies": ["eft"]}}}},
             "shows 'eft', which scenario base does not measure",

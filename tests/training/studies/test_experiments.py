@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from agents.stored import RELEASED, released_names
 from envs.environments import ENVIRONMENTS
 from training.config import CONFIG_DIRECTORY, UsageError, compose_values, typed, world_config
+from training.evaluation.suite import find_suite, suite_hash
 from training.markets import market_configs
 from training.studies.experiment import ExperimentSettings, read_experiment, scenario_env
+from training.studies.scenario import joined_hash
 from training.studies.search import TuneSettings
 from training.studies.trained import Trained, WeightedRuns, find_policies, find_trained
 from training.studies.trainings import RepeatSettings, planned_runs
@@ -24,6 +28,7 @@ NAMES = sorted(
 )
 
 
+@cache
 def experiment(name: str) -> ExperimentSettings:
     return read_experiment(compose_values("compare", [f"+experiment={name}"])["experiment"])
 
@@ -39,7 +44,7 @@ def test_every_experiment_composes(name: str) -> None:
     settings = experiment(name)
     assert f"{settings.study}/{settings.name}" == name
     assert settings.overview or settings.table != bool(settings.figures)
-    for scenario in settings.scenarios.values():
+    for scenario in settings.by_world().scenarios.values():
         assert settings.agents or scenario.agents
         known = {*settings.agents, *scenario.agents, *settings.rules}
         assert set(scenario.published) <= known
@@ -58,14 +63,33 @@ def test_every_figure_and_table_is_there() -> None:
         "5_5",
         "5_6",
         "ablations_4_4",
+        "ablations_4_4_targets",
         "ablations_5_6",
         "any_clusters",
         "loads",
+        "specialists",
     ]
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]
     expected = {f"liu2022/table_{name}" for name in tables} | {f"liu2022/figure_{name}" for name in figures}
     comparators = {"comparators/table_chapter5", "comparators/table_markets"}
     assert set(NAMES) == expected | comparators | {"markets/table_markets"}
+
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "docs" / "results"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if (PUBLISHED / f"{name}.json").is_file()])
+def test_published_episodes_are_those_of_today(name: str) -> None:
+    """Else no rule could be added to a table whose agents are no longer there (`experiment.stored`)."""
+    published = json.loads((PUBLISHED / f"{name}.json").read_text(encoding="utf-8"))
+    suite = find_suite(published["suite"]["name"], published["suite"]["episodes"])
+    settings = experiment(name)
+    for scenario, held in published["scenarios"].items():
+        hashes = []
+        for part in settings.parts_of(scenario).values():
+            env = scenario_env(part)
+            hashes.append(suite_hash(ENVIRONMENTS[env["name"]].build(world_config(env), 1), suite))
+        assert held["suite_hash"] == joined_hash(hashes), scenario
 
 
 def test_the_table_of_markets_shows_every_published_market() -> None:
@@ -107,7 +131,11 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
     for study in ("liu2022", "markets", "comparators"):
         words = [f"+experiment={study}/trainings"]
         settings = typed(RepeatSettings, compose_values("repeat", words), "")
-        patterns[study] = {f"{settings.out}/{run.training}/seed*" for run in planned_runs(settings)}
+        patterns[study] = {
+            f"{settings.out}/{run.training}/seed{seeds}"
+            for run in planned_runs(settings)
+            for seeds in ("*", run.seed)
+        }
     for study in ("liu2022", "comparators"):
         patterns[study] |= {*released_names(RELEASED)}
     for name in ("multicluster", "multicloud"):
@@ -115,7 +143,7 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         patterns["comparators"] |= {f"{found.out}/{agent}/seed*" for agent in found.searches}
     for name in NAMES:
         shown = experiment(name)
-        for scenario in shown.scenarios.values():
+        for scenario in shown.by_world().scenarios.values():
             for source in {**shown.agents, **scenario.agents}.values():
                 pattern = source.runs if isinstance(source, WeightedRuns) else source
                 assert isinstance(pattern, str)

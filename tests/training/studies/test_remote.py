@@ -337,6 +337,37 @@ def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path
     assert any("state.pt" in one.files for one in news)
 
 
+GUARDED = """
+import signal
+from training.studies.remote import _end_with_worker
+guard = _end_with_worker()
+print("guarded", flush=True)
+signal.pause()
+"""
+
+
+def test_the_guard_kills_what_would_not_end_by_itself(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", GUARDED],
+        cwd=scratch,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as trainer:
+        assert trainer.stdin is not None
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"guarded\n"
+        trainer.stdin.close()
+        try:
+            assert trainer.wait(60.0) == -signal.SIGKILL
+        finally:
+            trainer.kill()
+    until(lambda: not scratch.exists())
+
+
 WORKER = """
 import signal, sys
 from pathlib import Path
@@ -459,7 +490,6 @@ def test_a_training_on_a_cluster_is_the_same_through_ctrl_c_and_the_loss_of_its_
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_run(run_local(tmp_path, *LONG), RunDirectory(tmp_path / "runs" / "a" / "seed0"))

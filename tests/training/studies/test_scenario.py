@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.training.studies.cases import played, result
+from tests.training.studies.cases import facts, played, result
 from training.evaluation.hierarchical import hierarchical_interval
 from training.evaluation.statistics import bootstrap_interval
+from training.studies.evaluations import Played
 from training.studies.measuring import best_on_validation
 from training.studies.scenario import Measured, ScenarioResult, mean_interval, policy_summary
 
@@ -82,3 +84,15 @@ def test_one_seed_has_the_interval_of_its_episodes() -> None:
 def test_the_seed_that_is_drawn_is_the_best_on_validation() -> None:
     assert best_on_validation(result().policies["mine"], "s", True) == 1
     assert best_on_validation(result().policies["mine"], "s", False) == 0
+
+
+def test_published_episodes_without_the_delay_of_a_score_give_no_score() -> None:
+    whole = result()
+    metrics = dict(played([1, 2, 3], [101, 102, 103]).metrics)
+    del metrics["ajdr"]
+    stored = Measured("stored", (Played(metrics, [3] * 3),), (facts(0, 1.0),))
+    both = dataclasses.replace(whole, policies={**whole.policies, "stored": stored})
+    against: Any = policy_summary(both, "mine", ["tmdl"], ["stored", "maf"])["against"]
+    assert "scores" not in against["stored"]
+    assert {"fsn", "difference"} <= set(against["stored"])
+    assert "scores" in against["maf"]

@@ -99,7 +99,7 @@ def test_everything_is_computed_again_from_what_was_published(tmp_path: Path) ->
     first = experiment_summary(asked, suite, {"base": whole}, "c")
     assert fragment(experiment_summary(asked, suite, {"base": again}, "c")) == fragment(first)
     # Two of the three episodes start on one day: intervals say so, means stay.
-    days = experiment_summary(asked, suite, {"base": dataclasses.replace(again, days=(7, 7, 8))}, "c")
+    days = experiment_summary(asked, suite, {"base": dataclasses.replace(again, groups=(7, 7, 8))}, "c")
     before, after = (
         found["scenarios"]["base"]["policies"]["mine"]["against"]["maf"]["difference"]["tmdl"]  # type: ignore[index]
         for found in (first, days)

@@ -32,7 +32,7 @@ def draw_relative(
             policies = results[scenario].policies
             baseline = policies[settings.reference].table(metric)
             difference = 100.0 * (policies[name].table(metric) - baseline) / baseline.mean()
-            interval = mean_interval(difference, results[scenario].days)
+            interval = mean_interval(difference, results[scenario].groups)
             means.append(float(difference.mean()))
             low.append(means[-1] - interval.low)
             high.append(interval.high - means[-1])

@@ -97,12 +97,15 @@ PAGE = """# One job on spot zones
 
 ![cost above the clairvoyant bound](spot.png)
 
+**Reproduced**, **not reproduced**, **reversed**: nothing. The leaderboard's scores are of other traces; the
+published rules are played here on our own days, to be compared with ours.
+
 48 hours of work before a deadline, on the recorded AWS V100 zones of 2023, on the {split}, by the
 rules of the "Can't Be Late" leaderboards ([environments](../environments.md)). One zone: a start every 12
 hours, each with restart overheads of 72, 180 and 360 s. Several zones: a start every 6 hours, 720 s. The
 intervals resample the starts. Runs from neighbouring starts overlap, which the intervals do not know: they
-are too narrow. The score is the leaderboard's, (on demand − cost) / (on demand − spot). These are our days
-and not the leaderboard's traces; its problem of several zones is made of the six sets of zones below.
+are too narrow. The score is the leaderboard's, (on demand − cost) / (on demand − spot). Its problem of
+several zones is made of the six sets of zones below.
 
 `{command}` made this page.
 

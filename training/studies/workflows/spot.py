@@ -1,4 +1,4 @@
-"""Workflows carried out on recorded spot offers: rules, the learned policy, and what nobody undercuts."""
+"""Workflows carried out on recorded spot offers: rules, the learned policy, and a lower bound."""
 
 from __future__ import annotations
 

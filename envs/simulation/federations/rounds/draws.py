@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.federations.rounds.application import Application
-from envs.simulation.streams import Streams
+from envs.simulation.streams import Streams, exp
 
 _BLOCK = 16
 
@@ -127,7 +127,7 @@ def _first_after(times: list[int], time_s: int) -> int | None:
 def _factors(generator: np.random.Generator, cv: float, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Log-normal factors of mean 1. Drawn even without variation, so that a cv changes no other draw."""
     sigma = math.sqrt(math.log1p(cv * cv))
-    return np.exp(sigma * generator.standard_normal(shape) - sigma * sigma / 2)
+    return exp(sigma * generator.standard_normal(shape) - sigma * sigma / 2)
 
 
 def _seconds(values: NDArray[np.float64], least: int) -> list[list[int]]:

@@ -49,6 +49,9 @@ def test_good_apps_pass(folder: Path) -> None:
         (replace('clientapp = "mean.client_app:app"', ""), '"clientapp" missing'),
         (replace("[project]", "[project"), "pyproject.toml: Expected ']'"),
         (replace('name = "mean"', 'name = "a_mean"'), "letters, digits, and hyphens"),
+        (replace('name = "mean"', "a" + ".a" * 2048 + " = 1"), "a line of 4101 characters"),
+        (replace('name = "mean"', "a" + '."\u2028"' * 1024 + " = 1"), "a line of 4101 characters"),
+        (replace('name = "mean"', "# nothing\n" * 6553), "expected at most 65536 and 4096"),
         (lambda folder: (folder / "pyproject.toml").unlink(), "cannot read pyproject.toml"),
     ],
 )

@@ -23,12 +23,11 @@ from deploy.runners.spark.application import Application
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.spark.worker import known_states
 from tests.deploy.node.agents import agents, loopback_address
-from tests.deploy.runners.patience import insist
+from tests.deploy.runners.patience import PATIENCE_S, insist
 from tests.deploy.runners.spark.cases import batch, streaming
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-PATIENCE_S = 180.0
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {"spark.driver.extraJavaOptions": _QUICK, "spark.executor.extraJavaOptions": _QUICK}
 """Halves the time that a driver needs on a busy machine."""
