@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 LIU2022 := $(sort $(basename $(notdir $(wildcard $(addprefix configs/experiment/liu2022/,table_*.yaml figure_*.yaml)))))
 
-.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-long test-fast mutations compile lint format bench clean
+.PHONY: help train demo demo-aws demo-gcp demo-clouds results-liu2022 results-markets results-comparators results-spot results-teylo2021 results-workflows results-fl results-async test test-real test-nightly mutations golden compile lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -82,19 +82,27 @@ results-fl: $(VENV)/.core  ## regenerate every table and picture of federated wo
 results-async: $(VENV)/.core  ## regenerate the tables of asynchronous learning; ARGS="--data FOLDER" with MNIST
 	$(BIN)/python -m training.studies.asynchronous $(value ARGS)
 
-test: $(VENV)/.dev  ## lint, type-check and run every test but the long ones
+# Three tiers, told apart by markers: CONTRIBUTING.md says which finds what.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test: $(VENV)/.dev  ## lint, types, unit and contract tests: no Java, no browser, no training
 	@# The worlds are compiled at their first use, by each worker at the same time: better once, beside the type check.
 	@$(MAKE) --jobs=2 --output-sync=target lint compile
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(value ARGS)
+	$(PYTEST) -m "not real and not nightly" $(value ARGS)
 
-test-long: $(VENV)/.dev  ## run the tests that take minutes: faults by the thousand, whole episodes twice
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m long $(value ARGS)
+test-real: $(VENV)/.dev  ## every real thing once: Spark, Flower, PostgreSQL, browser, clouds, documented commands
+	$(PYTEST) -m "real and not nightly" $(value ARGS)
 
-test-fast: $(VENV)/.dev  ## run the tests that take less than about ten seconds each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" $(value ARGS)
+test-nightly: $(VENV)/.dev  ## what takes minutes or hours: faults by the thousand, learning curves, mutations
+	$(PYTEST) -m nightly $(value ARGS)
+	$(MAKE) mutations
 
-mutations: $(VENV)/.dev  ## put faults into a copy of the sources, one at a time; ARGS="--only lease"
-	$(BIN)/python -m tests.mutations $(value ARGS)
+mutations: $(VENV)/.dev  ## mutmut on billing, intents and guards: does a test find each fault?
+	$(BIN)/python -m mutmut run $(value ARGS)
+	$(BIN)/python -m mutmut results
+
+golden: $(VENV)/.dev  ## write tests/golden again after an intended change of behaviour; say why in the commit
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden $(value ARGS)
 
 compile: $(VENV)/.core  ## compile the worlds, which their first use does otherwise
 	OMP_NUM_THREADS=1 $(BIN)/python training/evaluate.py +env=multicloud policy=expected_cost episodes=2 env.workload.jobs=20 >/dev/null

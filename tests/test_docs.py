@@ -93,7 +93,6 @@ def outcome(text: str, command: Command) -> Outcome:
     return replace(command, name=Path(words[1]).stem)(*words[2:])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
 def test_every_marked_command_runs(
     page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -107,7 +106,6 @@ def test_every_marked_command_runs(
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if PYTHON.search(page.read_text(encoding="utf-8"))],

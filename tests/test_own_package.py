@@ -72,7 +72,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("heading", uses())
 def test_the_example_runs_as_the_page_says(heading: str, package: Path, tmp_path: Path) -> None:
     done = run(uses()[heading], package, tmp_path)

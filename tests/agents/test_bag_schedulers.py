@@ -218,7 +218,6 @@ def has_twins(plan: Plan, environment: Environment) -> bool:
     return per_type and len(vms) <= environment.max_on_demand
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     count=st.integers(4, 40),

@@ -11,8 +11,6 @@ from envs.simulation.market.world import MarketWorld
 from training.evaluation.episodes import EpisodeResult, run_suite
 from training.evaluation.suite import Suite
 
-pytestmark = pytest.mark.slow
-
 EPISODES = 8
 
 

@@ -52,7 +52,6 @@ def test_annealing_finds_a_shorter_schedule_of_the_example_and_repeats_itself() 
     assert found.order.tolist() == again.order.tolist()
 
 
-@pytest.mark.slow
 def test_73_is_the_optimum_of_the_example() -> None:
     problem = problem_of(*topcuoglu())
     assert finish_s(problem, plan_exactly(problem)) == pytest.approx(73)

@@ -63,7 +63,7 @@ def test_an_unknown_name_is_refused(latest: Path, capsys: pytest.CaptureFixture[
     assert "qick" in capsys.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("one", command.BENCHMARKS, ids=lambda one: one.name)
 def test_every_benchmark_runs_at_its_smallest_size(one: Benchmark) -> None:
     rows = list(one.measure(smallest=True))

@@ -40,7 +40,7 @@ def processes_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.real
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_job_ends_well_and_nothing_is_left(config: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     # On a machine that others use too it may take longer than the promised ten minutes.

@@ -264,7 +264,7 @@ def test_whatever_breaks_at_one_node_the_others_are_heard(
     assert ears.silence("i2") == ears.silence("i3") == 0.0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_three_hundred_that_hang_of_a_thousand_hold_no_one_up(
     store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,6 @@ def metric(results: list[EpisodeResult], name: str) -> np.ndarray[tuple[int], np
     return np.array([result.metrics[name] for result in results])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "load"), PUBLISHED)
 def test_sf_e_has_the_published_means(pattern: str, load: str) -> None:
     results = play("sf_e", pattern, load)
@@ -53,7 +52,7 @@ def test_sf_e_has_the_published_means(pattern: str, load: str) -> None:
         assert abs(values.mean() - published) < 3 * error, (name, values.mean(), error)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("pattern", ["bernoulli", "uniform", "beta"])
 def test_the_rules_rank_as_in_figure_4_4(pattern: str) -> None:
     # Eval_app of the means: Random is worst, SF-P and LF-P are alike, SF-E and LF-E are alike and best.

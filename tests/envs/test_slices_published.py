@@ -16,8 +16,6 @@ from envs.simulation.world import EpisodeKey
 
 EPISODES = 150
 
-pytestmark = pytest.mark.slow
-
 
 @functools.cache
 def play(rule: str, pattern: str, b: int = 33, episodes: int = EPISODES) -> dict[str, np.ndarray]:

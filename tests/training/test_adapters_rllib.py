@@ -28,7 +28,7 @@ from training.evaluation.suite import Suite
 from training.settings import TrainerSettings
 
 NEEDS_EXTRA = pytest.mark.extra
-pytestmark = [NEEDS_EXTRA, pytest.mark.long]
+pytestmark = [NEEDS_EXTRA, pytest.mark.nightly]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = SliceWorldConfig(n_jobs=20, window=4)
@@ -128,7 +128,7 @@ def test_it_trains_exports_repeats_and_goes_on(kind: str, tmp_path: Path) -> Non
     assert result.stdout.count("resumed, though not bit for bit") == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_command_writes_a_run_whose_checkpoint_plays(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = run(

@@ -165,7 +165,6 @@ def test_a_checkpoint_of_another_world_is_refused() -> None:
             load_policy(policy_file(name), spec)
 
 
-@pytest.mark.slow
 def test_rules_of_other_worlds_do_not_crash_here() -> None:
     """They know nothing of rounds, but every one sees the same observation and must take a valid action."""
     world = build_federated(FederatedConfig(**SMALL))

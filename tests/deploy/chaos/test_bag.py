@@ -10,7 +10,7 @@ import pytest
 from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
 from tests.deploy.chaos.deployment import Deployment
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = pytest.mark.real
 
 JOBS = Path(__file__).parent / "jobs"
 STEPS = 4

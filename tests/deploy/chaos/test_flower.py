@@ -16,7 +16,7 @@ from tests.deploy.chaos.deployment import Deployment
 from tests.deploy.chaos.faults import plan, strike
 from tests.deploy.node.agents import ROOT
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 JOBS = Path(__file__).parent / "jobs"
 COUNTS = {"scheduler": 3, "writer": 3, "instance": 2, "notice": 2, "agent": 1, "superlink": 3, "supernode": 1}

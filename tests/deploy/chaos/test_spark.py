@@ -14,7 +14,7 @@ from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_run
 from tests.deploy.chaos.deployment import Deployment
 from tests.deploy.chaos.faults import plan, strike
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 JOBS = Path(__file__).parent / "jobs"
 COUNTS = {"scheduler": 3, "writer": 3, "instance": 2, "notice": 3, "agent": 1, "worker": 2, "master": 1}

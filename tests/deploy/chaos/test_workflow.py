@@ -24,7 +24,7 @@ from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_run
 from tests.deploy.chaos.deployment import START_S, Deployment
 from tests.deploy.node.agents import ROOT
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 CLUSTERS = ("north", "south", "center")
 END_S = 540.0

@@ -23,7 +23,6 @@ from tests.deploy.scheduler.worlds import World
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.slow,
     pytest.mark.skipif(not INSTALLED, reason="needs /usr/bin/chromium and /usr/bin/chromedriver"),
 ]
 

@@ -43,13 +43,13 @@ def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(t
     assert found.live.ends_s == found.environment.ends_s == found.ends_in_store
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_for_200_jobs_without_guards(policy: str, tmp_path: Path) -> None:
     _same(policy, 0, 200, tmp_path, guards=False)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_the_net_catches_of_200_jobs_differs_by_seconds(tmp_path: Path) -> None:
     """A job that the net takes off spot capacity may be asked about a few seconds earlier or later live."""
     found = compare("expected_cost", 0, 200, tmp_path, spot_risk=0.0)

@@ -164,7 +164,7 @@ def test_what_slips_away_without_a_trace_ends_too(process: Detached, ends: bool)
     assert not alive(pid)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_sixty_that_ignore_signals_end_in_one_round_of_asking_and_one_of_killing(tmp_path: Path) -> None:
     all_of_them = [Detached(tmp_path / str(number) / "process") for number in range(60)]
     try:

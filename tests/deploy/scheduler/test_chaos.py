@@ -57,7 +57,7 @@ def happenings(world: ChaoticWorld, faults: Faults) -> dict[str, Callable[[], No
     }
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.mistakes
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_faults_at_random(tmp_path: Path, seed: int) -> None:

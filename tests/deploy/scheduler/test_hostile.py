@@ -22,7 +22,7 @@ from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.test_isolation import HOSTILE, ODD
 from tests.deploy.scheduler.worlds import World, batch
 
-pytestmark = [pytest.mark.mistakes, pytest.mark.slow]
+pytestmark = pytest.mark.mistakes
 
 PERIOD_S = 5.0
 DEALT_WITH_S = 300.0

@@ -142,7 +142,7 @@ class Chaos(RuleBasedStateMachine):
         return f"job{self.jobs}"
 
 
-TestChaos = pytest.mark.long(pytest.mark.mistakes(Chaos.TestCase))
+TestChaos = pytest.mark.nightly(pytest.mark.mistakes(Chaos.TestCase))
 TestChaos.settings = settings(
     max_examples=30,
     stateful_step_count=40,

@@ -30,7 +30,6 @@ ENDLESS = "/v1/events/stream"
 EXAMPLES = 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_nothing_that_is_sent_makes_it_fail(
     mode: GenerationMode, tmp_path: Path, store: Store, deciders: Deciders
@@ -151,7 +150,6 @@ def with_it(value: object, path: tuple[str | int, ...], text: str) -> bytes:
     return json.dumps(changed["whole"]).replace(json.dumps(mark), text).encode()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*WORKS, "decisions"])
 def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
     kind: str, tmp_path: Path, store: Store, deciders: Deciders

@@ -161,7 +161,6 @@ def closed(connections: list[socket.socket], count: int, within_s: float) -> int
         return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("tls", "text"), [(False, b""), (False, HEAD + b"X: y" * 100), (True, b"")])
 def test_a_thousand_connections_that_say_little_keep_nobody_waiting(
     tmp_path: Path, store: Store, deciders: Deciders, tls: bool, text: bytes

@@ -38,7 +38,7 @@ def postgresql_server() -> Iterator[Path]:
 
 
 @pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.real])],
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)],
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """An empty database."""

@@ -59,7 +59,6 @@ def test_a_kill_between_statements_leaves_whole_transactions(place: Place, offse
         lead.release()
 
 
-@pytest.mark.slow
 def test_a_kill_at_any_moment_and_again(place: Place) -> None:
     """Three writers after each other, each killed while it writes; nothing that was told is ever lost."""
     told = 0

@@ -162,7 +162,6 @@ def test_a_session_does_not_keep_what_another_one_has() -> None:
     assert session.closed
 
 
-@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 def test_a_session_that_the_server_has_ended_holds_nothing_and_never_does_again(place: Place) -> None:

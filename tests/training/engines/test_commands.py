@@ -15,7 +15,7 @@ from training.engines.settings import KEYS
 TWO = ("workers=2",)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_training_on_two_processes_ends_with_the_same_bits(command: Command, tmp_path: Path) -> None:
     words = (
         *tiny("cluster_scorer"),
@@ -37,7 +37,7 @@ def test_a_training_on_two_processes_ends_with_the_same_bits(command: Command, t
     assert not set(KEYS) & set(saved)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_comparison_on_two_processes_has_the_same_episodes(command: Command, tmp_path: Path) -> None:
     compare = replace(command, name="compare")
     words = ("+env=multicluster", *TINY_WORLD["multicluster"], "policies=[maf,random]", "episodes=7")

@@ -133,13 +133,12 @@ def check_cluster(folder: str) -> None:
 
 
 @pytest.mark.extra
-@pytest.mark.slow
 def test_tasks_run_on_ray_and_a_killed_worker_costs_its_task_only(tmp_path: Path) -> None:
     alone("check_tasks", tmp_path)
 
 
 @pytest.mark.extra
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_training_is_the_same_on_any_cluster_and_through_the_loss_of_a_node(tmp_path: Path) -> None:
     alone("check_cluster", tmp_path)
 

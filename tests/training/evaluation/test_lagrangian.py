@@ -218,7 +218,6 @@ def test_any_prices_bound_the_rule(seed: int) -> None:
         assert max(episode.improve(cost, 10)) <= cost
 
 
-@pytest.mark.slow
 def test_bound_plan_and_rule_in_a_published_market() -> None:
     world = build_market(market_config("two_v100", ["env.workload.jobs=40"]), 5)
     suite = Suite("validation", "validation", seed=2002, episodes=2)

@@ -453,7 +453,6 @@ def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
 # The command
 
 
-@pytest.mark.slow
 def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None:
     # Given clouds of which nothing is known, no placement can be found.
     plan = ["plan-fl", str(application), str(bare), "--json"]
@@ -484,7 +483,6 @@ def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None
     assert best["round_s"] == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_without_a_file_it_prints_json(application: Path) -> None:
     result = measure("--app", application, *TINY, "--baseline-s", "0.5", "--baseline-communication-s", "0.25")
     assert result.exit_code == 0, result.output

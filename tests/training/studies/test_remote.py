@@ -299,7 +299,7 @@ def assert_same_run(one: RunDirectory, other: RunDirectory) -> None:
     assert other.done.is_file()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_training_on_a_node_that_is_lost_ends_with_the_same_bits(tmp_path: Path, claim: IO[bytes]) -> None:
     cluster = Cluster()
     run = planned("rl_fc", tmp_path, *LONG)
@@ -316,7 +316,7 @@ def test_a_training_on_a_node_that_is_lost_ends_with_the_same_bits(tmp_path: Pat
     assert_same_run(run_local(tmp_path, *LONG), run.directory)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_ctrl_c_reaches_a_training_though_workers_of_ray_block_it(tmp_path: Path) -> None:
     run = planned("rl_fc", tmp_path, "trainer.episodes=1000000")
     run.directory.path.mkdir(parents=True)
@@ -379,7 +379,7 @@ signal.pause()
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_training_ends_with_its_worker_and_leaves_nothing(tmp_path: Path) -> None:
     run = planned("rl_fc", tmp_path, "trainer.episodes=1000000")
     run.directory.path.mkdir(parents=True)
@@ -477,7 +477,7 @@ def left_in(scratch: Path) -> list[Path | psutil.Process]:
 
 
 @pytest.mark.extra
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_training_on_a_cluster_is_the_same_through_ctrl_c_and_the_loss_of_its_node(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     check = f"import tests.training.studies.test_remote as t; t.check_cluster({str(tmp_path)!r})"

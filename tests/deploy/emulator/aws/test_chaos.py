@@ -84,8 +84,8 @@ class AwsWorld(CloudWorld):
 @pytest.mark.parametrize(
     ("hours", "troubles_every_h", "interruptions", "failures", "stopped"),
     [
-        pytest.param(1000.0, 24.0, 500, 200, 5, marks=pytest.mark.long),
-        pytest.param(36.0, 3.0, 6, 6, 0, marks=pytest.mark.slow),
+        pytest.param(1000.0, 24.0, 500, 200, 5, marks=pytest.mark.nightly),
+        pytest.param(36.0, 3.0, 6, 6, 0),
     ],
 )
 def test_chaos(

@@ -126,7 +126,6 @@ def test_what_fails_is_told_in_one_line_with_its_command_and_exit_code(
         assert "\n" not in report.message
 
 
-@pytest.mark.slow
 def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.write_text("2")
@@ -160,7 +159,6 @@ def test_an_interrupted_task_goes_on_from_its_checkpoint_under_a_new_scheduler(t
         assert list(objects.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_every_interval_a_checkpoint_and_a_failing_one_is_told_and_does_not_count(tmp_path: Path) -> None:
     profile: Mapping[str, Any] = {"checkpoint_interval_s": 1}
     flag = tmp_path / "broken"

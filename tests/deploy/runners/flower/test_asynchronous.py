@@ -22,7 +22,7 @@ from tests.deploy.runners.flower.test_stories import left_behind
 from tests.deploy.runners.flower.world import APPS, EXAMPLE, World, job_spec, world
 from tests.deploy.runners.patience import insist
 
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 COUNT = APPS / "count"
 NAMES = ("a", "b", "c")

@@ -20,7 +20,7 @@ from deploy.runners.detached import Limits
 from deploy.runners.flower import brokers as under_test
 from deploy.runners.flower.brokers import Brokers, end_brokers, free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.real]
+pytestmark = pytest.mark.real
 
 WORK = Flower(
     app="x",

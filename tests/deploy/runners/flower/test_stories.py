@@ -24,7 +24,7 @@ from tests.deploy.objects.buckets import S3, Gcs
 from tests.deploy.runners.flower.world import EXAMPLE, MEAN, job_spec, world
 from tests.deploy.runners.patience import insist
 
-pytestmark = [pytest.mark.slow, pytest.mark.real]
+pytestmark = pytest.mark.real
 
 TWO = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
 AFTER_ROUNDS = {1: 1.5, 2: 2.25, 3: 2.625, 4: 2.8125}
@@ -41,7 +41,7 @@ def left_behind(folder: Path) -> list[procfs.Process]:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
     spec = JobSpec.model_validate_json(
         JobSpec.model_validate(
@@ -68,7 +68,7 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         assert checkpoints.load(here.workdir / "flower/checkpoints") is not None
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes(tmp_path: Path) -> None:
     spec = job_spec("mean", 2, TWO, epoch_s="4.0")
     with world(tmp_path, spec, MEAN) as here:
@@ -97,7 +97,7 @@ def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes
         )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     spec = job_spec("mean", 2, TWO, epoch_s="2.0")
     with world(tmp_path, spec, MEAN) as here:
@@ -124,7 +124,7 @@ def test_a_killed_superlink_comes_back_and_the_run_goes_on_from_its_checkpoint(t
         assert not tagged_twice(here.agents["client-a"].instance_id)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) -> None:
     """A SuperNode whose agent goes on, a whole instance, and the SuperLink: all of them with SIGSTOP."""
     spec = job_spec("mean", 3, TWO, epoch_s="2.0")
@@ -161,7 +161,7 @@ def test_what_is_stopped_in_the_middle_of_a_round_is_given_up(tmp_path: Path) ->
         )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("cloud", [S3, Gcs])
 def test_another_machine_goes_on_with_the_round_after_the_one_that_the_bucket_has(
     tmp_path: Path, cloud: type[S3]

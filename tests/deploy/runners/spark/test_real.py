@@ -26,7 +26,7 @@ from tests.deploy.node.agents import agents, loopback_address
 from tests.deploy.runners.patience import PATIENCE_S, insist
 from tests.deploy.runners.spark.cases import batch, streaming
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = pytest.mark.real
 
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {"spark.driver.extraJavaOptions": _QUICK, "spark.executor.extraJavaOptions": _QUICK}
@@ -115,7 +115,7 @@ assert session.sparkContext.parallelize(range(10), 2).sum() == 45
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_batch_job_outlives_scheduler_master_and_a_node_with_notice(
     runner: SparkRunner, tmp_path: Path
 ) -> None:
@@ -219,7 +219,7 @@ session.streams.addListener(Listener())
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_stream_resumes_from_its_checkpoint_and_its_misses_are_counted(
     runner: SparkRunner, tmp_path: Path
 ) -> None:

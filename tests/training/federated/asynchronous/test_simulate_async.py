@@ -44,7 +44,6 @@ def scenario(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
-@pytest.mark.slow
 def test_tables_and_a_picture_are_written(scenario: Callable[[str], str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run(scenario(SCENARIO), "--methods", "syn, asyn", "--seeds", "2", "--out", str(out))
