@@ -165,7 +165,8 @@ class Detached:
             raise RunnerError(f"cannot start {argv[0]}: {error}") from error
         command = {
             "argv": made.argv,
-            "env": made.env,
+            "env": {**made.env, TAG: str(self.folder)},
+            "given": made.given,
             "cwd": str(cwd),
             "log": str(log),
             "log_below": str(log.parent if log_below is None else log_below),

@@ -5,9 +5,9 @@ names what runs. At the command's end it kills what that left behind, and writes
 FOLDER/lock is held until then, so two never run at once, and anybody can see whether one runs. It imports
 nothing but the standard library and two modules that do so too, to start fast.
 
-command.json: "argv"; "env", whole; "cwd"; "log" and "log_below", the folder that is trusted up to its own
-name; "group", that all processes belong to, or null; "limits": "memory_bytes", "log_bytes", "processes",
-"folder_bytes" of all "folders" together, or null.
+command.json: "argv"; "env", whole; "given", what it reads from standard input, or null; "cwd"; "log" and
+"log_below", the folder that is trusted up to its own name; "group", that all processes belong to, or null;
+"limits": "memory_bytes", "log_bytes", "processes", "folder_bytes" of all "folders" together, or null.
 
 Exit codes: 0 it runs, or has ended (result.json is there); 75 another one runs.
 """
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from deploy.node import procfs
-from deploy.security.untrusted import open_beneath, size_bytes
+from deploy.security.untrusted import anonymous_file, open_beneath, size_bytes
 
 ALREADY_RUNNING = 75
 _PR_SET_PDEATHSIG = 1
@@ -125,7 +125,7 @@ def _run(command: dict[str, Any], lock: int, libc: ctypes.CDLL) -> dict[str, obj
             command["argv"],
             env=command["env"],
             cwd=command["cwd"],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if command["given"] is None else anonymous_file(command["given"]),
             stdout=log,
             stderr=subprocess.STDOUT,
             # It keeps the lock while it outlives the launcher. Whoever is not trusted could let go of it.

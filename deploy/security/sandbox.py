@@ -2,10 +2,15 @@
 
 Every mode is a prefix of a command's argument list, made of programs that distributions ship. What that takes
 away, and what it cannot, `deploy.security.trial` finds out by trying.
+
+These programs run with the scheduler's rights until they have given them up. So they are named by absolute
+paths and never see the job's environment: the dynamic linker would load a job's `LD_PRELOAD` into them. The
+job's variables go through standard input to a few lines of Python that run inside, as the job's user.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -16,11 +21,26 @@ from pathlib import Path
 
 import deploy
 from deploy.security.identities import Identities
-from deploy.security.untrusted import give, remove_tree
+from deploy.security.untrusted import anonymous_file, give, remove_tree
 
 METADATA_ADDRESS = "169.254.169.254"
 _PROCESSES_MOST = 4096
 """Threads and processes of one user id; a Spark driver has some hundred."""
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
+"""Where the sandbox's own programs are looked for, whatever PATH says."""
+_OWN = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+"""Of which bubblewrap gives each command its own."""
+_ENTER = """
+import json, os, sys
+with open(0, "rb", closefd=False) as given:
+    env = json.loads(given.read())
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+try:
+    os.execvpe(sys.argv[1], sys.argv[1:], env)
+except OSError as error:
+    print(f"cannot start {sys.argv[1]}: {error.strerror}", file=sys.stderr)
+    sys.exit(127)
+"""
 
 
 class Mode(StrEnum):
@@ -67,13 +87,19 @@ class Boxed:
 
     Attributes:
         argv: with the sandbox around it.
-        env: its whole environment.
+        env: the whole environment to start `argv` with; nothing of the job where there is a sandbox.
         group: a group that all of it, and nothing else, belongs to; None where there is none.
+        given: what `argv` reads from standard input, the job's environment; None: nothing.
     """
 
     argv: list[str]
     env: dict[str, str]
     group: int | None
+    given: str | None = None
+
+    def stdin(self) -> int:
+        """A file descriptor for its standard input, to be closed once it has started."""
+        return os.open(os.devnull, os.O_RDONLY) if self.given is None else anonymous_file(self.given)
 
 
 @dataclass(frozen=True)
@@ -86,6 +112,7 @@ class Sandbox:
         hidden: other folders that no job may see.
         readable: what jobs may read although it is hidden.
         numbers: first and last of the user and group ids to lend; None where serve is not root.
+        python: an interpreter that jobs can reach.
     """
 
     mode: Mode
@@ -93,6 +120,7 @@ class Sandbox:
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     numbers: tuple[int, int] | None = None
+    python: str = sys.executable
 
     @property
     def _ids(self) -> Identities | None:
@@ -131,10 +159,13 @@ class Sandbox:
             uid, group = ids.lend(f"job {box.owner}"), ids.lend(f"box {box.name}")
             self._hand_over(box, uid)
         if self.mode is Mode.BUBBLEWRAP:
-            return Boxed([*self._bubblewrap(cwd, box, uid), *_as(uid, group), *argv], dict(env), group)
-        if self.mode is Mode.SYSTEMD:
-            return Boxed([*self._systemd(env, cwd, box, uid, group), *argv], dict(env), group)
-        return Boxed([*_as(uid, group), *argv], {**env, "TMPDIR": str(box.tmp)}, group)
+            prefix = [*self._bubblewrap(cwd, box, uid), *_as(uid, group)]
+        elif self.mode is Mode.SYSTEMD:
+            prefix = self._systemd(cwd, box, uid, group)
+        else:
+            prefix, env = _as(uid, group), {**env, "TMPDIR": str(box.tmp)}
+        inside = [self.python, "-I", "-S", "-c", _ENTER, *argv]
+        return Boxed([*prefix, *inside], {"PATH": _PATH, "LANG": "C.UTF-8"}, group, json.dumps(dict(env)))
 
     def over(self, name: str) -> None:
         """Nothing of a box runs any more."""
@@ -170,24 +201,24 @@ class Sandbox:
         found = {path: "hide" for path in (self.state, *self.hidden) if path.is_dir() and path.parent != path}
         needed = {*_code(), *(path.resolve() for path in self.readable), Path("/etc/resolv.conf").resolve()}
         for path in needed:
-            if path.exists() and any(path.is_relative_to(folder) for folder in found):
+            if path.exists() and any(path.is_relative_to(folder) for folder in (*found, *_OWN)):
                 found[path] = "read"
         found |= dict.fromkeys(box.writable, "write") | dict.fromkeys(box.readable, "read")
         return sorted(found.items(), key=lambda mount: len(mount[0].parts))
 
     def _bubblewrap(self, cwd: Path, box: Box, uid: int | None) -> list[str]:
-        words = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-        for name in ("tmp", "var/tmp", "dev/shm"):
+        words = [program("bwrap"), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        for own in _OWN:
             # Not a tmpfs: what lies there would be memory that belongs to no process.
-            place = box.tmp / name.replace("/", "-")
+            place = box.tmp / "-".join(own.parts[1:])
             place.mkdir(mode=0o700)
             if uid is not None:
                 os.chown(place, uid, uid)
-            words += ["--bind", str(place), f"/{name}"]
+            words += ["--bind", str(place), str(own)]
         hidden: list[Path] = []
         for path, how in self._mounts(box):
             over = [folder for folder in hidden if path.is_relative_to(folder)]
-            if over or path.is_relative_to("/tmp") or path.is_relative_to("/var/tmp"):
+            if over or any(path.is_relative_to(own) for own in _OWN):
                 top = over[-1] if over else Path("/")
                 for parent in reversed(path.parents):
                     if parent != top and parent.is_relative_to(top):
@@ -209,9 +240,7 @@ class Sandbox:
             words += ["--cap-add", f"CAP_{capability}"]
         return [*words, "--"]
 
-    def _systemd(
-        self, env: Mapping[str, str], cwd: Path, box: Box, uid: int | None, group: int | None
-    ) -> list[str]:
+    def _systemd(self, cwd: Path, box: Box, uid: int | None, group: int | None) -> list[str]:
         assert uid is not None
         properties = {
             "User": uid,
@@ -235,14 +264,12 @@ class Sandbox:
             "TasksMax": _PROCESSES_MOST,
             "LimitCORE": 0,
         }
-        words = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec"]
+        words = [program("systemd-run"), "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec"]
         words += [f"--property={name}={value}" for name, value in properties.items()]
         kinds = {"hide": "TemporaryFileSystem", "read": "BindReadOnlyPaths", "write": "BindPaths"}
         for path, how in self._mounts(box):
             words.append(f"--property={kinds[how]}={path}{':ro' if how == 'hide' else ''}")
         words.append(f"--property=BindReadOnlyPaths={self._accounts(box, uid)}:/etc/passwd")
-        # Without values: those are taken from the environment of systemd-run, and seen by nobody.
-        words += [f"--setenv={name}" for name in env]
         return [*words, "--"]
 
     def _accounts(self, box: Box, uid: int) -> Path:
@@ -254,18 +281,26 @@ class Sandbox:
         return file
 
 
+def program(name: str) -> str:
+    """The absolute path of a program of the sandbox. Raises SandboxError."""
+    found = shutil.which(name, path=_PATH)
+    if found is None:
+        raise SandboxError(f"there is no {name} in {_PATH}")
+    return found
+
+
 def _as(uid: int | None, group: int | None) -> list[str]:
     """As a user without any rights of its own."""
     if uid is None:
         return []
-    words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={group}", "--no-new-privs"]
+    words = [program("setpriv"), f"--reuid={uid}", f"--regid={uid}", f"--groups={group}", "--no-new-privs"]
     # A change of the user forgets who is to die with whom.
     words += ["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL", "--"]
     return [*words, *_limited()]
 
 
 def _limited() -> list[str]:
-    return ["prlimit", f"--nproc={_PROCESSES_MOST}:{_PROCESSES_MOST}", "--"]
+    return [program("prlimit"), f"--nproc={_PROCESSES_MOST}:{_PROCESSES_MOST}", "--"]
 
 
 def _code() -> set[Path]:

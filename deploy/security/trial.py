@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.node import procfs
 from deploy.security.identities import IdentitiesError
-from deploy.security.sandbox import METADATA_ADDRESS, Box, Mode, Sandbox, SandboxError
+from deploy.security.sandbox import METADATA_ADDRESS, Box, Mode, Sandbox, SandboxError, program
 
 _TRIAL_S = 30.0
 _INSTALL = "install bubblewrap (Debian: apt install bubblewrap)"
@@ -38,7 +38,7 @@ def choose(
         hidden: folders of the deployment beyond its state; homes and what runs on this machine are added.
         readable: as of `Sandbox`.
         numbers: as of `Sandbox`.
-        python: as of `trial`.
+        python: an interpreter that jobs can reach.
 
     Raises:
         SandboxError: one line, if jobs could not be kept apart.
@@ -50,7 +50,7 @@ def choose(
     folders = tuple(dict.fromkeys((*deep, *(path.resolve() for path in homes))))
 
     def made(mode: Mode) -> Sandbox:
-        return Sandbox(mode, state.resolve(), folders, tuple(readable), numbers if root else None)
+        return Sandbox(mode, state.resolve(), folders, tuple(readable), numbers if root else None, python)
 
     if wanted is Mode.NONE:
         if not trust:
@@ -64,7 +64,7 @@ def choose(
         try:
             _require(mode, root)
             found = made(mode)
-            trial(found, python)
+            trial(found)
             if mode is Mode.UID:
                 _require_way(found.state)
             return found
@@ -85,9 +85,11 @@ def _require(mode: Mode, root: bool) -> None:
         Mode.BUBBLEWRAP: ("bwrap", "setpriv", "prlimit"),
         Mode.SYSTEMD: ("systemd-run",),
     }
-    for program in programs[mode]:
-        if shutil.which(program) is None:
-            raise SandboxError(f"sandbox {mode}: there is no {program}")
+    for name in programs[mode]:
+        try:
+            program(name)
+        except SandboxError as error:
+            raise SandboxError(f"sandbox {mode}: {error}") from error
     if mode is not Mode.BUBBLEWRAP and not root:
         raise SandboxError(f"sandbox {mode}: serve does not run as root")
     if mode is Mode.SYSTEMD and not Path("/run/systemd/system").is_dir():
@@ -104,12 +106,11 @@ def _require_way(state: Path) -> None:
             )
 
 
-def trial(sandbox: Sandbox, python: str = sys.executable, metadata: bool = False) -> list[str]:
+def trial(sandbox: Sandbox, metadata: bool = False) -> list[str]:
     """Start something in a sandbox, and let it try what it must not be able to do.
 
     Args:
         sandbox: any.
-        python: what the jobs are run with.
         metadata: whether to ask for the cloud's metadata service too (takes a second or two).
 
     Returns:
@@ -121,7 +122,7 @@ def trial(sandbox: Sandbox, python: str = sys.executable, metadata: bool = False
     with tempfile.TemporaryDirectory(prefix="spotweave-", dir="/var/tmp") as name:
         folder = Path(name).resolve()
         folder.chmod(0o711)
-        like = Sandbox(sandbox.mode, folder, sandbox.hidden, sandbox.readable, sandbox.numbers)
+        like = replace(sandbox, state=folder)
         own, secret = folder / "own", folder / "secret"
         secret.write_text("secret")
         secret.chmod(0o600)
@@ -129,7 +130,7 @@ def trial(sandbox: Sandbox, python: str = sys.executable, metadata: bool = False
         me = procfs.read(os.getpid())
         assert me is not None
         words = [
-            python,
+            sandbox.python,
             "-I",
             "-S",
             "-c",
@@ -143,9 +144,19 @@ def trial(sandbox: Sandbox, python: str = sys.executable, metadata: bool = False
         env = {"PATH": os.environ.get("PATH", os.defpath)}
         try:
             boxed = like.wrap(words, env, own, box)
-            done = subprocess.run(
-                boxed.argv, env=boxed.env, capture_output=True, text=True, timeout=_TRIAL_S, cwd="/"
-            )
+            stdin = boxed.stdin()
+            try:
+                done = subprocess.run(
+                    boxed.argv,
+                    env=boxed.env,
+                    stdin=stdin,
+                    capture_output=True,
+                    text=True,
+                    timeout=_TRIAL_S,
+                    cwd="/",
+                )
+            finally:
+                os.close(stdin)
         except (OSError, IdentitiesError, subprocess.TimeoutExpired) as error:
             raise SandboxError(f"sandbox {sandbox.mode}: {error}") from error
         if done.returncode != 0:

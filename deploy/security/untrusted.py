@@ -41,6 +41,15 @@ def open_beneath(folder: Path, path: str, flags: int, mode: int = 0o600) -> int:
     return handle
 
 
+def anonymous_file(content: str) -> int:
+    """A file descriptor, closed on exec, from which a new process can read `content`; no disk holds it."""
+    handle = os.memfd_create("given", os.MFD_CLOEXEC)
+    with open(handle, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+        file.write(content)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
 def unlink_beneath(folder: Path, path: str) -> None:
     """Remove a file, if it is there, without following any link on the way. Raises OSError."""
     with _parent(folder, path) as (at, name), suppress(FileNotFoundError):

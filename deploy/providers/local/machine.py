@@ -103,13 +103,15 @@ class Machine:
         libc = ctypes.CDLL(None)
         # Jobs' processes may outlive the agent, and even leave their variables behind.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        stdin = boxed.stdin()
         agent = subprocess.Popen(
             boxed.argv,
             env=boxed.env,
             cwd=workdir,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
         )
+        os.close(stdin)
         return agent.wait()
 
     def _limit(self) -> None:

@@ -202,6 +202,28 @@ def test_files_are_the_schedulers_again_when_the_job_is_forgotten(world: World) 
     assert json.loads((world.state / "sandbox" / "ids.json").read_text())["lent"] == {}
 
 
+def test_variables_of_a_job_reach_no_program_outside_of_its_sandbox(world: World) -> None:
+    outside = world.state / "outside"
+    outside.mkdir(mode=0o700)
+    workdir = world.state / "jobs" / "mine"
+    for name in ("bwrap", "setpriv", "prlimit", "systemd-run", "python3", "env"):
+        fake = workdir / name
+        fake.write_text(f"#!/bin/sh\n: > {outside}/{name}\n")
+        fake.chmod(0o755)
+    # The dynamic linker of a process outside would obey these as it obeys LD_PRELOAD, and leave a trace.
+    given = {"PATH": ".", "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": f"{outside}/linker", "SECRET": "x" * 100_000}
+    code = "import json, os, sys; json.dump([dict(os.environ), sys.stdin.read()], open('seen.json', 'w'))"
+    process = Detached(world.state / "runner" / "mine" / "process")
+    box = Box("mine", "mine", (workdir,), world.state / "runner" / "mine" / "tmp")
+    log = world.state / "runner" / "mine" / "log"
+    process.start([world.python, "-c", code], given, workdir, log, boxed=(world.sandbox, box))
+    assert finished(process) == 0, log.read_text()
+    assert list(outside.iterdir()) == []
+    env, stdin = json.loads((workdir / "seen.json").read_text())
+    assert given.items() <= env.items()
+    assert stdin == ""
+
+
 def test_a_link_in_place_of_a_folder_is_refused_with_its_reason(world: World) -> None:
     own = world.state / "jobs" / "mine" / "own"
     own.symlink_to(world.state)
@@ -222,7 +244,7 @@ def test_nothing_is_trusted_unless_it_is_said(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(SandboxError, match="a submitter of this deployment would be its operator"):
         choose(Mode.NONE, trust=False, state=tmp_path, numbers=NUMBERS)
     assert choose(Mode.NONE, trust=True, state=tmp_path, numbers=NUMBERS).mode is Mode.NONE
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
     with pytest.raises(SandboxError, match=r"there is no bwrap.*install bubblewrap.*trust_submitters: true"):
         choose(Mode.AUTO, trust=False, state=tmp_path, numbers=NUMBERS)
     assert choose(Mode.AUTO, trust=True, state=tmp_path, numbers=NUMBERS).mode is Mode.NONE
@@ -238,15 +260,18 @@ def test_systemd_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="files are handed to another user")
-def test_a_unit_of_systemd_hides_the_state_and_the_metadata_service(tmp_path: Path) -> None:
+def test_a_unit_of_systemd_hides_the_state_and_the_metadata_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "program", lambda name: f"/usr/bin/{name}")
     state = tmp_path.resolve() / "state"
     own = state / "own"
     state.mkdir()
     made = Sandbox(Mode.SYSTEMD, state, numbers=NUMBERS)
     boxed = made.wrap(["/bin/true"], {"TOKEN": "never in argv"}, own, Box("a", "b", (own,), state / "tmp"))
     words = boxed.argv
-    assert words[0] == "systemd-run"
-    assert words[words.index("--") :] == ["--", "/bin/true"]
+    assert words[0] == "/usr/bin/systemd-run"
+    assert words[-1] == "/bin/true"
     uid = own.stat().st_uid
     for expected in (
         f"User={uid}",
@@ -258,8 +283,10 @@ def test_a_unit_of_systemd_hides_the_state_and_the_metadata_service(tmp_path: Pa
         f"BindPaths={own}",
     ):
         assert f"--property={expected}" in words
-    assert "--setenv=TOKEN" in words
+    assert "TOKEN" not in boxed.env
     assert not any("never in argv" in word for word in words)
+    assert boxed.given is not None
+    assert "never in argv" in boxed.given
     assert words.index(f"--property=TemporaryFileSystem={state}:ro") < words.index(
         f"--property=BindPaths={own}"
     )
