@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -72,6 +73,63 @@ def _parent(folder: Path, path: str) -> Iterator[tuple[int, str]]:
 
 def _open(name: str, flags: int, mode: int, at: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+
+
+def copy_tree(folder: Path, path: str, to: Path, most_bytes: int, most_entries: int) -> None:
+    """Copy a folder of plain files that is below another one.
+
+    Args:
+        folder: trusted, up to and with its own name.
+        path: relative, without "..".
+        to: made, with what leads to it.
+        most_bytes: of all files together, as they are read.
+        most_entries: files and folders.
+
+    Raises:
+        UnsafePathError: at a link, a pipe, a device or a file of several names, or where there is too much.
+        OSError: if something cannot be read or written.
+    """
+    if os.path.isabs(path) or ".." in Path(path).parts:
+        raise UnsafePathError(f"{path} leads elsewhere")
+    to.mkdir(mode=0o700, parents=True)
+    left, entries = most_bytes, 0
+    try:
+        with _parent(folder, f"{path}/any") as (top, _):
+            for place, folders, files, at in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+                entries += len(folders) + len(files)
+                if entries > most_entries:
+                    raise UnsafePathError(f"it has more than {most_entries} files")
+                for name in folders:
+                    if not stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                        raise UnsafePathError(f"{Path(place, name)} is a link")
+                    (to / place / name).mkdir(mode=0o700)
+                for name in files:
+                    content = _plain(name, at, Path(place, name), left)
+                    left -= len(content)
+                    (to / place / name).write_bytes(content)
+    except RecursionError as error:
+        raise UnsafePathError("its folders are too deep") from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise UnsafePathError("a link is in the way") from error
+        raise
+
+
+def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
+    """The content of a plain file. Raises UnsafePathError, OSError."""
+    try:
+        handle = _open(name, os.O_RDONLY | os.O_NONBLOCK, 0, at)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise UnsafePathError(f"{shown} is a link, or no file") from error
+        raise
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise UnsafePathError(f"{shown} is not a plain file")
+        if found.st_size > most_bytes or len(content := file.read(most_bytes + 1)) > most_bytes:
+            raise UnsafePathError("its files are too large together")
+        return content
 
 
 def tail(folder: Path, path: str, size: int = 1 << 18) -> str:

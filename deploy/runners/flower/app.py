@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import tomllib
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from flwr.cli.build import build_fab_from_disk
 
 from deploy.fl.brokers.places import KEY as BROKERS_KEY
 from deploy.fl.exchange import NAME_KEY, STATE_KEY
 from deploy.model.jobs import Flower, JobSpec
+from deploy.runners.flower.inspecting import App, Value
 
-Value = bool | int | float | str
 _ROUNDS_KEY = "num-server-rounds"
 QUORUM_KEY = "quorum"
 _OWN_KEYS = (NAME_KEY, STATE_KEY, BROKERS_KEY)
 _OWN_VARIABLES = ("FLWR_INTERNAL_", "SPOTWEAVE_")
 """Flower's open doors that are no part of `guarded`; and what the runner says itself."""
-FILE_BYTES = 65_536
-LINE_CHARACTERS = 4096
-"""Most of a pyproject.toml: the time to read a dotted key grows with the square of its length."""
 
 
-def check(spec: JobSpec, folder: Path) -> None:
+def check(spec: JobSpec, folder: Path, look: Callable[[Path, str], App]) -> None:
     """Refuse a job that cannot run.
+
+    Args:
+        spec: of the job.
+        folder: with the files that came with it.
+        look: inspects the app in a subfolder of it (`Inspector.look`).
 
     Raises:
         ValueError: one line.
@@ -43,9 +40,7 @@ def check(spec: JobSpec, folder: Path) -> None:
     app = folder / work.app
     if not app.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"app {work.app!r} leads out of the job's folder: give a path below the job file")
-    declared = _declared(app, work.app)
-    build(app, work.app)
-    _check_components(app, work.app)
+    declared = look(folder, work.app).declared
     if not work.synchronous and QUORUM_KEY in work.run_config:
         raise ValueError(
             f"run_config has {QUORUM_KEY!r}, which is of synchronous rounds, and the strategy is "
@@ -73,19 +68,6 @@ def check(spec: JobSpec, folder: Path) -> None:
                 raise ValueError(f"client {client.name}: config {key} is {text!r}: quotes are not possible")
 
 
-def build(app: Path, name: str) -> bytes:
-    """The app as Flower ships it.
-
-    Raises:
-        ValueError: one line, what Flower says against it.
-    """
-    try:
-        return build_fab_from_disk(app)
-    # Flower has no common kind of error for what is wrong with an app.
-    except Exception as error:
-        raise ValueError(f"app {name!r}: {' '.join(str(error).split())}"[:500]) from error
-
-
 def flower(spec: JobSpec) -> Flower:
     """The job's work. Raises ValueError if it is none for Flower."""
     if not isinstance(spec.work, Flower):
@@ -93,11 +75,8 @@ def flower(spec: JobSpec) -> Flower:
     return spec.work
 
 
-def overrides(work: Flower, content: bytes) -> dict[str, Value]:
-    """What replaces settings of an app, as it was built: the job's run_config, and its number of rounds."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        project = tomllib.loads(archive.read("pyproject.toml").decode())
-    declared = _settings(project)
+def overrides(work: Flower, declared: Mapping[str, Value]) -> dict[str, Value]:
+    """What replaces settings that an app declares: the job's run_config, and its number of rounds."""
     rounds: dict[str, Value] = {_ROUNDS_KEY: work.rounds} if _ROUNDS_KEY in declared else {}
     given: dict[str, Value] = {}
     for key, text in work.run_config.items():
@@ -132,49 +111,3 @@ def _toml(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _declared(app: Path, name: str) -> dict[str, Value]:
-    """The settings that an app declares, flat. Raises ValueError, also where it is no app."""
-    file = app / "pyproject.toml"
-    try:
-        text = file.read_text(encoding="utf-8")
-        size = file.stat().st_size
-        longest = max(map(len, text.split("\n")))  # not splitlines: only \n ends a line of TOML
-        if size > FILE_BYTES or longest > LINE_CHARACTERS:
-            raise ValueError(
-                f"app {name!r}: pyproject.toml has {size} bytes and a line of {longest} "
-                f"characters: expected at most {FILE_BYTES} and {LINE_CHARACTERS}"
-            )
-        project = tomllib.loads(text)
-    except OSError as error:
-        raise ValueError(
-            f"app {name!r}: cannot read pyproject.toml ({error.strerror}): expected a Flower app's folder"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"app {name!r}: pyproject.toml: {error}") from error
-    return _settings(project)
-
-
-def _settings(project: Mapping[str, Any]) -> dict[str, Value]:
-    section = project.get("tool", {}).get("flwr", {}).get("app", {})
-    return _flat(section.get("config", {}))
-
-
-def _check_components(app: Path, name: str) -> None:
-    """What Flower itself finds out only when it loads the app. Raises ValueError."""
-    project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
-    for part, where in project["tool"]["flwr"]["app"]["components"].items():
-        module = str(where).partition(":")[0].replace(".", "/")
-        if not any((app / f"{module}{end}").exists() for end in (".py", "/__init__.py")):
-            raise ValueError(f"app {name!r}: {part} is {where!r}, but there is no {module}.py")
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
-    flat: dict[str, Value] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

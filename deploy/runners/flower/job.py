@@ -16,6 +16,7 @@ from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers, free_ports
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.identity import Identity
+from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.liveness import Liveness, Silence
 from deploy.runners.flower.record import ClientRecord, JobRecord
 from deploy.runners.flower.settings import FlowerSettings
@@ -97,8 +98,18 @@ class FlowerJob:
         self.brokers = Brokers(
             folder, keys_folder(folder), settings.host, record.broker_ports, self.work, settings.limits
         )
+        inspector = Inspector(settings.state.resolve(), settings.sandbox)
         self.training = Training(
-            job_id, self.work, workdir, folder, record, self.save, self.superlink, keeper, self.brokers
+            job_id,
+            self.work,
+            workdir,
+            folder,
+            record,
+            self.save,
+            self.superlink,
+            keeper,
+            self.brokers,
+            inspector,
         )
         self.liveness = Liveness(settings, self.work.epoch_s)
         self._silence = Silence()

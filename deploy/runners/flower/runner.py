@@ -28,6 +28,7 @@ from deploy.runners.flower import app
 from deploy.runners.flower.brokers import end_brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
 from deploy.runners.flower.cleanup import end_job
+from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.job import FlowerJob, end_on_node, process_id, record_file
 from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.probes import Probe, Probes
@@ -74,6 +75,7 @@ class FlowerRunner:
     def __init__(self, settings: FlowerSettings) -> None:
         self._settings = settings
         self._state = settings.state.resolve()
+        self._inspector = Inspector(self._state, settings.sandbox)
         self._lock = threading.Lock()
         self._jobs: dict[str, _Held] = {}
         self._keepers: dict[str, CheckpointSync] = {}
@@ -88,7 +90,7 @@ class FlowerRunner:
 
     def check(self, spec: JobSpec, folder: str) -> None:
         """See Runner."""
-        app.check(spec, Path(folder))
+        app.check(spec, Path(folder), self._inspector.look)
 
     def start(self) -> None:
         """See Runner. Nothing is shared by jobs but the state folder."""

@@ -38,10 +38,10 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from deploy.fl.exchange import SETUP_VARIABLE
 from deploy.runners.detached import Detached, Limits, tail
-from deploy.runners.flower.app import Value
 from deploy.runners.flower.bounded import BoundedTransport
 from deploy.runners.flower.guarded import TOKEN_FILE_VARIABLE, TOKEN_HEADER
 from deploy.runners.flower.identity import Identity
+from deploy.runners.flower.inspecting import Value
 from deploy.security.sandbox import Box, Sandbox
 
 _PORTS = range(20000, 30000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 from deploy.fl.brokers.places import SERVER
 from deploy.fl.exchange import Expected, Setup, Status
 from deploy.model.jobs import Flower
+from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import Brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
+from deploy.runners.flower.inspecting import App, Inspector
 from deploy.runners.flower.record import JobRecord
 from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import SuperLink, shown_folder
@@ -35,6 +38,7 @@ class Training:
         superlink: where runs run.
         keeper: of checkpoints away from this machine; None: they are here only.
         brokers: of the job, if its strategy has any.
+        inspector: of its app.
 
     Attributes:
         status: what the ServerApp said last, in this run or an earlier one, as of the latest `listen`.
@@ -51,11 +55,14 @@ class Training:
         superlink: SuperLink,
         keeper: CheckpointSync | None,
         brokers: Brokers,
+        inspector: Inspector,
     ) -> None:
         self._job_id = job_id
         self._work = work
         self._workdir = workdir
         self._built = folder / "app.fab"
+        self._declared = folder / "app.json"
+        self._inspector = inspector
         self._record = record
         self._save = save
         self._superlink = superlink
@@ -88,8 +95,10 @@ class Training:
     def prepare(self) -> bool:
         """Make what the ServerApp expects. Returns whether it could be; the job has failed if not."""
         try:
+            self._app()
             self.folder.make(RESULTS)
-        except PoisonError as error:
+        # PoisonError is one too.
+        except ValueError as error:
             self._fail(str(error))
             return False
         self.write_setup()
@@ -200,9 +209,9 @@ class Training:
         self._save()
         self.write_setup()
         try:
-            content = self._app()
+            built = self._app()
             record.run_id = self._superlink.start_run(
-                self._work.app, content, app.overrides(self._work, content)
+                self._work.app, built.content, app.overrides(self._work, built.declared)
             )
         except ValueError as error:
             self._fail(str(error))
@@ -210,14 +219,23 @@ class Training:
         self._save()
         _log.info("run %d of %s started, number %d", record.run_id, self._job_id, record.runs)
 
-    def _app(self) -> bytes:
-        """The app as it was when the job came: its ServerApp may change its own folder. Raises ValueError."""
+    def _app(self) -> App:
+        """The app as it was before anything of the job ran: its code may change its own folder.
+
+        Raises:
+            ValueError: if the app cannot be used; one line.
+            RunnerError: if it cannot be inspected now.
+        """
         try:
-            return self._built.read_bytes()
+            return App(json.loads(self._declared.read_bytes()), self._built.read_bytes())
         except FileNotFoundError:
-            content = app.build(self._workdir / self._work.app, self._work.app)
-            write_private(self._built, content)
-            return content
+            try:
+                found = self._inspector.look(self._workdir, self._work.app)
+            except OSError as error:
+                raise RunnerError(f"the app of {self._job_id} cannot be inspected: {error}") from error
+            write_private(self._declared, json.dumps(found.declared))
+            write_private(self._built, found.content)
+            return found
 
     def _lost(self, *, blame: bool) -> None:
         """The present run is over by no fault of the app, unless that happens all the time.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +46,9 @@ _RESERVED_CONF = (
     "spark.task.resource.",
     "spark.ui.",
 )
+_MANIFEST_BYTES, _DIRECTORY_BYTES = 64 << 10, 8 << 20
+_END_MARK, _LARGE_MARK, _END_BYTES = b"PK\5\6", b"PK\6\7", 22 + 0xFFFF
+"""Of the record at the end of every zip file, which says how large its directory is."""
 _RESERVED_ENV = ("SPOTWEAVE_", "SPARK_", "_SPARK", "PYSPARK_", "JAVA_HOME")
 
 
@@ -100,12 +105,38 @@ def _check_script(script: str, folder: Path) -> None:
     if place.suffix != ".jar":
         raise ValueError(f"script {script!r}: expected a Python file (.py) or a jar (.jar)")
     try:
-        with zipfile.ZipFile(place) as jar:
-            manifest = jar.read("META-INF/MANIFEST.MF").decode(errors="replace")
-    except (zipfile.BadZipFile, KeyError) as error:
+        manifest = _manifest(place)
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError, zlib.error) as error:
         raise ValueError(f"script {script!r} is no jar with a manifest") from error
-    if "Main-Class:" not in manifest:
+    except _TooLargeError as error:
+        raise ValueError(f"script {script!r}: {error}") from error
+    if b"Main-Class:" not in manifest:
         raise ValueError(f"script {script!r}: its manifest names no Main-Class, so nothing says what to run")
+
+
+class _TooLargeError(Exception):
+    """More than is read of a jar; the message says what."""
+
+
+def _manifest(place: Path) -> bytes:
+    """A jar's manifest. What is unpacked is bounded, and so is the directory that comes before it."""
+    with place.open("rb") as file:
+        file.seek(max(0, place.stat().st_size - _END_BYTES))
+        tail = file.read(_END_BYTES)
+        at = tail.rfind(_END_MARK)
+        if at < 0 or len(tail) < at + 16:
+            raise zipfile.BadZipFile
+        (directory,) = struct.unpack("<L", tail[at + 12 : at + 16])
+        # A record for larger files, where there is one, would be believed more than this one.
+        if directory > _DIRECTORY_BYTES or tail[max(0, at - 20) : at].startswith(_LARGE_MARK):
+            raise _TooLargeError(
+                f"a jar's list of files may have {_DIRECTORY_BYTES >> 20} MiB, and no zip64 record"
+            )
+        with zipfile.ZipFile(file) as jar, jar.open("META-INF/MANIFEST.MF") as packed:
+            content = packed.read(_MANIFEST_BYTES + 1)
+    if len(content) > _MANIFEST_BYTES:
+        raise _TooLargeError(f"its manifest has more than {_MANIFEST_BYTES >> 10} KiB")
+    return content
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
+from deploy.model.jobs import JobSpec
 from deploy.runners.flower import app
+from deploy.runners.flower.inspecting import inspect
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server import uploads
@@ -142,7 +144,11 @@ def test_what_a_runner_refuses_is_refused_before_anything_is_kept(service: Servi
 def test_files_that_nobody_would_write_are_refused_in_one_line(
     service: Service, project: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.scheduler, "check", lambda spec, folder: app.check(spec, Path(folder)))
+    monkeypatch.setattr(
+        service.scheduler,
+        "check",
+        lambda spec, folder: app.check(spec, Path(folder), lambda at, name: inspect(at / name, name)),
+    )
     response = service.submitter.post("/v1/jobs", json=flower(**{"app/pyproject.toml": encoded(project)}))
     assert response.status_code == 422
     one_line_error(response)

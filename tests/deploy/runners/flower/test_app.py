@@ -13,6 +13,7 @@ from flwr.common.config import parse_config_args
 from deploy.model.fields import MAX_TEXT_BYTES
 from deploy.model.jobs import Flower, JobSpec, Resources
 from deploy.runners.flower import app
+from deploy.runners.flower.inspecting import App, inspect
 from tests.deploy.node.agents import ROOT
 from tests.deploy.runners.flower.world import MEAN, job_spec
 
@@ -29,6 +30,10 @@ def replace(old: str, new: str) -> Edit:
     return edit
 
 
+def look(folder: Path, name: str) -> App:
+    return inspect(folder / name, name)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copytree(MEAN, tmp_path / "mean")
@@ -36,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_good_apps_pass(folder: Path) -> None:
-    app.check(job_spec("mean", 2, {"a": {"target": "1"}}, epoch_s="0.5", fault="x"), folder)
-    app.check(job_spec("federated_mnist", 3, {"a": {"partition": "0"}}), ROOT / "examples")
+    app.check(job_spec("mean", 2, {"a": {"target": "1"}}, epoch_s="0.5", fault="x"), folder, look)
+    app.check(job_spec("federated_mnist", 3, {"a": {"partition": "0"}}), ROOT / "examples", look)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,7 @@ def test_good_apps_pass(folder: Path) -> None:
 def test_a_folder_that_is_no_app_is_refused_in_one_line(folder: Path, edit: Edit, message: str) -> None:
     edit(folder / "mean")
     with pytest.raises(ValueError) as caught:
-        app.check(job_spec("mean", 1, {"a": {}}), folder)
+        app.check(job_spec("mean", 1, {"a": {}}), folder, look)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -80,14 +85,14 @@ def test_a_folder_that_is_no_app_is_refused_in_one_line(folder: Path, edit: Edit
 )
 def test_settings_that_cannot_be_passed_are_refused(folder: Path, spec: JobSpec, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        app.check(spec, folder)
+        app.check(spec, folder, look)
 
 
 @pytest.mark.parametrize("name", ["FLWR_INTERNAL_GRPC_CONTROL_API", "SPOTWEAVE_FL_SETUP"])
 def test_variables_that_open_doors_are_refused(folder: Path, name: str) -> None:
     spec = job_spec("mean", 1, {"a": {}}).model_copy(update={"env": {name: "1"}})
     with pytest.raises(ValueError, match="are set by spotweave"):
-        app.check(spec, folder)
+        app.check(spec, folder, look)
 
 
 def test_the_largest_settings_that_are_accepted_can_be_given_to_a_process(folder: Path) -> None:
@@ -95,7 +100,7 @@ def test_the_largest_settings_that_are_accepted_can_be_given_to_a_process(folder
     config = {f"x{number}": "y" * 320 for number in range(200)}
     env = {"A": "x" * (MAX_TEXT_BYTES - 1)}
     spec = job_spec("mean", 1, {"a": config}).model_copy(update={"env": env})
-    app.check(spec, folder)
+    app.check(spec, folder, look)
     given = app.node_config(config, "a", "/state")
     subprocess.run(["/bin/true", given], env=env, check=True)
 
@@ -119,7 +124,7 @@ def test_the_jobs_rounds_replace_the_apps(folder: Path) -> None:
     work = job_spec("mean", 7, {"a": {}}, fault="12", epoch_s="2").work
     assert isinstance(work, Flower)
     # `fault` is text in the app, so it stays text.
-    assert app.overrides(work, app.build(folder / "mean", "mean")) == {
+    assert app.overrides(work, look(folder, "mean").declared) == {
         "num-server-rounds": 7,
         "fault": "12",
         "epoch-s": 2,

@@ -449,7 +449,7 @@ def test_the_app_is_the_one_that_came_with_the_job(
 def test_what_a_superlink_sees_is_one_folder_without_clients_keys(stage: Stage) -> None:
     stage.until_running()
     state = stage.folder / "state/job"
-    assert {path.name for path in state.iterdir()} == {"app.fab", "job.json", "keys", "superlink"}
+    assert {path.name for path in state.iterdir()} == {"app.fab", "app.json", "job.json", "keys", "superlink"}
     assert {path.name for path in (state / "keys").iterdir()} >= {"authority.pem", "control.token"}
     assert {path.name for path in (state / "superlink").iterdir()} == {"setup.json"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,26 @@ def test_what_cannot_run_is_refused_in_one_line(folder: Path, spec: JobSpec, mes
     with pytest.raises(ValueError, match=message) as refusal:
         check_job(spec, folder)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_jar_that_unpacks_to_gigabytes_is_refused_without_unpacking_it(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "bomb.jar", "w", zipfile.ZIP_DEFLATED) as jar:
+        jar.writestr("META-INF/MANIFEST.MF", bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="its manifest has more than 64 KiB"):
+            check_job(job("bomb.jar"), folder)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_jar_with_an_endless_list_of_files_is_refused(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "long.jar", "w") as jar:
+        for number in range(200):
+            jar.writestr(f"{number:03}{'x' * 60_000}", b"")
+    with pytest.raises(ValueError, match="list of files may have 8 MiB"):
+        check_job(job("long.jar"), folder)
 
 
 def test_a_link_out_of_the_folder_is_refused(folder: Path) -> None:
