@@ -108,6 +108,7 @@ class Participation(_File):
         error: its ClientApp's exception in one line, "" for none.
         error_attempt: the attempt that failed so.
         version: of the model that it was last sent; None where rounds are synchronous.
+        refused: number of its updates that could not be used.
     """
 
     owes: bool = True
@@ -117,6 +118,7 @@ class Participation(_File):
     error: Text = ""
     error_attempt: Count = 0
     version: Count | None = None
+    refused: Count = 0
 
 
 class Status(_File):

@@ -6,13 +6,14 @@ A synchronous round is one; asynchronous training is one without an end, whose q
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from agents.federated.asynchronous.updates import UpdateError
 from deploy.fl.exchange import Participation, Setup, Status
 
 _OWN_FAULT = (
@@ -56,12 +57,21 @@ class Round:
         asked: the strategy's message to each client that takes part.
         status: told to the runner; its clients are changed here.
         grid: where messages go.
+        check: raises UpdateError for an answer that cannot be used; it counts as the client's own fault.
     """
 
-    def __init__(self, number: int, asked: Mapping[str, Message], status: Status, grid: Grid) -> None:
+    def __init__(
+        self,
+        number: int,
+        asked: Mapping[str, Message],
+        status: Status,
+        grid: Grid,
+        check: Callable[[Message], None] = lambda answer: None,
+    ) -> None:
         self._number = number
         self._asked = dict(asked)
         self._grid = grid
+        self._check = check
         self._open: dict[str, _Question] = {}
         self._replies: dict[str, Answer] = {}
         self._crashes: dict[str, int] = {}
@@ -101,8 +111,12 @@ class Round:
 
     def refuse(self, answer: Answer, reason: str) -> None:
         """What was delivered cannot be used: only another attempt is asked again."""
-        client = self._clients[answer.name]
-        client.error, client.error_attempt = reason[:300], answer.attempt
+        self._refuse(answer.name, answer.attempt, reason)
+
+    def _refuse(self, name: str, attempt: int, reason: str) -> None:
+        client = self._clients[name]
+        client.error, client.error_attempt = f"its update is refused: {reason}"[:300], attempt
+        client.refused += 1
 
     def step(self, setup: Setup) -> bool:
         """Take in replies, ask who is there and has not been asked. Returns whether the status changed."""
@@ -140,6 +154,12 @@ class Round:
     def _take(self, question: _Question, reply: Message) -> None:
         client = self._clients[question.name]
         if not reply.has_error():
+            try:
+                self._check(reply)
+            except UpdateError as error:
+                client.asked_s = None
+                self._refuse(question.name, question.attempt, str(error))
+                return
             self._replies[question.name] = Answer(question.name, question.attempt, question.message, reply)
             client.owes = False
             client.delivered += 1

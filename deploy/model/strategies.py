@@ -20,6 +20,8 @@ class FedAvg(Part):
     """Synchronous rounds (McMahan 2017), or whatever strategy the ServerApp brings itself."""
 
     kind: Literal["fedavg"] = "fedavg"
+    clip_norm: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    """Longer updates (weights after less weights before, L2 norm over all arrays) are scaled down to this."""
 
 
 class _Asynchronous(Part):

@@ -87,7 +87,7 @@ class Asynchronous(Training):
                 _arrays(answer.message),
             )
         except UpdateError as error:
-            questions.refuse(answer, f"its update is refused: {error}")
+            questions.refuse(answer, str(error))
 
 
 def _require_members(setup: Setup) -> None:
