@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parent
 SECTIONS = {
     "episodes": "tests.golden.worlds:episodes",
     "decisions": "tests.golden.worlds:decisions",
+    "stories": "tests.golden.stories:stories",
 }
 """What makes the lines of each file."""
 

@@ -86,7 +86,9 @@ def episodes() -> list[str]:
     of_first: dict[str, dict[str, object]] = {}
     for name, words in WORLDS.items():
         world = build(name, 1)
-        facts = asdict(world.spec) | {part: np.shape(array)[1:] for part, array in world.observation.items()}
+        facts = asdict(world.spec) | {
+            part: np.asarray(array).shape[1:] for part, array in world.observation.items()
+        }
         first = of_first.setdefault(world.spec.name, {})
         lines.append(f"{name}: {words}")
         lines += [
