@@ -15,6 +15,7 @@ SECTIONS = {
     "episodes": "tests.golden.worlds:episodes",
     "decisions": "tests.golden.worlds:decisions",
     "stories": "tests.golden.stories:stories",
+    "http": "tests.golden.http:http",
 }
 """What makes the lines of each file."""
 
