@@ -64,6 +64,7 @@ def test_every_job_ends_well_and_nothing_is_left(config: Path, tmp_path: Path) -
     assert processes_of(state) == []
 
 
+@pytest.mark.real
 def test_a_job_file_that_is_missing_is_one_line(config: Path) -> None:
     command = [sys.executable, "-m", "deploy.demo", "--config", str(config), "no-such-job.yaml"]
     demo = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -73,6 +74,7 @@ def test_a_job_file_that_is_missing_is_one_line(config: Path) -> None:
     assert "no-such-job.yaml" in demo.stderr
 
 
+@pytest.mark.real
 def test_nobody_elses_state_is_deleted(config: Path, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "store.db").write_bytes(b"books")

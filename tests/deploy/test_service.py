@@ -34,6 +34,8 @@ from tests.deploy.emulated import Make, emulating
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import batch
 
+pytestmark = pytest.mark.real
+
 OFFERS = Path(__file__).resolve().parents[2] / "configs" / "deploy" / "local_offers.yaml"
 
 

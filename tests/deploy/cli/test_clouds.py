@@ -22,6 +22,8 @@ from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 from tests.deploy.emulated import TYPE, Make, emulating
 from tests.deploy.scheduler.worlds import batch
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:

@@ -27,6 +27,8 @@ from tests.deploy.cli.commands import deployment, refusal, spotweave
 from tests.deploy.cli.test_clouds import rent
 from tests.deploy.providers.gcp.project import IMAGE, PROJECT, TYPE, prices
 
+pytestmark = pytest.mark.real
+
 ZONES = ("us-central1-a", "us-central1-b")
 SPOT = dict(zip(ZONES, (0.05, 0.09), strict=True))
 

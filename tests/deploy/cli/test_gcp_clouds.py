@@ -15,6 +15,8 @@ from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.server import Server
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
 
+pytestmark = pytest.mark.real
+
 PROJECT = "spotweave-emulated"
 ZONE, TYPE, BUCKET = "us-central1-a", "e2-standard-4", "spotweave-kept"
 POOL = {"zone": ZONE, "instance_type": TYPE, "n_vcpus": 4, "spot_usd_hour": 0.05, "on_demand_usd_hour": 0.13}

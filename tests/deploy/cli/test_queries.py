@@ -533,6 +533,7 @@ def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
     assert last.endswith("j1 succeeded")
 
 
+@pytest.mark.real
 def test_whoever_has_read_enough_ends_a_command_quietly(service: Service, url: str, store: Store) -> None:
     with store.transaction():
         for _ in range(1000):

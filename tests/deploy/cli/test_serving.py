@@ -31,6 +31,7 @@ def serve(config: Path, *options: str) -> str:
     return refusal(spotweave("serve", "--config", config, *options, env=NO_JAVA))
 
 
+@pytest.mark.real
 def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path) -> None:
     config = deployment(tmp_path)
     with served(config, "--dry-run") as first:
@@ -85,6 +86,7 @@ def _written(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.real
 def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
     config = deployment(tmp_path, http={"port": 0})
     with served(config) as service:

@@ -27,12 +27,13 @@ from deploy.store.store import Store
 from tests.deploy.server.service import Service, job_request, make_service, one_line_error
 
 ENDLESS = "/v1/events/stream"
-EXAMPLES = 20
+NIGHTLY = pytest.mark.nightly
 
 
+@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=NIGHTLY)])
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_nothing_that_is_sent_makes_it_fail(
-    mode: GenerationMode, tmp_path: Path, store: Store, deciders: Deciders
+    mode: GenerationMode, examples: int, tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
     service = make_service(tmp_path, store, deciders, quotas=Quotas(jobs_a_minute=10**6, free_disk_mib=0))
     assert service.submitter.post("/v1/jobs", json=job_request()).status_code == 201
@@ -48,7 +49,7 @@ def test_nothing_that_is_sent_makes_it_fail(
         tried.add((operation.method, operation.path))
 
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             database=None,
             phases=[Phase.explicit, Phase.generate],
@@ -68,7 +69,7 @@ def test_nothing_that_is_sent_makes_it_fail(
         with suppress(Unsatisfiable):
             send()
     assert len(tried) >= 14
-    assert sum(answered.values()) > 5 * EXAMPLES
+    assert sum(answered.values()) > 5 * examples
     assert any(status < 300 for status in answered) or mode is GenerationMode.NEGATIVE
     assert any(400 <= status < 500 for status in answered)
 
@@ -150,9 +151,10 @@ def with_it(value: object, path: tuple[str | int, ...], text: str) -> bytes:
     return json.dumps(changed["whole"]).replace(json.dumps(mark), text).encode()
 
 
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=NIGHTLY)])
 @pytest.mark.parametrize("kind", [*WORKS, "decisions"])
 def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
-    kind: str, tmp_path: Path, store: Store, deciders: Deciders
+    kind: str, every: int, tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
     quotas = Quotas(jobs_a_minute=10**6, free_disk_mib=0)
     service = make_service(tmp_path, store, deciders, quotas=quotas)
@@ -162,8 +164,8 @@ def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
         path, body = "/v1/jobs", {"spec": {**ABOUT_IT, "work": WORKS[kind]}, "files": content}
     headers = {"Content-Type": "application/json"}
     assert service.submitter.post(path, json=body).status_code < 300
-    for place in places(body):
-        for name, text in EXTREMES.items():
+    for number, place in enumerate(places(body)):
+        for name, text in list(EXTREMES.items())[number % every :: every]:
             sent = with_it(body, place, text)
             response = service.submitter.post(path, content=sent, headers=headers)
             assert response.status_code < 500, (place, name, response.text)

@@ -33,6 +33,8 @@ from tests.deploy.node.agents import wait_until
 from tests.deploy.server.service import Service, job_request, make_service
 from tests.deploy.tls import self_signed
 
+pytestmark = pytest.mark.real
+
 HOSTILE = 1000
 PROMPT_S = 1.0
 PATIENCE_S = 30.0
@@ -161,7 +163,10 @@ def closed(connections: list[socket.socket], count: int, within_s: float) -> int
         return found
 
 
-@pytest.mark.parametrize(("tls", "text"), [(False, b""), (False, HEAD + b"X: y" * 100), (True, b"")])
+@pytest.mark.parametrize(
+    ("tls", "text"),
+    [(False, HEAD + b"X: y" * 100), (True, b""), pytest.param(False, b"", marks=pytest.mark.nightly)],
+)
 def test_a_thousand_connections_that_say_little_keep_nobody_waiting(
     tmp_path: Path, store: Store, deciders: Deciders, tls: bool, text: bytes
 ) -> None:

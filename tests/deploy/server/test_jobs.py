@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
-from deploy.model.jobs import JobSpec
 from deploy.runners.flower import app
 from deploy.runners.flower.inspecting import inspect
 from deploy.security.roles import Role
@@ -400,7 +399,7 @@ def test_a_file_cannot_be_a_folder_too() -> None:
         check_names({"a": "", "a/b": ""})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     names=st.lists(
         st.text(st.sampled_from("ab./\\~ \0\u00e9-") | st.characters(codec="utf-8"), max_size=12),

@@ -169,6 +169,7 @@ def test_a_body_for_which_there_is_no_room_in_time_is_refused(
     assert refused.headers["Retry-After"] == "5"
 
 
+@pytest.mark.real
 def test_a_body_that_drips_is_refused_before_its_time_is_over(
     tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

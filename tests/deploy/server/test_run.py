@@ -99,6 +99,7 @@ def test_over_tls_it_answers_and_plain_http_gets_nothing(
         pass  # it is free again
 
 
+@pytest.mark.real
 def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "deploy.server.run", "--policy", "cheapest", "--port", "0"],
