@@ -16,6 +16,7 @@ SECTIONS = {
     "decisions": "tests.golden.worlds:decisions",
     "stories": "tests.golden.stories:stories",
     "http": "tests.golden.http:http",
+    "commands": "tests.golden.commands:commands",
 }
 """What makes the lines of each file."""
 
