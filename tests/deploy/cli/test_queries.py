@@ -12,25 +12,29 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import Result
 
 from deploy.billing import CHARGES_PER_USD
 from deploy.cli import client as client_module
+from deploy.cli import queries
 from deploy.cli.client import Client, ServiceError
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.security.roles import Role
+from deploy.security.tokens import AccessTokens
 from deploy.server.deciding import Deciders
 from deploy.server.quotas import Quotas
 from deploy.server.run import HttpListener as Listening
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from deploy.store.decisions import CandidateRecord
+from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import batch
-from tests.deploy.server.service import NOW, Service, make_service
+from tests.deploy.server.service import NOW, Service, decide, make_service
 from tests.deploy.store.cases import add_job
 from tests.deploy.workflows import step, workflow
 
@@ -129,19 +133,22 @@ def test_what_could_be_rented_is_chosen_by_gpu_and_price(run: Any, service: Serv
     assert second.rstrip().endswith("no: refused")
 
 
-def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any, store: Store) -> None:
-    hour = InstanceReport("x", "token", "spot", "", 0, InstanceState.TERMINATED, NOW - 3600, NOW)
+def rented_for_an_hour(store: Store, number: int) -> Instance:
+    """By a job of its own."""
+    job_id, name, token = f"job-{number}", f"i-{number}", f"token-{number}"
+    began_s = NOW - 3600
+    told = InstanceReport(f"x-{number}", token, "spot", "", 0, InstanceState.TERMINATED, began_s, NOW)
     with store.transaction():
-        store.jobs.add(Job("job-1", batch(), JobState.PENDING, NOW - 3600, "/", "me"))
+        store.jobs.add(Job(job_id, batch(), JobState.PENDING, began_s + number, "/", "me"))
         store.instances.request(
-            "i-1",
-            offer("spot"),
-            TaskKey("job-1", "main"),
-            client_token="token",
-            node_token="n",
-            now_s=NOW - 3600,
+            name, offer("spot"), TaskKey(job_id, "main"), client_token=token, node_token="n", now_s=began_s
         )
-        known = store.instances.told(store.instances.get("i-1"), hour, NOW)
+        return store.instances.told(store.instances.get(name), told, NOW)
+
+
+def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any, store: Store) -> None:
+    known = rented_for_an_hour(store, 1)
+    with store.transaction():
         store.egress.add(known.key, 1, known, CHARGES_PER_USD // 10, NOW - 3600)
     for by, name in (("zone", "local/here/here-a"), ("market", "spot"), ("job", "job-1"), ("offer", "spot")):
         heading, line, total = run("costs", "--by", by).stdout.splitlines()
@@ -154,20 +161,7 @@ def test_costs_of_more_jobs_than_are_listed_are_others(
     run: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
-        with store.transaction():
-            store.jobs.add(Job(f"job-{number}", batch(), JobState.PENDING, NOW - 3600 + number, "/", "me"))
-            store.instances.request(
-                f"i-{number}",
-                offer("spot"),
-                TaskKey(f"job-{number}", "main"),
-                client_token=f"token-{number}",
-                node_token="n",
-                now_s=NOW - 3600,
-            )
-            told = InstanceReport(
-                f"x-{number}", f"token-{number}", "spot", "", 0, InstanceState.TERMINATED, NOW - 3600, NOW
-            )
-            store.instances.told(store.instances.get(f"i-{number}"), told, NOW)
+        rented_for_an_hour(store, number)
     get = Client.get
     monkeypatch.setattr(Client, "get", lambda self, path, **query: get(self, path, limit=1, **query))
     lines = [line.split() for line in run("costs", "--by", "job").stdout.splitlines()[1:]]
@@ -206,35 +200,27 @@ def test_what_is_asked_for_too_fast_is_asked_again_when_it_is_time(
         assert slept == [60.0], "nothing says when one of them ends"
 
 
-def test_why_a_job_was_put_there(run: Any, job_file: Path, store: Store) -> None:
+def test_explain_shows_decisions_and_events(run: Any, job_file: Path, store: Store) -> None:
     job_id = submitted(run("submit", job_file))
     assert "No decision yet" in run("explain", job_id).stdout
-    with store.transaction():
-        store.decisions.add(
-            DecisionRecord(
-                time_s=NOW,
-                policy="spotweave",
-                mode=Mode.ACT,
-                key=TaskKey(job_id, "main"),
-                candidates=(
-                    CandidateRecord("spot", {"delay": -1.0625, "money": 14.4}, 0.012),
-                    CandidateRecord(
-                        "sure", {"delay": -1.24, "money": 13.8}, 0.04, False, "0 of 6 instances are free"
-                    ),
-                    CandidateRecord(None, {"delay": -2.61, "money": 4.23}),
-                ),
-                chosen="spot",
-                latency_s=0.004,
-            )
-        )
+    decide(
+        store,
+        job_id,
+        CandidateRecord("spot", {"delay": -1.0625, "money": 14.4}, 0.012),
+        CandidateRecord("sure", {"delay": -1.24, "money": 13.8}, 0.04, False, "0 of 6 instances are free"),
+        CandidateRecord(None, {"delay": -2.61, "money": 4.23}),
+    )
     told = run("explain", job_id).stdout
-    assert "main goes to spot" in told
-    assert "decision 1 of the policy spotweave, in 4 ms" in told
     rows = [line.split() for line in told.splitlines()]
     assert [">", "spot", "0.0120", "-1.06", "14.4"] in rows
     assert ["none", "for", "now", "-", "-2.61", "4.23"] in rows
-    assert "0 of 6 instances are free" in told
-    assert "job.submitted" in told
+    for words in (
+        "main goes to spot",
+        "decision 1 of the policy spotweave, in 4 ms",
+        "0 of 6 instances are free",
+        "job.submitted",
+    ):
+        assert words in told
     assert json.loads(run("explain", job_id, "--json").stdout)["job"]["job_id"] == job_id
 
 
@@ -327,14 +313,8 @@ def test_the_latest_events_are_shown_in_one_line_each(run: Any, job_file: Path) 
     assert run("events").stdout == "nothing has happened yet\n"
     job_id = submitted(run("submit", job_file))
     (line,) = run("events", "--job", job_id).stdout.splitlines()
-    assert line.split()[2:] == [
-        "job.submitted",
-        job_id,
-        "name=hello",
-        "kind=spark-batch",
-        "submitter=the",
-        "submitter",
-    ]
+    shown = f"job.submitted {job_id} name=hello kind=spark-batch submitter=the submitter"
+    assert line.split()[2:] == shown.split()
     (as_json,) = run("events", "--json").stdout.splitlines()
     assert json.loads(as_json)["kind"] == "job.submitted"
 
@@ -342,8 +322,6 @@ def test_the_latest_events_are_shown_in_one_line_each(run: Any, job_file: Path) 
 def test_a_lost_answer_does_not_submit_twice(
     run: Any, job_file: Path, store: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import httpx
-
     real, lost = httpx.Client.request, [True]
 
     def losing(self: httpx.Client, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -370,24 +348,21 @@ def test_who_may_not_is_told_what_to_do(
     assert store.jobs.live() == []
 
 
-def test_an_expired_an_unknown_and_an_unreadable_token(
-    service: Service, url: str, tmp_path: Path, job_file: Path
-) -> None:
-    from deploy.security.tokens import AccessTokens
+def test_an_expired_an_unknown_and_an_unreadable_token(service: Service, url: str, tmp_path: Path) -> None:
+    def jobs(*words: str | Path, token: str | None = None) -> str:
+        env = {} if token is None else {"SPOTWEAVE_TOKEN": token}
+        return refusal(spotweave("jobs", "--server", url, *words, env=env))
 
     expired = AccessTokens(service.store).create("old", Role.ADMIN, NOW - 10, 5.0).text
-    line = refusal(spotweave("jobs", "--server", url, env={"SPOTWEAVE_TOKEN": expired}))
+    line = jobs(token=expired)
     assert "has expired: make a new one" in line
     assert expired not in line
-    unknown = "spw_0123456789ab_" + "A" * 43
-    assert "is not known here" in refusal(
-        spotweave("jobs", "--server", url, env={"SPOTWEAVE_TOKEN": unknown})
-    )
+    assert "is not known here" in jobs(token="spw_0123456789ab_" + "A" * 43)
     file = tmp_path / "token"
-    assert "cannot read the token file" in refusal(spotweave("jobs", "--server", url, "--token-file", file))
+    assert "cannot read the token file" in jobs("--token-file", file)
     file.write_text(service.tokens[Role.VIEWER] + "\n")
     file.chmod(0o644)
-    assert "so that others can use it" in refusal(spotweave("jobs", "--server", url, "--token-file", file))
+    assert "so that others can use it" in jobs("--token-file", file)
     file.chmod(0o600)
     assert spotweave("jobs", "--server", url, "--token-file", file).exit_code == 0
 
@@ -395,31 +370,23 @@ def test_an_expired_an_unknown_and_an_unreadable_token(
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        ("name: hello\nwork: {kind: spark-batch, script: gone.py}\n", "gone.py: no such file or folder"),
-        ("name: hello\nwork: {kind: spark-batch, script: ../hello.py}\n", "../hello.py: no such file"),
-        ("name: hello\nwork: {kind: spark-batch, scirpt: hello.py}\n", "work.spark-batch.scirpt"),
-        (
-            "name: hello\nwork: {kind: spark-batch, script: hello.py, deadline_s: 5, standard_s: 100}\n",
-            "deadline",
-        ),
-        (
-            "name: hello\nwork: {kind: spark-batch, script: hello.py}\nresources: {vcpus: 99}\n",
-            "no offer can run",
-        ),
-        ("- a\n- b\n", "expected a mapping"),
+        ("work: {kind: spark-batch, script: gone.py}", "gone.py: no such file or folder"),
+        ("work: {kind: spark-batch, script: ../hello.py}", "../hello.py: no such file"),
+        ("work: {kind: spark-batch, scirpt: hello.py}", "work.spark-batch.scirpt"),
+        ("work: {kind: spark-batch, script: hello.py, deadline_s: 5, standard_s: 100}", "deadline"),
+        ("work: {kind: spark-batch, script: hello.py}\nresources: {vcpus: 99}", "no offer can run"),
         (": : :", "is not YAML"),
     ],
 )
 def test_a_job_that_cannot_run_is_refused_in_one_line(
-    run: Any, job_file: Path, store: Store, job: str, message: str
+    run: Any, job_file: Path, service: Service, job: str, message: str
 ) -> None:
-    job_file.write_text(job)
+    job_file.write_text(f"name: hello\n{job}\n")
     assert message in refusal(run("submit", job_file))
-    assert store.jobs.live() == []
+    job_file.write_text("- a\n- b\n")
+    assert "expected a mapping" in refusal(run("submit", job_file))
     assert "cannot read" in refusal(run("submit", job_file.with_name("none.yaml")))
-
-
-def test_a_runner_that_cannot_run_it_refuses_it(run: Any, job_file: Path, service: Service) -> None:
+    job_file.write_text(JOB)
     service.scheduler.refusal = "Spark jobs need Java 17 or newer, and there is none on PATH: install one"
     assert "there is none on PATH" in refusal(run("submit", job_file))
     assert service.store.jobs.live() == []
@@ -480,8 +447,6 @@ def test_something_else_that_answers_is_told_from_a_service() -> None:
 def test_waiting_outlives_a_service_that_is_away(
     service: Service, store: Store, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deploy.cli import queries
-
     monkeypatch.setattr(queries, "_POLL_S", 0.05)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
     first = Listening(service.app, "127.0.0.1", 0)
@@ -502,31 +467,17 @@ def test_waiting_outlives_a_service_that_is_away(
 
 
 def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
-    service: Service,
-    url: str,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    service: Service, url: str, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    from deploy.cli import queries
-
-    monkeypatch.setattr(queries, "_POLL_S", 0.01)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
-    flow = workflow(step("one"), step("two", "one-out"), step("three", "one-out"))
-    add_job(store, spec=flow)
-    polls = 0
+    add_job(store, spec=workflow(step("one"), step("two", "one-out"), step("three", "one-out")))
+
+    def end(_: float) -> None:
+        with store.transaction():
+            store.jobs.set_state("j1", JobState.SUCCEEDED, NOW + 60)
+
+    monkeypatch.setattr(queries.time, "sleep", end)
     with Client(url) as client:
-        ask = client.job
-
-        def poll(job_id: str) -> Any:
-            nonlocal polls
-            polls += 1
-            if polls == 2:
-                with store.transaction():
-                    store.jobs.set_state(job_id, JobState.SUCCEEDED, NOW + 60)
-            return ask(job_id)
-
-        monkeypatch.setattr(client, "job", poll)
         queries.wait_for(client, ["j1"])
     first, last = capsys.readouterr().err.splitlines()
     assert first.endswith("j1 pending: 1 waiting for a place, 2 waiting for other steps")

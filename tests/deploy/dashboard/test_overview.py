@@ -13,9 +13,9 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.security.roles import Role
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from deploy.store.decisions import CandidateRecord, Mode
 from tests.deploy.scheduler.cases import offer
-from tests.deploy.server.service import NOW, Service, one_line_error
+from tests.deploy.server.service import NOW, Service, decide, one_line_error
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, report, request
 from tests.deploy.workflows import step, workflow
 
@@ -28,25 +28,12 @@ def seen(service: Service, path: str = "/v1/overview") -> Overview:
     return Overview.model_validate_json(response.content)
 
 
-def decide(service: Service, mode: Mode = Mode.ACT, reason: str = "") -> None:
-    candidates = (
-        CandidateRecord("spot", {"money": 0.2}, 0.3, True, reason),
-        CandidateRecord(None, {"money": 0.1}, None, True, ""),
-        CandidateRecord("full", {"money": 0.15}, 0.5, False, "no capacity"),
-        CandidateRecord("sure", {"money": 0.05}, 1.0, True, ""),
-    )
-    with service.store.transaction():
-        service.store.decisions.add(
-            DecisionRecord(
-                time_s=NOW,
-                policy="spotweave",
-                mode=mode,
-                key=KEY,
-                candidates=candidates,
-                chosen="spot",
-                latency_s=0.001,
-            )
-        )
+CANDIDATES = (
+    CandidateRecord("spot", {"money": 0.2}, 0.3, True, "only this is in time"),
+    CandidateRecord(None, {"money": 0.1}, None, True, ""),
+    CandidateRecord("full", {"money": 0.15}, 0.5, False, "no capacity"),
+    CandidateRecord("sure", {"money": 0.05}, 1.0, True, ""),
+)
 
 
 def test_an_empty_store(service: Service) -> None:
@@ -138,7 +125,7 @@ def test_the_number_of_jobs_is_bounded(service: Service, limit: str) -> None:
 
 def test_decisions_show_the_chosen_the_next_best_and_why_the_net_stepped_in(service: Service) -> None:
     add_job(service.store)
-    decide(service, Mode.DRY_RUN, reason="only this is in time")
+    decide(service.store, "j1", *CANDIDATES, mode=Mode.DRY_RUN)
     found = seen(service)
     (one,) = found.decisions
     assert (one.chosen, one.values, one.reason) == ("spot", {"money": 0.2}, "only this is in time")

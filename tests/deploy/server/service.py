@@ -14,12 +14,13 @@ import httpx
 from fastapi import FastAPI
 
 from deploy.model.instances import Offer
-from deploy.model.jobs import JobSpec
+from deploy.model.jobs import JobSpec, TaskKey
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
 
@@ -138,3 +139,19 @@ def one_line_error(response: httpx.Response) -> str:
     assert error
     assert "\n" not in error
     return error
+
+
+def decide(store: Store, job_id: str, *candidates: CandidateRecord, mode: Mode = Mode.ACT) -> None:
+    """Record that the first candidate was chosen for a job's main task."""
+    with store.transaction():
+        store.decisions.add(
+            DecisionRecord(
+                time_s=NOW,
+                policy="spotweave",
+                mode=mode,
+                key=TaskKey(job_id, "main"),
+                candidates=candidates,
+                chosen=candidates[0].offer_id,
+                latency_s=0.004,
+            )
+        )

@@ -23,10 +23,19 @@ from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
 from deploy.server.uploads import MANIFEST, Staged, UploadError, check_names
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from deploy.store.decisions import CandidateRecord
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
-from tests.deploy.server.service import NOW, SCRIPT, Api, Service, job_request, make_service, one_line_error
+from tests.deploy.server.service import (
+    NOW,
+    SCRIPT,
+    Api,
+    Service,
+    decide,
+    job_request,
+    make_service,
+    one_line_error,
+)
 
 
 def encoded(text: bytes = b"x") -> str:
@@ -173,33 +182,28 @@ def test_a_job_that_no_offer_can_run_is_refused(
     assert message in one_line_error(response)
 
 
-@pytest.mark.parametrize(
-    ("task", "message"),
-    [
-        ({"vcpus": 64}, "no offer can run task 'large' of this job: spot has 4 vCPUs, the job needs 64"),
-        ({"memory_gib": 9.0}, "no offer can run task 'large' of this job: spot has 8 GiB, the job needs 9"),
-        (
-            {"minutes": 30},
-            "the deadline of 1200 s cannot be met: the fastest offer, spot, needs about 1860 s",
-        ),
-    ],
-)
-def test_a_bag_with_a_task_that_no_offer_can_run_is_refused(
-    service: Service, task: dict[str, Any], message: str
-) -> None:
-    tasks: list[dict[str, Any]] = [
-        {"name": name, "command": ["date"], "minutes": 10} for name in ("small", "large")
-    ]
+def test_a_bag_with_a_task_that_no_offer_can_run_is_refused(service: Service) -> None:
+    small, large = ({"name": name, "command": ["date"], "minutes": 10} for name in ("small", "large"))
     request = job_request(files={})
-    request["spec"]["work"] = {"kind": "bag", "tasks": tasks, "deadline_s": 1200.0}
-    taken = service.submitter.post("/v1/jobs", json=request)
+
+    def submit(**task: Any) -> Any:
+        work = {"kind": "bag", "tasks": [small, {**large, **task}], "deadline_s": 1200.0}
+        request["spec"]["work"] = work
+        return service.submitter.post("/v1/jobs", json=request)
+
+    taken = submit()
     assert taken.status_code == 201
     assert (taken.json()["tasks_done"], taken.json()["tasks_all"]) == (0, 2)
     assert service.submitter.get("/v1/jobs").json()[0]["tasks_all"] == 2
-    tasks[1].update(task)
-    response = service.submitter.post("/v1/jobs", json=request)
-    assert response.status_code == 422
-    assert message in one_line_error(response)
+    no_offer = "no offer can run task 'large' of this job: spot has "
+    for task, message in (
+        ({"vcpus": 64}, no_offer + "4 vCPUs, the job needs 64"),
+        ({"memory_gib": 9.0}, no_offer + "8 GiB, the job needs 9"),
+        ({"minutes": 30}, "deadline of 1200 s cannot be met: the fastest offer, spot, needs about 1860 s"),
+    ):
+        response = submit(**task)
+        assert response.status_code == 422
+        assert message in one_line_error(response)
 
 
 def test_a_deadline_that_one_offer_can_meet_is_taken(service: Service) -> None:
@@ -252,31 +256,18 @@ def test_cancelling_twice_is_cancelling_once_and_what_has_ended_stays(service: S
 def test_explain_shows_decisions_and_events_of_the_job(service: Service) -> None:
     job_id, other = (service.submitter.post("/v1/jobs", json=job_request()).json()["job_id"] for _ in "ab")
     for one in (job_id, other):
-        with service.store.transaction():
-            service.store.decisions.add(
-                DecisionRecord(
-                    time_s=NOW,
-                    policy="spotweave",
-                    mode=Mode.ACT,
-                    key=TaskKey(one, "main"),
-                    candidates=(
-                        CandidateRecord("spot", {"money": 1.5}, 0.3),
-                        CandidateRecord(None, {"money": -0.5}),
-                    ),
-                    chosen="spot",
-                    latency_s=0.004,
-                )
-            )
-    shown = service.as_(Role.VIEWER).get(f"/v1/jobs/{job_id}/explain").json()
+        spot, wait = CandidateRecord("spot", {"money": 1.5}, 0.3), CandidateRecord(None, {"money": -0.5})
+        decide(service.store, one, spot, wait)
+    viewer = service.as_(Role.VIEWER)
+    shown = viewer.get(f"/v1/jobs/{job_id}/explain").json()
     assert shown["job"]["job_id"] == job_id
     assert [event["kind"] for event in shown["events"]] == ["job.submitted"]
     (decision,) = shown["decisions"]
     assert (decision["job_id"], decision["chosen"]) == (job_id, "spot")
     assert [one["values"] for one in decision["candidates"]] == [{"money": 1.5}, {"money": -0.5}]
-    number = decision["decision_id"]
-    assert service.as_(Role.VIEWER).get(f"/v1/decisions/{number}").json() == decision
-    assert len(service.as_(Role.VIEWER).get("/v1/decisions").json()) == 2
-    assert service.as_(Role.VIEWER).get(f"/v1/decisions?job_id={job_id}").json() == [decision]
+    assert viewer.get(f"/v1/decisions/{decision['decision_id']}").json() == decision
+    assert len(viewer.get("/v1/decisions").json()) == 2
+    assert viewer.get(f"/v1/decisions?job_id={job_id}").json() == [decision]
 
 
 @pytest.mark.parametrize("job_id", ["nope", "no-such-job-0123456789"])
@@ -364,31 +355,12 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_kept(
     assert service.store.jobs.latest(10) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "/etc/passwd",
-        "../x",
-        "a/../../x",
-        "a//b",
-        "a/",
-        "./a",
-        ".",
-        "a\\b",
-        "a\0b",
-        "a\nb",
-        " a",
-        "a ",
-        "a/b /c",
-        "x" * 201,
-        "/".join("a" * 17),
-        "logs/a",
-        "checkpoint",
-        "flower/x",
-        ".spotweave-upload.json",
-    ],
-)
+LONG_NAMES = ["x" * 201, "/".join("a" * 17)]
+OUTSIDE = ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "./a", ".", "a\\b", "a\0b", "a\nb", " a"]
+HIDDEN = ["a ", "a/b /c", "logs/a", "checkpoint", "flower/x", ".spotweave-upload.json"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE + HIDDEN + LONG_NAMES)
 def test_names_that_would_leave_the_folder_or_hide_in_it_are_refused(name: str) -> None:
     with pytest.raises(UploadError, match="a file is called"):
         check_names({name: ""})
