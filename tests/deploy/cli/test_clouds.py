@@ -1,104 +1,246 @@
-"""`spotweave clouds` and `offers` on an emulated account, and what keeps `serve` from starting there."""
+"""`spotweave clouds`, `offers` and `record` on emulated clouds, and what keeps `serve` from starting."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
 from deploy.clouds import open_providers
 from deploy.config import DeploymentConfig
+from deploy.emulator.gcp.config import GcpEmulatorConfig
+from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.emulator.server import Server
 from deploy.model.instances import LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
+from deploy.providers.base import CapacityError
+from deploy.providers.gcp.clients import VARIABLE
 from deploy.scheduler.act.placing import place
 from deploy.service import open_store
 from deploy.store.jobs import Job
+from envs.multicloud import MultiCloudEnv
+from envs.simulation.market.config import MarketConfig, MarketWorldConfig, WorkloadConfig
 from tests.deploy.cli.commands import NO_JAVA, deployment, refusal, spotweave
-from tests.deploy.emulated import TYPE, Make, emulating
+from tests.deploy.emulated import TYPE, Emulated, Make, emulating
+from tests.deploy.providers.gcp.project import IMAGE, PROJECT, prices
 from tests.deploy.scheduler.worlds import batch
 
 pytestmark = pytest.mark.real
 
+BUCKET = "spotweave-kept"
+GCP_TYPE = "n1-standard-4"
+GCP_SPOT = {"us-central1-a": 0.05, "us-central1-b": 0.09}
+GCP_ZONE = "us-central1-a"
+
+
+class Aws:
+    """An account to which the SDK leads, and deployments that rent there."""
+
+    name = "aws"
+    right = ("credentials", "clock", "permissions", "us-east-1 image", "us-east-1 quotas")
+    cheap = (("us-east-1a", "spot", 0.2), ("us-east-1b", "spot", 0.3))
+    shown = f"us-east-1a {TYPE} spot T4 0.2000 0.5260 100 % - yes"
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+
+    def deployment(
+        self,
+        account: dict[str, Any] | None = None,
+        rented: dict[str, Any] | None = None,
+        bucket: str | None = None,
+    ) -> Path:
+        self.made: Emulated = self._make(**{"buckets": [BUCKET], **(account or {})})
+        runners = {"checkpoints": {"flower": f"s3://{bucket}/a"}} if bucket else {}
+        rents = {"instance_types": {TYPE: {"quota": 5}}, **(rented or {})}
+        return self.made.deployment(rents, runners={"trust_submitters": True, **runners})
+
+    def running(self) -> set[str]:
+        return set(self.made.running())
+
+
+class Gcp:
+    """A project to which Google's client leads, and deployments that rent there."""
+
+    name = "gcp"
+    right = ("prices", "us-central1 project", "permissions", f"{GCP_ZONE} {GCP_TYPE}", "image")
+    cheap = tuple((zone, "spot", usd) for zone, usd in GCP_SPOT.items())
+    shown = f"{GCP_ZONE} {GCP_TYPE} spot - 0.0500 0.1900 100 % - yes"
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, opened: ExitStack) -> None:
+        self.folder = folder
+        self._patch = patch
+        self._opened = opened
+
+    def deployment(
+        self,
+        account: dict[str, Any] | None = None,
+        rented: dict[str, Any] | None = None,
+        bucket: str | None = None,
+    ) -> Path:
+        about = {"instance_type": GCP_TYPE, "n_vcpus": 4, "on_demand_usd_hour": 0.19}
+        pools = [{"zone": zone, "spot_usd_hour": usd, **about} for zone, usd in GCP_SPOT.items()]
+        quick = {"launch_s": 0, "shutdown_s": 0, "operation_s": 0}
+        content = {"pools": pools, "buckets": [BUCKET], **quick, **(account or {})}
+        self.emulator = GcpEmulator(GcpEmulatorConfig.model_validate(content))
+        server = Server(self.emulator)
+        server.start()
+        self._opened.callback(server.close)
+        self._patch.setenv(VARIABLE, server.url)
+        listed = prices(self.folder, {zone: [(0.0, usd)] for zone, usd in GCP_SPOT.items()})
+        rents = {
+            "project": PROJECT,
+            "regions": {"us-central1": {"zones": list(GCP_SPOT)}},
+            "instance_types": {GCP_TYPE: {"quota": 5}},
+            "image": IMAGE,
+            "node": {"scheduler_url": "http://127.0.0.1:8421"},
+            "prices_file": str(listed),
+            **(rented or {}),
+        }
+        (self.folder / "gcp.yaml").write_text(yaml.safe_dump(rents))
+        runners = {"checkpoints": {"flower": f"gs://{bucket}/a"}} if bucket else {}
+        runners = {"trust_submitters": True, **runners}
+        return deployment(self.folder, providers={"gcp": "gcp.yaml"}, runners=runners)
+
+    def running(self) -> set[str]:
+        with self.emulator.world.lock:
+            self.emulator.world.settle()
+            return {one.instance_id for one in self.emulator.world.living()}
+
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    with emulating(tmp_path, monkeypatch) as made:
-        yield made
+def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    with emulating(tmp_path, monkeypatch) as make:
+        yield Aws(make)
 
 
-def test_an_account_in_which_all_is_right(make: Make) -> None:
-    aws = make()
-    done = spotweave("clouds", "check", "--config", aws.deployment())
+@pytest.fixture
+def gcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gcp]:
+    with ExitStack() as opened:
+        yield Gcp(tmp_path, monkeypatch, opened)
+
+
+@pytest.fixture(params=["aws", "gcp"])
+def cloud(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def test_an_account_in_which_all_is_right(cloud: Any) -> None:
+    done = spotweave("clouds", "check", "--config", cloud.deployment(bucket=BUCKET))
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0] == "ok       aws: 4 offers are configured"
     assert not [line for line in lines if not line.startswith("ok ")]
-    for what in ("credentials", "clock", "permissions", "us-east-1 image", "us-east-1 quotas"):
-        assert [line for line in lines if line.startswith(f"ok       aws {what}: ")], what
-    assert aws.running() == []
-
-
-@pytest.mark.parametrize(
-    ("account", "words"),
-    [
-        ({}, "s3://spotweave-kept/a: there is no such bucket: create it"),
-        ({"denied": ["s3:ListBucket"]}, "may not s3:ListBucket: attach what spotweave clouds"),
-        ({"denied": ["s3:PutObject"]}, "may not s3:PutObject: attach what spotweave clouds"),
-    ],
-)
-def test_a_bucket_that_cannot_be_used_keeps_serve_from_starting(
-    make: Make, account: dict[str, Any], words: str
-) -> None:
-    config = make(**account, buckets=["spotweave-kept"] if account else []).deployment(
-        runners={"checkpoints": {"flower": "s3://spotweave-kept/a"}}
-    )
-    checked = spotweave("clouds", "check", "--config", config)
-    assert checked.exit_code == 2, checked.output
-    (line,) = [one for one in checked.stdout.splitlines() if one.startswith("MISSING ")]
-    assert line.startswith("MISSING  aws checkpoints: ")
-    assert words in line
-    assert words in refusal(spotweave("serve", "--config", config, env=NO_JAVA))
+    assert f"ok       {cloud.name}: 4 offers are configured" in lines
+    for what in (*cloud.right, "checkpoints"):
+        assert [line for line in lines if line.startswith(f"ok       {cloud.name} {what}: ")], what
+    assert "may be listed, written, read and deleted" in done.stdout
+    assert cloud.running() == set()
 
 
 _OTHER_IMAGE = "ami-00000000000000001"
 _NONE = {"standard": 0, "g": 0, "p": 0, "inf": 0}
-_ONE_POOL = {"zone": "us-east-1a", "instance_type": TYPE, "spot_usd_hour": 0.2, "on_demand_usd_hour": 0.5}
+_POOL = {"spot_usd_hour": 0.2, "on_demand_usd_hour": 0.5}
+_ONE_POOL = {"zone": "us-east-1a", "instance_type": TYPE, **_POOL}
+_GPU_POOL = {"zone": GCP_ZONE, "instance_type": "g2-standard-24", "n_vcpus": 24, **_POOL}
+_NO_GPUS = {"NVIDIA_L4_GPUS": 1, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}
+_GPU_RENTED = {
+    "regions": {"us-central1": {"zones": [GCP_ZONE]}},
+    "instance_types": {"g2-standard-24": {"quota": 1, "markets": ["spot"]}},
+    "prices_file": None,
+}
+_OTHER_TYPE = {"instance_types": {"n2-standard-4": {"quota": 1}}, "prices_file": None}
+_OTHER_ZONE = {"regions": {"us-central1": {"zones": ["us-central1-z"]}}, "prices_file": None}
+_OTHER_NET = {"regions": {"us-central1": {"zones": [GCP_ZONE], "subnetwork": "none"}}}
+_PROJECT, _QUOTA = "us-central1 project", "us-central1 spot quota"
+_MISSING: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
+    ("aws", {"access_keys": ["AKIAOTHER"]}, {}, "credentials", "does not accept these credentials"),
+    ("aws", {"denied": ["ec2:RunInstances"]}, {}, "us-east-1 launch", "may not ec2:RunInstances"),
+    ("aws", {"denied": ["ec2:Terminate*"]}, {}, "permissions", "may not ec2:TerminateInstances"),
+    ("aws", {"images": [{"image_id": _OTHER_IMAGE}]}, {}, "us-east-1 image", "not there, or not shared"),
+    ("aws", {"pools": [_ONE_POOL]}, {}, "us-east-1 types", f"{TYPE} is not offered in us-east-1b"),
+    ("aws", {"spot_quota": _NONE}, {}, "us-east-1 quotas", "spot: 0 vCPUs allowed"),
+    ("aws", {"faults": {"clock_skew_s": 900}}, {}, "credentials", "synchronise it (NTP)"),
+    ("aws", {"buckets": []}, {}, "checkpoints", f"s3://{BUCKET}/a: there is no such bucket: create it"),
+    ("aws", {"denied": ["s3:ListBucket"]}, {}, "checkpoints", "may not s3:ListBucket: attach what spotweave"),
+    ("aws", {"denied": ["s3:PutObject"]}, {}, "checkpoints", "may not s3:PutObject: attach what spotweave"),
+    ("gcp", {}, {"project": "another"}, _PROJECT, "The resource 'projects/another' was not found"),
+    ("gcp", {"token": "another"}, {}, _PROJECT, "they have expired: gcloud auth"),
+    (
+        *("gcp", {"disabled": ["compute.googleapis.com"]}, {}, _PROJECT),
+        "is not enabled: gcloud services enable compute.googleapis.com",
+    ),
+    (
+        *("gcp", {"denied": ["compute.instances.delete"]}, {}, "permissions"),
+        "may not compute.instances.delete: grant deploy/providers/gcp/role.yaml",
+    ),
+    ("gcp", {}, _OTHER_ZONE, "us-central1-z", "'us-central1-z'. Unknown zone."),
+    ("gcp", {}, _OTHER_TYPE, f"{GCP_ZONE} n2-standard-4", "machineTypes/n2-standard-4' was not found"),
+    ("gcp", {}, _OTHER_NET, "us-central1 subnetwork", "subnetworks/none' was not found"),
+    ("gcp", {"images": []}, {}, "image", "global/images/spotweave' was not found"),
+    ("gcp", {"quota_vcpus": 2}, {}, _QUOTA, f"too few for {GCP_TYPE}"),
+    (
+        *("gcp", {"pools": [_GPU_POOL], "quotas": _NO_GPUS}, _GPU_RENTED, _QUOTA),
+        "1 (NVIDIA_L4_GPUS): too few for g2-standard-24: ask for more",
+    ),
+    ("gcp", {"buckets": []}, {}, "checkpoints", f"gs://{BUCKET}/a: there is no such bucket: create it"),
+    (
+        *("gcp", {"denied": ["storage.objects.create"]}, {}, "checkpoints"),
+        "may not storage.objects.create: grant deploy/providers/gcp/checkpoints_role.yaml on the bucket",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("account", "what", "words"),
-    [
-        ({"access_keys": ["AKIAOTHER"]}, "credentials", "does not accept these credentials"),
-        ({"denied": ["ec2:RunInstances"]}, "us-east-1 launch", "may not ec2:RunInstances"),
-        ({"denied": ["ec2:Terminate*"]}, "permissions", "may not ec2:TerminateInstances"),
-        ({"images": [{"image_id": _OTHER_IMAGE}]}, "us-east-1 image", "not there, or not shared"),
-        ({"pools": [_ONE_POOL]}, "us-east-1 types", f"{TYPE} is not offered in us-east-1b"),
-        ({"spot_quota": _NONE}, "us-east-1 quotas", "spot: 0 vCPUs allowed"),
-        ({"faults": {"clock_skew_s": 900}}, "credentials", "synchronise it (NTP)"),
-    ],
-)
+@pytest.mark.parametrize(("name", "account", "rented", "what", "words"), _MISSING)
 def test_what_is_missing_is_one_line_and_keeps_serve_from_starting(
-    make: Make, account: dict[str, Any], what: str, words: str
+    request: pytest.FixtureRequest,
+    name: str,
+    account: dict[str, Any],
+    rented: dict[str, Any],
+    what: str,
+    words: str,
 ) -> None:
-    here = make(**account)
-    config = here.deployment()
+    cloud = request.getfixturevalue(name)
+    config = cloud.deployment(account, rented, BUCKET)
     checked = spotweave("clouds", "check", "--config", config)
     assert checked.exit_code == 2, checked.output
-    (line,) = [one for one in checked.stdout.splitlines() if one.startswith(f"MISSING  aws {what}: ")]
+    (line,) = [one for one in checked.stdout.splitlines() if one.startswith(f"MISSING  {name} {what}: ")]
     assert words in line
+    assert line.count(f"{what}: ") == 1
     refused = refusal(spotweave("serve", "--config", config, env=NO_JAVA))
-    assert refused.startswith(f"error: aws {what}: ")
+    assert refused.startswith(f"error: {name} {what}: ")
     assert words in refused
-    assert here.running() == []
+    assert cloud.running() == set()
 
 
-def test_policies_are_printed_for_the_deployment(make: Make) -> None:
-    config = make().deployment(
+def test_where_permissions_cannot_be_asked_for_the_calls_themselves_tell(gcp: Gcp) -> None:
+    config = gcp.deployment({"disabled": ["cloudresourcemanager.googleapis.com"]})
+    done = spotweave("clouds", "check", "--config", config)
+    assert done.exit_code == 0, done.output
+    (line,) = [one for one in done.stdout.splitlines() if not one.startswith("ok ")]
+    assert line.startswith("unknown  gcp permissions: the API cloudresourcemanager.googleapis.com is not")
+
+
+def test_without_a_network_it_says_so(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = aws.deployment()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    checked = spotweave("clouds", "check", "--config", config)
+    assert checked.exit_code == 2
+    assert "MISSING  aws credentials: " in checked.stdout
+    assert "AWS cannot be reached" in checked.stdout
+    assert "AWS cannot be reached" in refusal(spotweave("serve", "--config", config, env=NO_JAVA))
+
+
+def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> None:
+    aws.deployment()
+    config = aws.made.deployment(
         {"instance_profile": "spark-node"},
         runners={"checkpoints": {"flower": "s3://kept/rounds", "spark": "s3://kept/spark"}},
     )
@@ -121,61 +263,39 @@ def test_policies_are_printed_for_the_deployment(make: Make) -> None:
     assert names["Condition"]["StringEquals"] == {"aws:ResourceAccount": "999999999999"}
     said = spotweave("clouds", "policy", "--config", config, "--role", "operator").stdout
     assert "servicequotas:GetServiceQuota" in said
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+    for options, words in (
         (("--role", "admin"), "'admin': expected scheduler, operator, node"),
         (("--account", "12"), "'12': expected 12 digits"),
-    ],
-)
-def test_a_policy_of_nothing_is_refused_in_one_line(make: Make, options: tuple[str, ...], words: str) -> None:
-    config = make().deployment()
-    assert words in refusal(spotweave("clouds", "policy", "--config", config, *options))
+    ):
+        assert words in refusal(spotweave("clouds", "policy", "--config", config, *options))
+    (tmp_path / "local").mkdir()
+    local = deployment(tmp_path / "local")
+    assert "rents nothing from AWS" in refusal(spotweave("clouds", "policy", "--config", local))
+    done = spotweave("clouds", "check", "--config", local)
+    assert (done.exit_code, done.stdout) == (0, "ok       local: 2 offers are configured\n")
 
 
-def test_without_aws_there_is_no_policy(tmp_path: Path) -> None:
-    refused = refusal(spotweave("clouds", "policy", "--config", deployment(tmp_path)))
-    assert "rents nothing from AWS" in refused
-
-
-def test_without_a_network_it_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = make().deployment()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
-    checked = spotweave("clouds", "check", "--config", config)
-    assert checked.exit_code == 2
-    assert "MISSING  aws credentials: " in checked.stdout
-    assert "AWS cannot be reached" in checked.stdout
-    assert "AWS cannot be reached" in refusal(spotweave("serve", "--config", config, env=NO_JAVA))
-
-
-def test_offers_of_the_clouds_themselves(make: Make) -> None:
-    config = make(
-        denied=["ec2:GetSpotPlacementScores"],
-    ).deployment()
-    found = spotweave("offers", "--config", config, "--gpu", "t4", "--max-price", "0.40", "--json")
+def test_offers_of_the_clouds_themselves(cloud: Any) -> None:
+    config = cloud.deployment({"denied": ["ec2:GetSpotPlacementScores"]} if cloud.name == "aws" else None)
+    dearest = str(cloud.cheap[-1][-1] + 0.01)
+    found = spotweave("offers", "--config", config, "--max-price", dearest, "--json")
     assert found.exit_code == 0, found.output
     rows = json.loads(found.stdout)
-    assert [(one["zone"], one["market"], one["price_usd_hour"]) for one in rows] == [
-        ("us-east-1a", "spot", 0.2),
-        ("us-east-1b", "spot", 0.3),
-    ]
-    assert found.stderr.startswith("note: no placement score: ")
+    assert tuple((one["zone"], one["market"], one["price_usd_hour"]) for one in rows) == cloud.cheap
+    if cloud.name == "aws":
+        assert found.stderr.startswith("note: no placement score: ")
+        assert len(json.loads(spotweave("offers", "--config", config, "--gpu", "t4", "--json").stdout)) == 4
     table = spotweave("offers", "--config", config)
     _, first, *rest = table.stdout.splitlines()
-    assert first.split() == ["us-east-1a", TYPE, "spot", "T4", "0.2000", "0.5260", "100", "%", "-", "yes"]
+    assert first.split() == cloud.shown.split()
     assert len(rest) == 3
     assert "give one of them" in refusal(spotweave("offers", "--config", config, "--server", "http://x"))
-    assert (
-        spotweave("offers", "--config", config, "--gpu", "H100").stdout
-        == "nothing that can be rented is so\n"
-    )
+    none = spotweave("offers", "--config", config, "--gpu", "H100")
+    assert none.stdout == "nothing that can be rented is so\n"
 
 
-def test_placement_scores_where_they_are_known(make: Make) -> None:
-    found = spotweave("offers", "--config", make().deployment(), "--json")
+def test_placement_scores_where_they_are_known(aws: Aws) -> None:
+    found = spotweave("offers", "--config", aws.deployment(), "--json")
     scores = {one["zone"]: one["score"] for one in json.loads(found.stdout) if one["market"] == "spot"}
     assert set(scores) == {"us-east-1a", "us-east-1b"}
     assert all(1 <= score <= 10 for score in scores.values())
@@ -208,44 +328,73 @@ def _launch(provider: Any, deployment: str, offer_id: str, token: str, job_id: s
     return str(provider.launch(request).instance_id)
 
 
-def test_a_sweep_lists_and_then_ends_what_no_job_needs(make: Make) -> None:
-    aws = make()
-    config = aws.deployment({"instance_types": {TYPE: {"quota": 5}}})
-    assert "nothing was served with" in refusal(spotweave("clouds", "sweep", "--config", config))
-    needed, cancelled, lost = rent(config)
-    before = set(aws.running())
-    listed = spotweave("clouds", "sweep", "--config", config)
+def test_a_sweep_lists_and_then_ends_what_no_job_needs(cloud: Any) -> None:
+    sweep = ("clouds", "sweep", "--config", cloud.deployment())
+    assert "nothing was served with" in refusal(spotweave(*sweep))
+    needed, cancelled, lost = rent(sweep[-1])
+    before = cloud.running()
+    listed = spotweave(*sweep)
     assert listed.exit_code == 0, listed.output
     assert needed not in listed.stdout
     assert f"{cancelled}  " in listed.stdout
     assert "job cancelled-1 does not need it" in listed.stdout
     assert f"{lost}  " in listed.stdout
     assert "2 would be ended: say so with --yes" in listed.stderr
-    assert set(aws.running()) == before
-    told = [
-        json.loads(line)
-        for line in spotweave("clouds", "sweep", "--config", config, "--json").stdout.splitlines()
-    ]
+    told = [json.loads(line) for line in spotweave(*sweep, "--json").stdout.splitlines()]
     assert {one["instance_id"] for one in told} == {cancelled, lost}
-    swept = spotweave("clouds", "sweep", "--config", config, "--yes")
+    assert cloud.running() == before
+    swept = spotweave(*sweep, "--yes")
     assert "2 are being ended" in swept.stderr
-    assert set(aws.running()) == before - {cancelled, lost}
-    assert "nothing runs that no job needs" in spotweave("clouds", "sweep", "--config", config).stdout
-
-
-def test_while_it_is_served_the_scheduler_does_that(make: Make) -> None:
-    config = make().deployment()
-    with open_store(DeploymentConfig.load(config), time.time()) as store:
+    assert cloud.running() == before - {cancelled, lost}
+    assert "nothing runs that no job needs" in spotweave(*sweep).stdout
+    with open_store(DeploymentConfig.load(sweep[-1]), time.time()) as store:
         lead = store.lead()
-        assert "is being served, and its scheduler ends" in refusal(
-            spotweave("clouds", "sweep", "--config", config)
-        )
+        assert "is being served, and its scheduler ends" in refusal(spotweave(*sweep))
         lead.release()
 
 
-def test_a_deployment_without_clouds_has_nothing_missing(tmp_path: Path) -> None:
-    done = spotweave("clouds", "check", "--config", deployment(tmp_path))
-    assert (done.exit_code, done.stdout) == (0, "ok       local: 2 offers are configured\n")
+def test_an_episode_on_what_was_recorded(gcp: Gcp, tmp_path: Path) -> None:
+    """What the provider said at three moments; at the second it had just been refused in one zone."""
+    config = gcp.deployment()
+    loaded, now_s = DeploymentConfig.load(config), time.time()
+    open_zone, closed_zone = GCP_SPOT
+    (provider,) = open_providers(loaded).values()
+    with closing(provider), open_store(loaded, now_s) as store:
+        closed = f"gcp/{closed_zone}/{GCP_TYPE}/spot"
+        pool = gcp.emulator.world.market.find(closed_zone, GCP_TYPE)
+        assert pool is not None
+        pool.spot_capacity = 0
+        with store.transaction():
+            store.prices.record(provider.offers(), now_s - 1000.0)
+        with pytest.raises(CapacityError):
+            provider.launch(LaunchRequest("t", closed, store.deployment_id, "job-1", "main", "n" * 32))
+        with store.transaction():
+            store.prices.record(provider.offers(), now_s - 400.0)
+            store.events.add("job.submitted", now_s, {})
+    out = tmp_path / "market"
+    done = spotweave("record", "--config", config, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+        [open_zone, GCP_TYPE, "spot", "0.3", "2", "100.0%"],
+        [open_zone, GCP_TYPE, "on_demand", "0.3", "2", "100.0%"],
+        [closed_zone, GCP_TYPE, "spot", "0.3", "3", "60.0%"],
+        [closed_zone, GCP_TYPE, "on_demand", "0.3", "2", "100.0%"],
+    ]
+    play(out)
+
+
+def play(traces: Path) -> None:
+    """An episode that rents whenever it can."""
+    env = MultiCloudEnv(MarketWorldConfig(WorkloadConfig(jobs=3), MarketConfig(traces=str(traces))))
+    _, info = env.reset(seed=1)
+    for _ in range(1000):
+        # The last valid action is to wait; the one before it rents.
+        _, _, ended, cut, info = env.step(int(np.flatnonzero(info["action_mask"])[-2]))
+        if ended:
+            break
+    assert ended
+    assert not cut
+    env.close()
 
 
 def test_emulate_aws_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
     line = serve(deployment(tmp_path, runners={"sandbox": "none"}))
     assert "a submitter of this deployment would be its operator" in line
     # Without bubblewrap, setpriv and all others:
-    monkeypatch.setattr("deploy.security.trial.shutil.which", lambda name, **_: None)
+    monkeypatch.setattr("deploy.security.sandbox.shutil.which", lambda name, **_: None)
     line = serve(deployment(tmp_path, runners={}))
     assert "install bubblewrap" in line
     assert "runners.trust_submitters: true" in line
