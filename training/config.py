@@ -31,6 +31,8 @@ from yaml import YAMLError
 from agents.registry import OURS, agent_named, agents
 from agents.settings import AgentSettings
 from envs.environments import ENVIRONMENTS
+from envs.simulation.compile_cache import announce_compiling
+from training.compiling import compiled_in_parallel
 from training.settings import TrainerSettings
 
 CONFIG_DIRECTORY = str(Path(__file__).resolve().parent.parent / "configs")
@@ -140,7 +142,10 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
         if any(argument.startswith("-") for argument in sys.argv[1:]):
             code = _run_by_hydra(config_name, body)
         else:
-            code = body(_composed(config_name, sys.argv[1:]))
+            config = _composed(config_name, sys.argv[1:])
+            announce_compiling()
+            with compiled_in_parallel(str(config.get("env", {}).get("name"))):
+                code = body(config)
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if os.environ.get("SPOTWEAVE_TRACEBACK"):
             raise

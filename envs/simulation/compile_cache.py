@@ -1,8 +1,9 @@
-"""Where compiled code is kept between runs: one folder per version of all compiled sources.
+"""Where compiled code is kept between runs, and a line that says when something is compiled.
 
 Numba's cache notices when the file of a function changes, but not when a function that it calls, in another
 file, does: after an edit or an upgrade it would run the old callee. A folder named after a hash of every
-source that may be compiled rules that out.
+source that may be compiled rules that out. In it a function is found by its path within the sources, not on
+the disk, so that clones, workers and tests share what one of them has compiled.
 """
 
 from __future__ import annotations
@@ -10,35 +11,67 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
+from typing import Any, TextIO
 
 import numba
+from numba.core import event
+from numba.core.caching import UserProvidedCacheLocator
 
+ROOT = Path(__file__).resolve().parents[2]
 COMPILED_FOLDERS = (
     "envs/simulation",
     "envs/simulation/guards",
     "envs/simulation/workflows",
     "envs/simulation/slices",
     "envs/simulation/market",
-    "agents/bags",
-    "agents/workflows",
     "envs/simulation/spot",
+    "agents/bags",
+    "agents/federated",
+    "agents/outcomes",
     "agents/rules",
     "agents/scorer",
     "agents/spot",
+    "agents/workflows",
+    "training/evaluation",
 )
 
 KEPT_S = 7 * 86_400
 """Folders of other versions are removed when unused for this long."""
+_LOCATORS = (
+    "envs.simulation.compile_cache.SharedCacheLocator",
+    "UserProvidedCacheLocator",
+    "InTreeCacheLocator",
+    "UserWideCacheLocator",
+    "IPythonCacheLocator",
+    "ZipCacheLocator",
+)
+"""Ours first, then numba's own, in its order."""
+
+
+class SharedCacheLocator(UserProvidedCacheLocator):
+    """Numba's place for a function of these sources; other functions are left to its other locators."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """The folder below the cache."""
+        return str(Path(py_file).resolve().parent.relative_to(ROOT)).replace(os.sep, "_")
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """A locator, or None if the function is not of these sources."""
+        if not Path(py_file).resolve().is_relative_to(ROOT):
+            return None
+        return super().from_function(py_func, py_file)  # type: ignore[no-untyped-call]
 
 
 def sources_hash() -> str:
-    """A hash of numba's version and all sources with compiled code."""
-    root = Path(__file__).resolve().parents[2]
+    """A hash of numba's version and all sources with compiled code. The CPU is in numba's own keys."""
     digest = hashlib.sha256(numba.__version__.encode())
     for folder in COMPILED_FOLDERS:
-        for path in sorted((root / folder).glob("*.py")):
+        for path in sorted((ROOT / folder).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -55,6 +88,53 @@ def use_versioned_cache() -> None:
     except OSError:
         return  # no place of our own: numba finds one, or compiles again each time
     numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    numba.config.CACHE_LOCATOR_CLASSES = ",".join(_LOCATORS)  # type: ignore[attr-defined]
     for other in base.iterdir():
         if other != folder and time.time() - other.stat().st_mtime > KEPT_S:
             shutil.rmtree(other, ignore_errors=True)
+
+
+class CompileCounter(event.Listener):
+    """Says on a terminal, or else now and then in a line, how many functions have been compiled.
+
+    Attributes:
+        functions: compiled so far.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self.functions = 0
+        self._out = out
+        self._depth = 0
+        self._spent_s = self._began_s = self._said_s = 0.0
+
+    def on_start(self, event: Any) -> None:
+        """A function begins to be compiled, maybe for another one that calls it."""
+        if self._depth == 0:
+            self._began_s = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        """A function is compiled."""
+        self._depth -= 1
+        self.functions += 1
+        now_s = time.monotonic()
+        spent_s = self._spent_s + now_s - self._began_s
+        line = f"compiling for this machine, once: {self.functions} functions, {spent_s:.0f} s"
+        if self._out.isatty():
+            self._out.write(f"\r\x1b[K{line if self._depth else ''}")
+            self._out.flush()
+        elif spent_s - self._said_s >= _SAY_EVERY_S:
+            self._said_s = spent_s
+            print(line, file=self._out, flush=True)
+        if self._depth == 0:
+            self._spent_s = spent_s
+
+
+_SAY_EVERY_S = 10.0
+
+
+def announce_compiling(out: TextIO | None = None) -> CompileCounter:
+    """From now on say what is compiled, on standard error by default. Nothing is said of what is cached."""
+    counter = CompileCounter(sys.stderr if out is None else out)
+    event.register("numba:compile", counter)  # type: ignore[no-untyped-call]
+    return counter

@@ -1,0 +1,70 @@
+"""Compiled code is shared by all copies of the same sources, and what is compiled is said."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+from envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
+
+COMPILE = """
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, event):
+        compiled.append(event)
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Listener())
+from envs.simulation.spot.ticks import settle
+settle(1, 2, 3, 4)
+print(len(compiled))
+"""
+
+
+def test_every_file_with_compiled_code_counts_for_the_cache() -> None:
+    names = "njit|compiled|inner|entry"
+    uses = re.compile(rf"^from (?:numba|[\w.]+\.compiled) import .*\b(?:{names})\b", re.MULTILINE)
+    found = {
+        path.parent.relative_to(ROOT).as_posix()
+        for top in ("envs", "agents", "training", "deploy", "spotweave")
+        for path in (ROOT / top).rglob("*.py")
+        if uses.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= set(COMPILED_FOLDERS)
+
+
+def test_another_copy_of_the_sources_compiles_nothing_again(tmp_path: Path) -> None:
+    counts = []
+    for name in ("one", "two"):
+        shutil.copytree(ROOT / "envs" / "simulation", tmp_path / name / "envs" / "simulation")
+        env = {"PYTHONPATH": str(tmp_path / name), "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+        command = [sys.executable, "-c", COMPILE]
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+        counts.append(int(done.stdout))
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
+def test_what_is_compiled_is_counted_on_a_terminal() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    counter = announce_compiling(out)
+
+    inner: Any = njit(lambda x: x + 1)
+    outer: Any = njit(lambda x: inner(x) + 1)
+    assert outer(1) == 3
+    assert counter.functions == 2
+    assert "compiling for this machine, once: 1 functions" in out.getvalue()
+    # The line is gone when nothing is compiled any more.
+    assert out.getvalue().endswith("\r\x1b[K")

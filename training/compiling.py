@@ -1,0 +1,84 @@
+"""Compiles the market world on two cores, the first time that a machine needs it.
+
+Numba compiles one function at a time. Half of what a training in the market needs is independent of the
+other half: a helper process compiles that and leaves it in the cache, where this process finds it in time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+from envs.environments import ENVIRONMENTS
+
+MARKET = "multicloud"
+int64: Any = numba.int64
+typeof: Any = numba.typeof
+"""Numba ships no types."""
+
+
+@contextmanager
+def compiled_in_parallel(environment: str) -> Iterator[None]:
+    """Within the block, a helper compiles ahead, if the market world is not in the cache yet."""
+    folder = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    marker = Path(folder) / "market-compiled" if folder else None
+    if environment != MARKET or marker is None or marker.exists():
+        yield
+        return
+    helper = subprocess.Popen(
+        [sys.executable, "-m", "training.compiling"],
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        # What it has not come to by now is not waited for: whoever needs it compiles it.
+        if helper.poll() is None:
+            helper.terminate()
+        elif helper.returncode == 0:
+            with suppress(OSError):
+                marker.touch()
+        helper.wait()
+
+
+def ahead() -> None:
+    """Compile what the first reset of the world does not need, or needs last."""
+    from agents.named import named_rule
+    from agents.registry import Shape, agent_named
+    from agents.settings import OutcomesSettings
+    from envs.simulation.market.batch import show_lane
+    from envs.simulation.market.clock import truncate
+    from envs.simulation.market.net import watch_deadlines
+    from envs.simulation.market.placement import apply_decision
+    from envs.simulation.market.world import MarketWorld
+
+    entry = ENVIRONMENTS[MARKET]
+    world = entry.build(entry.members_of(entry.config_class(), "validation")[0], 1)
+    assert isinstance(world, MarketWorld)
+    state = tuple(typeof(part) for part in (world.lanes, world.episodes, world.offers, world.rules))
+    for function in (truncate, watch_deadlines):
+        function.compile((*state, int64))
+    show_lane.compile((*state, int64, typeof(world._seen)))
+    apply_decision.compile((*state, int64, int64, int64))
+    shape = Shape(world.spec.n_clusters, (1.0,) * len(world.spec.components), world.spec.weights)
+    make = agent_named("outcomes").make
+    assert make is not None
+    policies: list[Any] = [named_rule("expected_cost", world.spec), make(OutcomesSettings(), shape)]
+    for policy in policies:
+        # No job is open yet, which is no matter to the compiler.
+        with suppress(ValueError):
+            policy.act_batch(world.observation, np.zeros(1, np.int64))
+
+
+if __name__ == "__main__":
+    ahead()
