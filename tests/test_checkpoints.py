@@ -60,6 +60,7 @@ def test_the_multicloud_policy_works_with_the_offers_of_one_cloud(provider: str)
     assert costs["outcomes"] < costs["spot_fallback"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("name", "table", "b", "policy_id", "seed", "episodes"),
     [
@@ -103,6 +104,7 @@ def test_the_policy_for_any_clusters_beats_the_tuned_rule_on_clusters_it_never_s
     assert scores[0] > scores[1] + 30.0
 
 
+@pytest.mark.real
 def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() -> None:
     """docs/results/fedcostaware.md: a fifth of on demand, cheaper than FedCostAware, no budget passed."""
     entry = ENVIRONMENTS["federated"]
@@ -119,6 +121,7 @@ def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() 
     assert all(row["rounds_lost"] == 0 for row in played["round_scorer"])
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("name", "rules"), [("spot/single", "adrs_single"), ("spot/multi", "adrs_multi")])
 def test_the_spot_policies_pay_less_than_uniform_progress_and_are_never_late(
     name: str, rules: RulesName

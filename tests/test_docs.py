@@ -93,6 +93,7 @@ def outcome(text: str, command: Command) -> Outcome:
     return replace(command, name=Path(words[1]).stem)(*words[2:])
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
 def test_every_marked_command_runs(
     page: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

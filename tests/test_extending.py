@@ -44,6 +44,7 @@ def install(site: Path, module: str, source: str, points: str) -> None:
     (about / "entry_points.txt").write_text(points)
 
 
+@pytest.mark.real
 def test_an_agent_trains_and_is_loaded_by_its_name(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

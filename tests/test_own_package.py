@@ -72,6 +72,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("heading", uses())
 def test_the_example_runs_as_the_page_says(heading: str, package: Path, tmp_path: Path) -> None:
     done = run(uses()[heading], package, tmp_path)
@@ -82,6 +83,7 @@ def test_every_section_has_an_example() -> None:
     assert {"A rule", "An environment", "A trace importer"} == set(uses())
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("group", "point", "command", "told"),
     [

@@ -218,6 +218,7 @@ def has_twins(plan: Plan, environment: Environment) -> bool:
     return per_type and len(vms) <= environment.max_on_demand
 
 
+@pytest.mark.real
 @settings(max_examples=60, deadline=None)
 @given(
     count=st.integers(4, 40),

@@ -22,6 +22,7 @@ def returns_of(tried: NDArray[np.float32], luck: NDArray[np.float64]) -> NDArray
     return -distance + np.repeat(luck, 2)
 
 
+@pytest.mark.real
 def test_a_pair_is_mirrored_around_the_weights() -> None:
     strategy = make()
     strategy.theta[:] = 2.0

@@ -61,6 +61,7 @@ def costs(story: Story) -> list[float]:
     return [float(cost) for cost in weigh(story.world.observation, PARAMETERS).cost[0]]
 
 
+@pytest.mark.real
 def test_the_cost_of_each_choice_of_a_client_that_has_delivered_early() -> None:
     story = Story(two_clients(3))
     story.answer(SPOT)

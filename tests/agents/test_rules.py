@@ -108,6 +108,7 @@ def test_maf_divides_the_available_executors_by_the_request() -> None:
     assert pick("maf", two_jobs()) == (1, 2)
 
 
+@pytest.mark.real
 def test_the_first_to_arrive_wins_a_tie_between_jobs() -> None:
     observation = observe(three_clusters(), [GENERAL, GENERAL], [[ASK] * 3, [ASK] * 3])
     for name in (

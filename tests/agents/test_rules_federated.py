@@ -96,6 +96,7 @@ def test_expected_cost_is_back_before_it_is_needed() -> None:
     assert metrics["idle_usd"] < 600 / HOUR
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", [name for name in RULES if name not in ("random", "expected_cost")])
 def test_rules_that_know_no_rounds_keep_an_idle_instance_for_a_while(name: str) -> None:
     """A peer that never comes: half an hour longer than a round, then the instance is released."""

@@ -30,6 +30,7 @@ def usd(results: list[EpisodeResult], metric: str = "cost_usd_eq") -> np.ndarray
     return np.array([result.metrics[metric] for result in results])
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_finishes_every_job(name: str, results: dict[str, list[EpisodeResult]]) -> None:
     assert usd(results[name], "unfinished").sum() == 0

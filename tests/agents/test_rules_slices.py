@@ -64,6 +64,7 @@ def test_deadline_safe_is_near_the_prototypes_figures() -> None:
     assert metrics["ajer"].mean() == pytest.approx(87.70, abs=0.5)
 
 
+@pytest.mark.real
 def test_the_tuned_rule_is_the_rule_to_beat() -> None:
     tuned, eft, random = play("tuned"), play("eft"), play("random")
     # The prototype's S of the tuned rule is 717, of EFT 645.

@@ -52,6 +52,7 @@ def test_annealing_finds_a_shorter_schedule_of_the_example_and_repeats_itself() 
     assert found.order.tolist() == again.order.tolist()
 
 
+@pytest.mark.real
 def test_73_is_the_optimum_of_the_example() -> None:
     problem = problem_of(*topcuoglu())
     assert finish_s(problem, plan_exactly(problem)) == pytest.approx(73)
@@ -71,6 +72,7 @@ def brute_force_s(problem: Problem) -> float:
     return best
 
 
+@pytest.mark.real
 @settings(max_examples=15, deadline=None)
 @given(drawn(most_steps=4, most_clusters=2))
 def test_the_exact_planner_finds_what_brute_force_finds(case: tuple[Workflow, Platform]) -> None:

@@ -44,6 +44,7 @@ def test_every_file_that_it_names_is_there() -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.real
 def test_nothing_is_missing_in_the_emulated_account_of_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     config = AwsEmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
     session = in_process(App(AwsEmulator(config)))

@@ -261,6 +261,7 @@ def usages(draw: st.DrawFn) -> Usage:
     )
 
 
+@pytest.mark.real
 @given(st.lists(usages(), max_size=4), moments)
 def test_bills_agree_with_a_ledger_of_every_second(used: list[Usage], now_s: float) -> None:
     ledger, total = Ledger(), Bill()

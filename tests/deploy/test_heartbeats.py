@@ -242,6 +242,7 @@ def test_an_instance_that_ended_is_forgotten(store: Store, ears: Ears) -> None:
     assert "i1" not in ears.heartbeats._heard
 
 
+@pytest.mark.real
 def test_whatever_breaks_at_one_node_the_others_are_heard(
     store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_no_pass_is_made_while_it_is_not_known_who_leads(
     assert (passes, asked) == ([0], 4)
 
 
+@pytest.mark.real
 def test_a_service_whose_lead_is_lost_says_that_it_cannot_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_poisson_spells_are_memoryless() -> None:
     assert abs(states[0, 1]) < 0.05
 
 
+@pytest.mark.real
 def test_it_is_stationary_from_time_zero() -> None:
     params = load_fitted().availability["us-east-2"]
     first = [

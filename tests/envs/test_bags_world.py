@@ -184,6 +184,7 @@ def test_the_schedulers_of_the_thesis_do_in_the_world_what_they_do_without(
     assert hibernated > 0
 
 
+@pytest.mark.real
 @settings(max_examples=80, deadline=None)
 @given(
     count=st.integers(4, 30),

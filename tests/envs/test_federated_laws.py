@@ -54,6 +54,7 @@ class Random(Policy):
         return np.array([random_action(mask, self._rng) for mask in observations["action_mask"]])
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=100)
 @given(applications(), st.integers(0, 1000), st.sampled_from(["random", *ROUND_RULES]), st.booleans())
 def test_every_round_is_done_every_bill_counts_and_no_budget_is_exceeded(
@@ -347,6 +348,7 @@ def test_the_late_start_rule_starts_once_for_two_rounds(rounds: int) -> None:
     assert expected <= outcome.client_cost_usd(FAST) <= expected + starts * reserve_s * 0.0001
 
 
+@pytest.mark.real
 def test_no_sequence_of_decisions_is_better_than_the_rule() -> None:
     """All sequences of keep, start and wait of the fast client over two rounds, through the world itself."""
     world = world_of(two_clients(2), lanes=LANES, measured=True)
@@ -385,6 +387,7 @@ def test_no_sequence_of_decisions_is_better_than_the_rule() -> None:
 # Gymnasium.
 
 
+@pytest.mark.real
 def test_the_environment_plays_an_episode_and_draws_it() -> None:
     env = FederatedEnv(
         FederatedConfig(clients_most=3, rounds_least=2, rounds_most=3), render_mode="rgb_array"

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def check_quotas(played: Sequence[Played], quotas: Sequence[SharedQuota]) -> Non
         assert used == 0
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=250)
 @given(cases())
 def test_no_quota_is_exceeded_and_every_application_ends(case: Case) -> None:
@@ -99,6 +101,7 @@ def test_no_quota_is_exceeded_and_every_application_ends(case: Case) -> None:
         check_rounds(item.outcome, entrant.root)
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=60)
 @given(cases())
 def test_the_same_fleet_gives_the_same(case: Case) -> None:
@@ -109,6 +112,7 @@ def test_the_same_fleet_gives_the_same(case: Case) -> None:
         assert item.outcome == dataclasses.replace(other.outcome, application=item.outcome.application)
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=60)
 @given(cases())
 def test_without_shared_quotas_each_is_as_if_it_were_alone(case: Case) -> None:
@@ -137,6 +141,7 @@ def test_a_fleet_of_one_is_the_application(case: Case) -> None:
     assert (item.outcome.time_s, item.outcome.questions) == (alone.time_s, alone.questions)
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=60)
 @given(applications(), st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(0, 3), st.randoms())
 def test_the_order_of_equal_applications_does_not_matter(

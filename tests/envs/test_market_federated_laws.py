@@ -90,6 +90,7 @@ def check_masks(world: MarketWorld) -> None:
             assert (pair[elsewhere, col.COST_USD] <= row[col.BUDGET_LEFT_USD] + 1e-6).all()
 
 
+@pytest.mark.real
 @quick
 @given(seeds, seeds, st.floats(0.0, 0.7))
 def test_no_round_is_lost_and_the_books_balance(market: int, policy: int, none_share: float) -> None:

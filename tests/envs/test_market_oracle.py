@@ -102,6 +102,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
 }
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", CHANGES)
 def test_changed_rules_equal_the_oracle(name: str) -> None:
     workload, market, none_share = CHANGES[name]
@@ -113,6 +114,7 @@ def test_changed_rules_equal_the_oracle(name: str) -> None:
         assert oracle.truncated == name.startswith("cut")
 
 
+@pytest.mark.real
 def test_the_random_markets_hold_every_event() -> None:
     """The comparison above would prove little if, say, nothing ever hibernated."""
     seen = {"interruptions": 0, "failures": 0, "disk": 0, "lost": 0, "queued misses": 0.0, "moves": 0}

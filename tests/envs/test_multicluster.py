@@ -134,6 +134,7 @@ def test_the_picture_is_an_image() -> None:
     assert (picture != blank).any()
 
 
+@pytest.mark.real
 def test_human_mode_shows_the_same_picture() -> None:
     mpl.use("Agg")
     env = short_env(render_mode="human")

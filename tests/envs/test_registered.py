@@ -21,6 +21,7 @@ def test_everything_is_registered() -> None:
     register()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", REGISTERED)
 def test_check_env_has_nothing_to_say(name: str) -> None:
     with warnings.catch_warnings():

@@ -137,6 +137,7 @@ def check_rounds(outcome: Outcome, seed: int) -> None:
         assert trained >= sum(draws.warm_s[client][r] for c, r in delivered if c == client)
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=150)
 @given(applications(), st.sampled_from(POLICIES), st.integers(0, 1000))
 def test_money_states_and_rounds_are_conserved(

@@ -307,6 +307,7 @@ class Wanders(RandomPolicy):
         return Placement(int(self._generator.choice(server.allowed)), start_s)
 
 
+@pytest.mark.real
 @settings(deadline=None, max_examples=150)
 @given(
     st.sampled_from(

@@ -42,6 +42,7 @@ def metric(results: list[EpisodeResult], name: str) -> np.ndarray[tuple[int], np
     return np.array([result.metrics[name] for result in results])
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("pattern", "load"), PUBLISHED)
 def test_sf_e_has_the_published_means(pattern: str, load: str) -> None:
     results = play("sf_e", pattern, load)

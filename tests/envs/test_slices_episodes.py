@@ -215,6 +215,7 @@ def test_halted_and_used_executors_are_seen() -> None:
     )
 
 
+@pytest.mark.real
 def test_a_copied_lane_lives_on_by_itself() -> None:
     config = small_config(3)
     jobs = [Job(60, 10), Job(60, 10, deadline=14), Job(20, 5, arrival=4)]

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ def on_each_slice(series: StepSeries, end: int) -> np.ndarray[tuple[int], np.dty
     return np.array([series.at(time) for time in range(end)])
 
 
+@pytest.mark.real
 @quick
 @given(config=worlds, seed=st.integers(0, 10_000))
 def test_jobs_and_executors_are_conserved(config: SliceWorldConfig, seed: int) -> None:

@@ -95,6 +95,7 @@ CHANGES: dict[str, Callable[[], SliceWorldConfig]] = {
 }
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", CHANGES)
 def test_variants_equal_the_oracle(name: str) -> None:
     assert_same_episode(CHANGES[name](), EpisodeKey(4, "validation", 1))
@@ -105,6 +106,7 @@ def test_waiting_by_choice_equals_the_oracle(index: int) -> None:
     assert_same_episode(crowded(allow_none=True), EpisodeKey(5, "train", index), none_share=0.4)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("strict", [False, True])
 def test_full_chapter5_world_equals_the_oracle(strict: bool) -> None:
     assert_same_episode(SliceWorldConfig(strict_fifo=strict), EpisodeKey(6, "test", 0))

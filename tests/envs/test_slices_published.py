@@ -39,6 +39,7 @@ def play(rule: str, pattern: str, b: int = 33, episodes: int = EPISODES) -> dict
     return {name: np.array([episode[name] for episode in metrics]) for name in metrics[0]}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("pattern", "b", "tmdl", "ajer"),
     [
@@ -56,6 +57,7 @@ def test_maf_has_the_calibrated_means(pattern: str, b: int, tmdl: float, ajer: f
         assert abs(metrics[name].mean() - expected) < 3 * standard_error, (name, metrics[name].mean())
 
 
+@pytest.mark.real
 def test_maf_has_the_published_means_of_table_5_3() -> None:
     # 343.84 / 93.22 / -0.28 are means of 50 episodes: their error adds to ours.
     metrics = play("maf", "uniform")

@@ -114,6 +114,7 @@ class TestTheObservation:
         assert world.metrics(0) == world.metrics(1)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("rules", ["adrs_single", "adrs_multi"])
 def test_no_rule_beats_the_clairvoyant(rules: RulesName) -> None:
     config = SpotConfig(rules=rules, work_h=6.0, deadline_h=8.0, restart_s=360)

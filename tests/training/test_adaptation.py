@@ -86,6 +86,7 @@ def test_what_is_better_is_accepted(
     assert np.abs(vectors(adapted) - vectors(RELEASED_POLICY)).max() < 0.02
 
 
+@pytest.mark.real
 def test_a_policy_that_learning_ruined_is_refused(command: Command, tmp_path: Path) -> None:
     """No script: rates a thousand times too large."""
     rate = "trainer.learning_rate={start: 3.0, end: 3.0}"
@@ -100,6 +101,7 @@ def test_a_policy_that_learning_ruined_is_refused(command: Command, tmp_path: Pa
     assert again.out.splitlines()[-2:] == outcome.out.splitlines()[-2:]
 
 
+@pytest.mark.real
 def test_a_resumed_run_starts_from_its_own_copy(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,6 +207,7 @@ def test_the_network_over_sets_does_not_know_the_order_of_jobs_or_clusters() -> 
     assert scores.std() > 1e-3
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_trains_the_same_policy(kind: str) -> None:
     first = weights(rounds(kind, 3))
@@ -224,6 +225,7 @@ def same(one: object, other: object) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("kind", "capacity"), [*((kind, 500) for kind in KINDS), ("sb3_dqn", 64)])
 def test_six_rounds_are_three_a_stop_and_three(kind: str, capacity: int, tmp_path: Path) -> None:
     whole = rounds(kind, 3, capacity=capacity)
@@ -242,6 +244,7 @@ def test_six_rounds_are_three_a_stop_and_three(kind: str, capacity: int, tmp_pat
     assert torch.equal(weights(resumed), weights(whole))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_learns_a_choice_that_the_observation_shows(kind: str) -> None:
     library = LibrarySettings(

@@ -25,6 +25,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
     assert command("seed=3").err == outcome.err
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -88,6 +89,7 @@ def test_cuda_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatc
     assert "offers no CUDA device: use device=auto" in mistake
 
 
+@pytest.mark.real
 def test_settings_are_checked_before_anything_is_written(command: Command, tmp_path: Path) -> None:
     for wrong in ("device=tpu", "trainer.lanes=0", "agent.weights=[nan,1,1]", "seed=-1", "trainer.guide=x"):
         assert command(CLUSTER, wrong, "out=run").mistake
@@ -112,6 +114,7 @@ class TestDirectories:
         assert "run already holds a run: resume it with resume=run, or give another out=" in mistake
         assert (tmp_path / "run" / "state.pt").read_text() == "precious"
 
+    @pytest.mark.real
     def test_a_full_disk_is_told_in_one_line_and_keeps_what_was_saved(
         self, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

@@ -46,6 +46,7 @@ def values(**changes: object) -> dict[str, Any]:
     return {"env": {"name": "fake"}, "suite": "validation", "episodes": 6, "lanes": 4, **changes}
 
 
+@pytest.mark.real
 def test_compare_writes_everything_and_can_be_repeated_from_its_config(tmp_path: Path) -> None:
     assert compare(values(policies=["random", "maf", "rr"]), str(tmp_path / "a")) == 0
     written = sorted(path.name for path in (tmp_path / "a").iterdir())
@@ -64,6 +65,7 @@ def test_compare_writes_everything_and_can_be_repeated_from_its_config(tmp_path:
     assert csv[0] == csv[1]
 
 
+@pytest.mark.real
 def test_default_policies_are_the_worlds_rules_with_maf_as_the_reference(tmp_path: Path) -> None:
     compare(values(), str(tmp_path))
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())

@@ -13,6 +13,7 @@ import pytest
 from tests.training.commands import ROOT, Command
 
 
+@pytest.mark.real
 def test_the_commands_end_to_end(command: Command, tmp_path: Path) -> None:
     small = ("+env=multicluster", "env.n_jobs=40", "episodes=3", "suite=validation")
     words = (*small, "policies=[tuned,maf,random]", "out=first")

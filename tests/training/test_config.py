@@ -71,6 +71,7 @@ def test_any_two_choices_are_composed_together() -> None:
         assert {(case[one], case[other]) for case in COMPOSED} == set(product(choices[one], choices[other]))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("env", "agent", "trainer"), sorted(COMPOSED))
 def test_training_composes(env: str, agent: str, trainer: str) -> None:
     values = resolved(compose("train", f"+env={env}", f"agent={agent}", f"trainer={trainer}"))

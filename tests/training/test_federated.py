@@ -67,6 +67,7 @@ def test_resuming_is_exact(tmp_path: Path) -> None:
     assert (vectors[0] != trainer().policy.network.vector).any()
 
 
+@pytest.mark.real
 def test_the_command_trains_a_round_scorer_that_serves_other_offers(command: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     outcome = command(*TINY, "trainer=quick", "trainer.guide=round_cost", f"out={out}")
@@ -81,6 +82,7 @@ def test_the_command_trains_a_round_scorer_that_serves_other_offers(command: Com
         load_policy(out, build_federated(ZONES).spec, [1.0, 2.0])
 
 
+@pytest.mark.real
 def test_compare_plays_the_rules_on_the_same_applications(tmp_path: Path) -> None:
     env: dict[str, Any] = {"name": "federated", **SMALL}
     values: dict[str, Any] = {

@@ -31,6 +31,7 @@ def saved_config(run: Path) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("env", "agent"),
     [
@@ -64,6 +65,7 @@ def test_every_agent_trains_on_every_environment(
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("env", sorted(ENVIRONMENTS))
 def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_path: Path) -> None:
     assert command(*tiny(env, "out=run", "trainer.episodes=2")).code == 0
@@ -76,6 +78,7 @@ def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> N
     assert run.name.startswith("cluster_scorer-seed9-")
 
 
+@pytest.mark.real
 def test_the_same_command_gives_the_same_policy(command: Command, tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("two", 1), ("three", 2)):
         assert command(*TINY, f"out={name}", f"seed={seed}").code == 0
@@ -108,6 +111,7 @@ def test_a_run_that_stopped_before_its_first_save_starts_anew(command: Command, 
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.real
 def test_training_ends_with_a_table_against_every_rule(command: Command, tmp_path: Path) -> None:
     outcome = command(*TINY, "out=run", "trainer.episodes=2", "trainer.test_episodes=2")
     assert outcome.code == 0, outcome.err

@@ -18,6 +18,7 @@ from envs.simulation.spot.job import Habits
 from tests.spot_cases import KEY, job_of, random_model, world_of
 
 
+@pytest.mark.real
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -101,6 +102,7 @@ def test_a_model_is_the_same_after_a_checkpoint() -> None:
 
 
 class TestLearning:
+    @pytest.mark.real
     def test_hazards_of_a_memoryless_zone(self) -> None:
         # Spells of 20 and 10 ticks on average, whatever happened before: hazards of 1/20 and 1/10.
         rng = np.random.default_rng(0)
@@ -115,6 +117,7 @@ class TestLearning:
         assert goes_on[1, 0] == pytest.approx(0.1, abs=0.02)
         np.testing.assert_allclose((goes_on + interrupted).sum(axis=1), 1.0)
 
+    @pytest.mark.real
     def test_the_value_of_slack_by_hand(self) -> None:
         # Spot at 0.4 comes after a tick of waiting for certain and never leaves; no overhead. With a tick of
         # slack beyond the guarantee's, waiting costs nothing and saves 0.6 a tick: wait; without, on demand.

@@ -28,6 +28,7 @@ def job(up: np.ndarray, price: list[float], tick_s: int = 1800) -> SpotJob:
     return job_of(up, tick_s * TICKS // 2, 30, tick_s, np.tile(price, (len(up), 1)))
 
 
+@pytest.mark.real
 def test_up_s_avoids_the_region_where_spot_was_lost() -> None:
     up = np.ones((TICKS, 3), bool)
     up[2, 0] = False

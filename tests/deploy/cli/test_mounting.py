@@ -17,6 +17,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.real
 def test_help_lists_every_live_command() -> None:
     told = spotweave("--help").stdout
     for name in COMMANDS:

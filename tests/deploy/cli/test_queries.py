@@ -81,6 +81,7 @@ def test_a_job_is_sent_with_what_it_names_and_nothing_else(run: Any, job_file: P
     assert (folder / "words.txt").read_text() == "one two\n"
 
 
+@pytest.mark.real
 def test_lists_for_people_and_for_scripts(run: Any, job_file: Path, store: Store) -> None:
     assert run("jobs").stdout == "no jobs yet: spotweave submit FILE\n"
     assert run("instances").stdout == "no instance is rented\n"
@@ -235,6 +236,7 @@ def test_a_job_is_cancelled_and_what_cannot_be_is_told(run: Any, job_file: Path,
     assert run("cancel", job_id).exit_code == 0, "once more changes nothing"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("end", "code"), [(JobState.SUCCEEDED, 0), (JobState.FAILED, 1)])
 def test_waiting_tells_by_the_exit_code_how_it_ended(
     run: Any, job_file: Path, store: Store, end: JobState, code: int
@@ -255,6 +257,7 @@ def test_waiting_tells_by_the_exit_code_how_it_ended(
         assert "met, 8m30s left" in result.stdout
 
 
+@pytest.mark.real
 def test_events_are_followed_over_a_break_without_loss_or_repetition(
     service: Service, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,6 +447,7 @@ def test_something_else_that_answers_is_told_from_a_service() -> None:
         other.shutdown()
 
 
+@pytest.mark.real
 def test_waiting_outlives_a_service_that_is_away(
     service: Service, store: Store, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def jobs(home: str) -> dict[str, JobSpec]:
     return found
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("dark", ["aws", "gcp"])
 def test_a_cloud_that_refuses_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dark: str) -> None:
     world = TwoClouds(tmp_path, {"dark": dark}, monkeypatch)

@@ -103,6 +103,7 @@ def test_only_the_pinned_certificate_hears_the_token(tmp_path: Path) -> None:
         assert f"Authorization: Bearer {TOKEN}".encode() in node.heard
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("heard_bytes", [0, 1])
 def test_a_node_that_ends_in_the_handshake_is_unreachable_and_leaves_no_socket(
     heard_bytes: int, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def test_names_are_those_that_begin_so_and_deleting_twice_is_once(objects: Objec
     assert objects.get("job/a") is None
 
 
+@pytest.mark.real
 def test_more_names_than_fit_a_page(account: S3) -> None:
     for number in range(1003):
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"here/job/{number}", b"")

@@ -26,11 +26,13 @@ def _same(policy: str, seed: int, jobs: int, folder: Path, *, guards: bool = Tru
     assert found.same
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -> None:
     _same(policy, 0, 6, tmp_path)
 
 
+@pytest.mark.real
 def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(tmp_path: Path) -> None:
     """Live the old place counts as used until it is seen to be gone; all else is the same."""
     found = compare("cheapest", 1, 30, tmp_path, spot_risk=0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from deploy.scheduler.snapshot.estimates import need_of
 from deploy.scheduler.snapshot.needs import Need
 from envs.simulation.market import columns as at
@@ -16,6 +18,7 @@ from tests.deploy.parity.trainings import row_of
 JOBS = 10
 
 
+@pytest.mark.real
 def test_what_is_left_of_a_running_job_is_what_the_core_takes(tmp_path: Path) -> None:
     config = config_of(JOBS)
     live = Live(policy_named("maf", config), (), config, EpisodeKey(0, "test", 0), tmp_path)

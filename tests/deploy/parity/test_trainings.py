@@ -29,6 +29,7 @@ def _assert_same(found: Comparison) -> None:
     assert found.same
 
 
+@pytest.mark.real
 def test_release_start_before_the_next_round_and_interruption(tmp_path: Path) -> None:
     found = compare("maf+round_cost", 10, 1, tmp_path, training=True)
     _assert_same(found)
@@ -39,11 +40,13 @@ def test_release_start_before_the_next_round_and_interruption(tmp_path: Path) ->
     assert found.environment.metrics["rounds_per_application"] > 5
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", [0, 5, 7])
 def test_other_trainings(seed: int, tmp_path: Path) -> None:
     _assert_same(compare("maf+round_cost", seed, 1, tmp_path, training=True))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("policy", ["maf+round_cost", "expected_cost"])
 def test_one_policy_decides_about_spark_jobs_and_clients(policy: str, tmp_path: Path) -> None:
     """Eight jobs, of which one is the training: two policies behind one, and a rule that knows both kinds."""

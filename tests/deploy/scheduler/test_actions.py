@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import JobState
 from deploy.providers.base import CapacityError, ThrottledError
@@ -13,6 +15,7 @@ from deploy.scheduler.retries.retries import end_job
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
 
+@pytest.mark.real
 def test_an_offer_that_refused_is_not_asked_again_before_its_time(tmp_path: Path) -> None:
     """It is left alone for 60 s each time, and is all that there is."""
     world = World(tmp_path, cheap_and_sure()[:1])

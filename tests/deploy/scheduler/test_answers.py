@@ -183,6 +183,7 @@ class StubbornWorld(World):
         return replace(super().decides(), decides=stubborn)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("answer", [0, 999, OverflowError("no")])
 def test_a_job_runs_only_where_it_may_whatever_a_policy_answers(tmp_path: Path, answer: Any) -> None:
     """Action 0 is the spot offer, which the job does not allow."""
@@ -208,6 +209,7 @@ def test_a_job_runs_only_where_it_may_whatever_a_policy_answers(tmp_path: Path, 
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_it_is_told_of_once_an_hour_and_counted_each_time(tmp_path: Path) -> None:
     world = StubbornWorld(tmp_path, 999)
     for k in range(6):

@@ -72,6 +72,7 @@ class Blind(SimulatedProvider):
             super().terminate(instance_ids)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("taken_meanwhile", [False, True])
 def test_what_was_believed_to_have_vanished_is_found_and_paid_for_all_of_its_time(
     tmp_path: Path, taken_meanwhile: bool
@@ -155,6 +156,7 @@ class Regional(SimulatedProvider):
         raise PartialError(heard, {self.silent: ProviderError("down")})
 
 
+@pytest.mark.real
 def test_a_silent_region_spoils_nothing_and_hides_no_other(tmp_path: Path) -> None:
     offers = [
         SimulatedOffer(offer("n", provider="simulated", launch_s=30.0, region=NEAR, quota=1)),

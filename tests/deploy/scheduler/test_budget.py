@@ -25,6 +25,7 @@ def spent(world: World) -> float:
     return float(world.store.costs.total(world.clock.now()).usd)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("budget_usd", [0.02, 0.05, 0.1])
 def test_everything_ends_before_it_is_passed_and_nothing_new_begins(
     tmp_path: Path, budget_usd: float
@@ -47,6 +48,7 @@ def test_everything_ends_before_it_is_passed_and_nothing_new_begins(
     assert here.store.instances.of_job(late) == []
 
 
+@pytest.mark.real
 def test_what_it_does_not_pay_at_least_is_not_launched(tmp_path: Path) -> None:
     # 60 s at 0.3 USD/h are half a cent: it pays one instance and not two.
     here = world(tmp_path, 0.009)
@@ -72,6 +74,7 @@ def test_what_it_does_not_pay_is_shown_as_not_to_be_had(tmp_path: Path) -> None:
     assert "budget leaves 0.0100 USD" in shown["sure"][1]
 
 
+@pytest.mark.real
 def test_without_one_nothing_ends(tmp_path: Path) -> None:
     here = world(tmp_path, None)
     job = here.submit(batch(work_s=1200.0))
@@ -132,6 +135,7 @@ def test_a_quarter_of_a_cent_is_kept_for_the_time_that_an_end_takes(tmp_path: Pa
     assert budgets.left_usd == pytest.approx(0.1 - spent(here) - 20 * 0.3 / 3600, abs=1e-4)
 
 
+@pytest.mark.real
 def test_what_a_restart_finds_asked_for_leaves_no_room_for_more(tmp_path: Path) -> None:
     """A scheduler is killed between asking for an instance and its launch; its follower knows the promise."""
     here = world(tmp_path, 0.009)

@@ -43,6 +43,7 @@ def egress_usd(here: World, job_id: str | None = None) -> float:
     return float(usd((costs.total(now_s) if job_id is None else costs.of_job(job_id, now_s)).egress))
 
 
+@pytest.mark.real
 def test_a_start_away_from_the_data_costs_their_way_and_one_at_home_does_not(tmp_path: Path) -> None:
     here = world(tmp_path, place("far", 0.3))
     job_id = here.submit(job())
@@ -57,6 +58,7 @@ def test_a_start_away_from_the_data_costs_their_way_and_one_at_home_does_not(tmp
     here.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_at_home_it_is_free(tmp_path: Path) -> None:
     here = world(tmp_path, place("home", 0.3))
     here.submit(job())
@@ -66,6 +68,7 @@ def test_at_home_it_is_free(tmp_path: Path) -> None:
     assert "egress_usd" not in here.events("task.decided")[0].data
 
 
+@pytest.mark.real
 def test_after_an_interruption_the_input_is_moved_to_where_it_goes_on(tmp_path: Path) -> None:
     here = world(tmp_path, place("home", 0.3, 1_000_600.0), place("far", 0.6))
     job_id = here.submit(job(work_s=1200.0))
@@ -78,6 +81,7 @@ def test_after_an_interruption_the_input_is_moved_to_where_it_goes_on(tmp_path: 
         assert of_start(job(), saved, region, TRANSFERS, {}) == cents * CHARGES_PER_USD // 100
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("budget_usd", [0.21, 0.25])
 def test_a_deployments_budget_is_not_passed_by_moves_of_data(tmp_path: Path, budget_usd: float) -> None:
     here = world(tmp_path, place("far", 0.3), budget_usd=budget_usd)
@@ -91,6 +95,7 @@ def test_a_deployments_budget_is_not_passed_by_moves_of_data(tmp_path: Path, bud
     here.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_job_whose_budget_pays_no_start_anywhere_has_failed(tmp_path: Path) -> None:
     here = world(tmp_path, place("far", 0.3))
     poor, rich = here.submit(job("poor", budget_usd=0.2)), here.submit(job("rich", budget_usd=0.4))
@@ -104,6 +109,7 @@ def test_a_job_whose_budget_pays_no_start_anywhere_has_failed(tmp_path: Path) ->
     assert 0.2 < float(here.store.costs.of_job(rich, here.clock.now()).usd) <= 0.4
 
 
+@pytest.mark.real
 def test_a_budget_that_does_not_pay_the_way_leaves_the_job_where_its_data_are(tmp_path: Path) -> None:
     # Away it would be cheaper.
     here = world(tmp_path, place("home", 0.6), place("far", 0.3))
@@ -113,6 +119,7 @@ def test_a_budget_that_does_not_pay_the_way_leaves_the_job_where_its_data_are(tm
     assert {one.offer.region for one in here.store.instances.of_job(job_id)} == {"home"}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("budget_usd", "state"),
     [

@@ -29,6 +29,7 @@ class TrainingWorld(World):
         return RoundsRunner(self.cloud, self.epochs_s, self.trainings)
 
 
+@pytest.mark.real
 def test_a_quick_client_is_released_and_back_in_time_for_the_next_round(tmp_path: Path) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
     job = world.submit(federated(4, A, B, epoch_s=600.0))
@@ -51,6 +52,7 @@ def test_a_quick_client_is_released_and_back_in_time_for_the_next_round(tmp_path
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_client_whose_budget_is_spent_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     """At 0.3 USD an hour 0.12 USD are 1440 s: two epochs of 500 s with their starts, not three."""
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=500.0, b=500.0)
@@ -75,6 +77,7 @@ def test_a_client_whose_budget_is_spent_leaves_and_the_others_go_on(tmp_path: Pa
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_training_that_needs_who_left_fails_with_one_line(tmp_path: Path) -> None:
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=500.0, b=500.0)
     poor = A.model_copy(update={"budget_usd": 0.1})
@@ -96,6 +99,7 @@ def test_a_budget_that_pays_no_round_at_all_is_known_before_anything_is_rented(t
     assert world.cloud.machines == {}
 
 
+@pytest.mark.real
 def test_a_training_with_a_deadline_goes_to_sure_capacity_in_time(tmp_path: Path) -> None:
     """Spot capacity never lasts an epoch of 400 s; three rounds on demand take about 1250."""
     world = TrainingWorld(

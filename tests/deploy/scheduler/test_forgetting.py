@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from deploy.scheduler.loop import PRUNE_S
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
@@ -32,6 +34,7 @@ def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
     assert not any(scheduler.observer._missing_s.values())
 
 
+@pytest.mark.real
 def test_what_is_older_than_the_store_keeps_is_removed_by_the_loop(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch())

@@ -114,6 +114,7 @@ def _hostile() -> list[JobSpec]:
     return found
 
 
+@pytest.mark.real
 def test_honest_jobs_are_on_time_and_hostile_ones_are_dealt_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

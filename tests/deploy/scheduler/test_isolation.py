@@ -50,6 +50,7 @@ STAGES = {
 }
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
@@ -82,6 +83,7 @@ def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_job_is_set_aside_for_longer_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, cheap_and_sure())
     poison = world.submit(batch("poison"))
@@ -92,6 +94,7 @@ def test_a_job_is_set_aside_for_longer_each_time(tmp_path: Path, monkeypatch: py
     assert world.cloud.machines == {}
 
 
+@pytest.mark.real
 def test_a_job_that_raises_whenever_it_runs_is_not_rented_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def test_one_fault_alone_sets_nobody_aside(tmp_path: Path, monkeypatch: pytest.M
     assert world.events("job.quarantined") == []
 
 
+@pytest.mark.real
 def test_a_stage_that_fails_for_all_leaves_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +175,7 @@ def _reports(world: World, job_id: str, spoil: Callable[[TaskReport], TaskReport
     world.runner.reports = reports  # type: ignore[method-assign]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_report_that_cannot_be_read_costs_its_own_job_only(tmp_path: Path, kind: str) -> None:
     world = World(tmp_path, cheap_and_sure())
@@ -187,6 +192,7 @@ def test_a_report_that_cannot_be_read_costs_its_own_job_only(tmp_path: Path, kin
     assert wrong_charges(world.store) == []
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("kind", ODD)
 def test_a_report_with_odd_values_is_kept_within_bounds(tmp_path: Path, kind: str) -> None:
     world = World(tmp_path, cheap_and_sure())
@@ -254,6 +260,7 @@ def test_a_start_that_raises_what_nothing_should_is_given_up(tmp_path: Path) -> 
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_nodes_that_never_get_ready_are_given_up_and_their_offer_is_left_alone(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch())
@@ -286,6 +293,7 @@ def test_failed_starts_of_one_job_do_not_close_offers_for_others(tmp_path: Path)
     assert [one.offer.offer_id for one in world.store.instances.of_job(honest)] == ["spot"]
 
 
+@pytest.mark.real
 def test_part_of_a_gang_is_not_rented_again_and_again(tmp_path: Path) -> None:
     """The offer shows four instances and has two: what was launched is paid for each time."""
     world = World(tmp_path, cheap_and_sure()[:1], settings=replace(SETTINGS, period_s=30.0))
@@ -319,6 +327,7 @@ def test_a_cancelled_job_s_driver_and_secrets_are_gone_with_it(tmp_path: Path) -
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_what_ends_slowly_is_asked_again_within_seconds(tmp_path: Path) -> None:
     """A driver that does not end at once costs until it has: its backoff does not grow to minutes."""
     world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, period_s=1.0))
@@ -341,6 +350,7 @@ def test_what_ends_slowly_is_asked_again_within_seconds(tmp_path: Path) -> None:
 # Instances that are not reported.
 
 
+@pytest.mark.real
 def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, period_s=30.0))
     jobs = [world.submit(batch(f"job{k}", work_s=5000.0)) for k in range(4)]
@@ -356,6 +366,7 @@ def test_an_hour_of_empty_answers_ends_nothing_that_answers(tmp_path: Path) -> N
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(), settings=replace(SETTINGS, silent_within_s=10_000.0))
     job = world.submit(batch(work_s=1200.0))
@@ -378,6 +389,7 @@ def test_what_is_neither_reported_nor_answers_is_ended_after_a_while(tmp_path: P
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
     """It is reported as running, and billed; the agent and all that ran there do not answer."""
     world = World(tmp_path, cheap_and_sure())

@@ -43,6 +43,7 @@ def test_a_job_runs_on_the_cheapest_offer_and_everything_is_given_back(tmp_path:
     assert float(bill.usd) == pytest.approx(bill.seconds * 0.3 / 3600, abs=1e-5)
 
 
+@pytest.mark.real
 def test_an_interruption_costs_what_no_checkpoint_held_and_the_job_ends_elsewhere(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
     job = world.submit(batch())
@@ -75,6 +76,7 @@ def test_an_offer_that_refuses_is_left_alone_for_a_while(tmp_path: Path) -> None
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_user_s_failures_are_counted_and_end_the_job(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     world.cloud.fails["bad"] = 99
@@ -88,6 +90,7 @@ def test_a_user_s_failures_are_counted_and_end_the_job(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_gang_starts_together_and_waits_for_room(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     first, second = world.submit(batch("first", instances=3)), world.submit(batch("second", instances=3))
@@ -124,6 +127,7 @@ def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_p
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 @pytest.mark.mistakes
 def test_an_action_that_fails_each_time_does_not_hold_up_the_others(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
@@ -145,6 +149,7 @@ def test_an_action_that_fails_each_time_does_not_hold_up_the_others(tmp_path: Pa
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_budget_is_never_passed(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=36_000, budget_usd=0.05))
@@ -155,6 +160,7 @@ def test_a_budget_is_never_passed(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_the_net_moves_a_job_off_spot_capacity_in_time(tmp_path: Path) -> None:
     """Spot capacity ends every attempt after 150 s, of which 60 are lost: only on demand will it be met."""
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: (now_s - 1_000_000) % 200 < 190))
@@ -246,6 +252,7 @@ def test_an_attempt_that_ended_with_its_machine_is_not_begun_again_while_its_run
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_run_that_saved_something_is_no_loss_in_a_row(tmp_path: Path) -> None:
     """Three losses after five saved minutes each: with at most two in a row, the job does not fail."""
     settings = replace(SETTINGS, losses_most=2)
@@ -358,6 +365,7 @@ def test_an_instance_that_was_given_up_before_its_provider_showed_it_is_ended_an
     assert "instance.orphan_ended" not in [event.kind for event in world.store.events.latest(100)]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("heals_s", [450.0, math.inf])
 def test_a_retry_is_not_put_off_past_the_last_moment_at_which_the_deadline_can_be_kept(
     tmp_path: Path, heals_s: float

@@ -13,6 +13,7 @@ from tests.deploy.scheduler.training import federated, key_of
 from tests.deploy.scheduler.worlds import cheap_and_sure
 
 
+@pytest.mark.real
 def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
     """Epochs go with the speed of the instance; a training that has gone on shows what its rounds take."""
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)

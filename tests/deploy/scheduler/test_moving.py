@@ -64,6 +64,7 @@ def test_work_that_was_not_saved_is_paid_again_at_the_new_price() -> None:
     assert not half.worth  # 0.25 against 1.2 x 0.278
 
 
+@pytest.mark.real
 def test_what_is_left_of_the_billing_minimum_is_paid_for_nothing() -> None:
     assert moved(0.5, Standing(minimum_left_s=30)).cost_usd == moved(0.5).cost_usd
     longer = moved(0.5, Standing(minimum_left_s=240)).cost_usd
@@ -128,6 +129,7 @@ def swinging(
 SLOW = SchedulerSettings(period_s=300.0, ask_again_s=300.0, reconsider_s=600.0)
 
 
+@pytest.mark.real
 def test_nobody_runs_after_prices_that_swing_for_a_day(tmp_path: Path) -> None:
     world = swinging(True, SLOW, tmp_path)
     job = world.submit(batch(work_s=86_400.0))
@@ -147,6 +149,7 @@ def test_nobody_runs_after_prices_that_swing_for_a_day(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_without_a_memory_of_prices_it_would_run_after_them(tmp_path: Path) -> None:
     world = swinging(True, replace(SLOW, guards=GuardsConfig(price_memory_s=1.0)), tmp_path)
     world.submit(batch(work_s=28_800.0))
@@ -168,6 +171,7 @@ def test_a_price_that_falls_for_good_is_followed_once(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("market", ["on_demand", "spot"])
 def test_a_stream_moves_when_a_batch_has_ended(market: Market, tmp_path: Path) -> None:
     """Batches of 1000 s, a pass every 300 s; the price falls after two hours, in the eighth batch."""
@@ -194,6 +198,7 @@ def test_what_runs_on_spot_capacity_is_not_asked_about_again_as_in_training(tmp_
     assert placed.chosen == "a"
 
 
+@pytest.mark.real
 def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> None:
     """Spot capacity comes after 400 s; its launch takes 30 s, in which the work goes on."""
     world = RestlessWorld(
@@ -213,6 +218,7 @@ def test_the_old_place_is_kept_until_the_new_one_is_ready(tmp_path: Path) -> Non
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_move_to_what_is_not_to_be_had_leaves_the_task_where_it_is(tmp_path: Path, restarts: bool) -> None:
     offers = cheap_and_sure(available=lambda now_s: now_s - START >= 400)
@@ -244,6 +250,7 @@ def test_a_move_to_what_is_not_to_be_had_leaves_the_task_where_it_is(tmp_path: P
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_what_a_notice_dooms_is_replaced_while_it_still_works(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch(work_s=2000.0))
@@ -261,6 +268,7 @@ def test_what_a_notice_dooms_is_replaced_while_it_still_works(tmp_path: Path) ->
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_hint_to_leave_is_asked_about_at_once_and_once(tmp_path: Path) -> None:
     world = RestlessWorld(tmp_path, cheap_and_sure(available=lambda now_s: now_s - START >= 200))
     job = world.submit(batch(work_s=3000.0))

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.simulated import SimulatedOffer
 from deploy.model.jobs import JobState
 from deploy.model.transfers import Transfers
@@ -99,6 +101,7 @@ def regions(world: World, job: str) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.real
 def test_a_plan_puts_the_longest_step_on_the_fastest_cluster_whatever_it_costs(tmp_path: Path) -> None:
     # The policy alone takes the cheapest place for all three. As in Table 3.1 of Liu 2022 the step with most
     # work belongs on the fast cluster, though it is named last and there is room for one.
@@ -117,6 +120,7 @@ def test_a_plan_puts_the_longest_step_on_the_fastest_cluster_whatever_it_costs(t
     assert {one.reason for one in record.candidates} == {"", "its plan puts it in fast"}
 
 
+@pytest.mark.real
 def test_a_step_whose_cluster_is_lost_is_planned_anew(tmp_path: Path) -> None:
     # The fast cluster goes away after 200 s and stays away. "long" would have taken 300 s there.
     world = Planned(
@@ -152,6 +156,7 @@ def test_a_step_runs_where_its_files_are_if_all_else_is_equal(tmp_path: Path) ->
     assert regions(world, job) == {"one": ["s"], "two": ["s"]}
 
 
+@pytest.mark.real
 def test_where_only_spot_capacity_is_planned_a_deadline_keeps_all_places_open(tmp_path: Path) -> None:
     fast = SimulatedOffer(replace(place("fast", speed=4.0).offer, market="spot", price_usd_hour=5.0))
     for deadline_s, expected in ((None, "fast"), (8000.0, "slow")):

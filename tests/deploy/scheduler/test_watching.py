@@ -83,6 +83,7 @@ def test_a_job_that_says_nothing_is_expected_to_take_what_it_took(tmp_path: Path
     assert learned.standard_s("other", "spark-batch", "main") is None
 
 
+@pytest.mark.real
 def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure(available=lambda now_s: now_s < 1_000_000 + 200))
     job = world.submit(unsaid())
@@ -93,6 +94,7 @@ def test_an_interrupted_run_teaches_nothing(tmp_path: Path) -> None:
     assert learned.standard_s("etl", "spark-batch", "main") is None
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("policy", ["expected_cost", "multicloud"])
 def test_a_deadline_beyond_hope_is_said_once_and_the_job_runs_where_it_is_cheap(
     tmp_path: Path, policy: str

@@ -54,6 +54,7 @@ def started(world: World) -> dict[str, float]:
     return {task: at - first for task, at in found.items()}
 
 
+@pytest.mark.real
 def test_a_step_waits_for_those_whose_files_it_reads(tmp_path: Path) -> None:
     world = World(tmp_path, clusters("n", "s"))
     flow = workflow(
@@ -112,6 +113,7 @@ class Disobedient(World):
         return Policies(decider, self.mode)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("away", [False, True], ids=["there", "away for a while"])
 def test_private_data_are_read_in_their_region_whatever_the_policy_says(tmp_path: Path, away: bool) -> None:
     north, south = clusters("n", "s", price_usd_hour=9.0)
@@ -193,6 +195,7 @@ def test_a_step_that_fits_nowhere_is_refused_at_once() -> None:
         admit(workflow(*chain, deadline_s=1200.0), offers)
 
 
+@pytest.mark.real
 def test_a_step_that_fails_too_often_fails_the_workflow_and_nothing_behind_it_starts(tmp_path: Path) -> None:
     world = World(tmp_path, clusters("n"))
     world.cloud.fails["flow"] = 3

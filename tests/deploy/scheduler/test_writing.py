@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from deploy.model.jobs import FlowerClient
 from deploy.model.tasks import Phase
 from tests.deploy.scheduler.test_federated import TrainingWorld
@@ -11,6 +13,7 @@ from tests.deploy.scheduler.training import federated, key_of
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 
 
+@pytest.mark.real
 def test_an_idle_client_that_stays_where_it_is_says_so_once(tmp_path: Path) -> None:
     """The other one needs 30 s longer, for which no release pays; it is asked about every 10 s."""
     world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
@@ -25,6 +28,7 @@ def test_an_idle_client_that_stays_where_it_is_says_so_once(tmp_path: Path) -> N
     assert len([one for one in world.store.decisions.latest(100) if one.key == quick]) == 2
 
 
+@pytest.mark.real
 def test_a_task_that_waits_again_after_a_loss_says_so_again(tmp_path: Path) -> None:
     down = [False]
     world = World(tmp_path, cheap_and_sure(available=lambda _: not down[0])[:1])

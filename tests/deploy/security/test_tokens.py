@@ -84,6 +84,7 @@ def test_another_secret_learns_nothing_of_a_token(tokens: AccessTokens) -> None:
         assert text not in str(caught.value)
 
 
+@pytest.mark.real
 @given(st.data())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_changed_token_is_taken(tokens: AccessTokens, data: st.DataObject) -> None:

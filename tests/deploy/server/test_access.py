@@ -132,6 +132,7 @@ def test_without_tokens_everyone_on_this_machine_may_do_everything(without_token
     assert without_tokens.delete(f"/v1/jobs/{made.json()['job_id']}").status_code == 200
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "headers",
     [

@@ -92,6 +92,7 @@ def test_a_stream_begins_now_and_shows_each_event_as_it_comes(live: tuple[Servic
     assert [event["data"] for event in found] == [{"number": k, "text": "a\nb"} for k in range(3)]
 
 
+@pytest.mark.real
 def test_a_stream_that_broke_is_taken_up_where_it_was(live: tuple[Service, httpx.Client]) -> None:
     service, client = live
     happen(service, 700)

@@ -30,6 +30,7 @@ ENDLESS = "/v1/events/stream"
 NIGHTLY = pytest.mark.nightly
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("examples", [4, pytest.param(60, marks=NIGHTLY)])
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_nothing_that_is_sent_makes_it_fail(
@@ -151,6 +152,7 @@ def with_it(value: object, path: tuple[str | int, ...], text: str) -> bytes:
     return json.dumps(changed["whole"]).replace(json.dumps(mark), text).encode()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=NIGHTLY)])
 @pytest.mark.parametrize("kind", [*WORKS, "decisions"])
 def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(

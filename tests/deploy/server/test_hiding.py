@@ -105,6 +105,7 @@ def paths(service: Service, job_id: str) -> Sequence[str]:
     ]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("work", sorted(WORKS))
 def test_others_see_that_there_is_something_and_not_what(
     service: Service, deciders: Deciders, work: str

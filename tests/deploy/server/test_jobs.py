@@ -371,6 +371,7 @@ def test_a_file_cannot_be_a_folder_too() -> None:
         check_names({"a": "", "a/b": ""})
 
 
+@pytest.mark.real
 @settings(max_examples=50, deadline=None)
 @given(
     names=st.lists(

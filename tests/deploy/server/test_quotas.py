@@ -124,6 +124,7 @@ def test_ended_jobs_do_not_count_as_live(make: Any) -> None:
             service.store.jobs.set_state(made.json()["job_id"], JobState.FAILED, NOW)
 
 
+@pytest.mark.real
 def test_of_large_bodies_only_some_are_in_memory_at_once(
     tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def test_of_large_bodies_only_some_are_in_memory_at_once(
     assert most[0] == 1, "half of the room is one submitter's"
 
 
+@pytest.mark.real
 def test_a_body_for_which_there_is_no_room_in_time_is_refused(
     tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

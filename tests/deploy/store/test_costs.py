@@ -268,6 +268,7 @@ _changes = st.lists(
 )
 
 
+@pytest.mark.real
 @given(
     _changes, _moments, st.integers(0, 300_000), st.integers(0, 100_000), st.booleans(), st.none() | _moments
 )

@@ -68,6 +68,7 @@ def test_the_life_of_an_instance(store: Store) -> None:
     assert store.instances.of_job("j1") == [told] == store.instances.latest(5)
 
 
+@pytest.mark.real
 def test_states_never_go_back_whatever_order_reports_come_in(store: Store) -> None:
     add_job(store)
     rank = list(InstanceState)

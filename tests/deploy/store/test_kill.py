@@ -46,6 +46,7 @@ def killed(writer: subprocess.Popen[str]) -> int:
     return len(told)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("offset", [2, 5, 8, 11, 14])
 def test_a_kill_between_statements_leaves_whole_transactions(place: Place, offset: int) -> None:
     """The 30th statement or so is in the third transaction; offsets go from its begin to its commit."""
@@ -59,6 +60,7 @@ def test_a_kill_between_statements_leaves_whole_transactions(place: Place, offse
         lead.release()
 
 
+@pytest.mark.real
 def test_a_kill_at_any_moment_and_again(place: Place) -> None:
     """Three writers after each other, each killed while it writes; nothing that was told is ever lost."""
     told = 0

@@ -132,6 +132,7 @@ def check_cluster(folder: str) -> None:
         cluster.shutdown()
 
 
+@pytest.mark.real
 @pytest.mark.extra
 def test_tasks_run_on_ray_and_a_killed_worker_costs_its_task_only(tmp_path: Path) -> None:
     alone("check_tasks", tmp_path)

@@ -27,6 +27,7 @@ def test_hierarchical_interval_counts_what_seeds_share() -> None:
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * seeds.std() / math.sqrt(8), rel=0.07)
 
 
+@pytest.mark.real
 def test_hierarchical_interval_covers_the_true_mean() -> None:
     rng = np.random.default_rng(5)
     covered = 0
@@ -95,6 +96,7 @@ def test_what_both_parts_of_a_ratio_share_cancels() -> None:
     assert hierarchical_ratio_interval([[0.0, 1.0, 0.0, 1.0]], np.ones(4)) is not None
 
 
+@pytest.mark.real
 def test_the_interval_of_a_ratio_covers_it() -> None:
     rng = np.random.default_rng(7)
     covered = 0

@@ -63,6 +63,7 @@ class TestByHand:
     Where a set-up takes 600 s, nothing is gained by a second stay.
     """
 
+    @pytest.mark.real
     def test_one_stay(self) -> None:
         episode = relaxed([one_job()], [ON_DEMAND], restart_s=600)
         usd, excess = episode.value(free_of_charge(episode))
@@ -90,6 +91,7 @@ class TestByHand:
         assert found[0] == pytest.approx(2 * 0.25 * 600 / 3600)
         assert 0.8 * best <= max(found) <= best + 1e-9
 
+    @pytest.mark.real
     def test_a_stream_pays_for_its_batches_and_leaves_between_them(self) -> None:
         """Batches of 600 s, due at 1800 and 3600 s: two stays of 600 s each, where a start costs nothing."""
         stream = one_job(
@@ -147,6 +149,7 @@ def best_play(world: MarketWorld, key: EpisodeKey, seed: int) -> float:
     return float(-returns[ended].max())
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(12))
 def test_no_play_of_the_real_world_passes_it(seed: int) -> None:
     world, key, _ = tiny(seed, 1 + seed % 3)
@@ -218,6 +221,7 @@ def test_any_prices_bound_the_rule(seed: int) -> None:
         assert max(episode.improve(cost, 10)) <= cost
 
 
+@pytest.mark.real
 def test_bound_plan_and_rule_in_a_published_market() -> None:
     world = build_market(market_config("two_v100", ["env.workload.jobs=40"]), 5)
     suite = Suite("validation", "validation", seed=2002, episodes=2)

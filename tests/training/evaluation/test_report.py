@@ -74,6 +74,7 @@ class Structure(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.real
 def test_report_is_one_file_with_its_pictures_inside(comparison: Comparison) -> None:
     timelines = {"clairvoyant": small_timeline(), "zero": small_timeline()}
     html = report_html(comparison, timelines, {"commit": "abc123"}, "env:\n  name: fake\n")
@@ -99,6 +100,7 @@ def test_report_without_timelines_says_so(comparison: Comparison) -> None:
     assert "keeps no timeline" in html
 
 
+@pytest.mark.real
 def test_the_same_numbers_give_the_same_report(comparison: Comparison) -> None:
     assert report_plots.paired_forest(comparison) == report_plots.paired_forest(comparison)
     assert report_html(comparison, {}, {}, "") == report_html(comparison, {}, {}, "")

@@ -99,6 +99,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("one_thread")
 def test_it_learns_and_the_same_seed_learns_the_same(tmp_path: Path) -> None:
     workload = Workload(samples=1024, batch_size=16, width=8, seed=3)
@@ -453,6 +454,7 @@ def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
 # The command
 
 
+@pytest.mark.real
 def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None:
     # Given clouds of which nothing is known, no placement can be found.
     plan = ["plan-fl", str(application), str(bare), "--json"]
@@ -483,6 +485,7 @@ def test_measured_merged_and_planned_with(bare: Path, application: Path) -> None
     assert best["round_s"] == pytest.approx(expected)
 
 
+@pytest.mark.real
 def test_without_a_file_it_prints_json(application: Path) -> None:
     result = measure("--app", application, *TINY, "--baseline-s", "0.5", "--baseline-communication-s", "0.25")
     assert result.exit_code == 0, result.output

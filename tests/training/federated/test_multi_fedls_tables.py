@@ -35,6 +35,7 @@ def test_every_table_is_bundled() -> None:
     assert sorted(numbers) == ["7.14", "7.15", "7.16", "7.17", "7.18"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", bundled_scenarios("multi_fedls"))
 def test_all_on_demand_takes_what_was_printed(name: str) -> None:
     """The time by calibration; the cost follows from prices, setup and what is billed."""
@@ -75,6 +76,7 @@ def test_til_without_revocations_by_hand() -> None:
     assert client_s / round_s == pytest.approx(0.0217, abs=0.0001)
 
 
+@pytest.mark.real
 def test_as_many_are_revoked_as_the_thesis_counted() -> None:
     rows = multi_fedls_tables(3, ["7.15", "7.18"])
     counted = [row for row in rows if row.reading == "counted"]
@@ -191,6 +193,7 @@ def test_a_wrong_scenario_is_one_line(
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.real
 def test_simulate_fl_plays_them(tmp_path: Path) -> None:
     words = ["simulate-fl", "proof-of-concept", "--policy", "multi_fedls", "--policy", "multi_fedls_moving"]
     words += [

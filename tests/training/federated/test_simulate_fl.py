@@ -44,6 +44,7 @@ def test_a_client_that_leaves_is_told(file: Callable[[object], str]) -> None:
     assert "spot: fast left in round 2 of 3 after 14.2 min and lost that round's work" in text
 
 
+@pytest.mark.real
 def test_tables_and_pictures_are_written(file: Callable[[object], str], tmp_path: Path) -> None:
     path, out = file(two_clients(3)), tmp_path / "out"
     printed("simulate-fl", path, "--out", out)

@@ -74,6 +74,7 @@ def test_an_update_tells_its_digits_and_one_brokers_shard_does_not() -> None:
         assert binomtest(hits, trials, blind, alternative="greater").pvalue > 1e-5
 
 
+@pytest.mark.real
 def test_a_section_is_measured_kept_and_written_beside_the_print(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

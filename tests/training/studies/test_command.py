@@ -77,6 +77,7 @@ def values(**changes: Any) -> dict[str, Any]:
     return {**given, "experiment": experiment, **changes}
 
 
+@pytest.mark.real
 def test_everything_is_measured_for_every_seed_and_written(tmp_path: Path) -> None:
     assert run_experiment(values(), "the command") == 0
     out = tmp_path / "results" / "toy" / "table_1"
@@ -101,6 +102,7 @@ def test_everything_is_measured_for_every_seed_and_written(tmp_path: Path) -> No
     assert summary["command"] == "the command"
 
 
+@pytest.mark.real
 def test_draws_are_one_scenario_and_each_has_its_own_policy(tmp_path: Path) -> None:
     run_experiment(values(), "the command")
     drawn = {"title": "Two", "env": ["+env=fake"], "agents": {"own": "runs/seed{draw}"}, "draws": [1, 0]}
@@ -120,6 +122,7 @@ def test_draws_are_one_scenario_and_each_has_its_own_policy(tmp_path: Path) -> N
     assert own["metrics"]["score"]["interval"] == [interval.low, interval.high]
 
 
+@pytest.mark.real
 def test_nothing_is_played_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run_experiment(values(), "the command")
     first = (tmp_path / "results" / "toy" / "table_1" / "episodes.csv").read_text()
@@ -128,6 +131,7 @@ def test_nothing_is_played_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert (tmp_path / "again" / "episodes.csv").read_text() == first
 
 
+@pytest.mark.real
 def test_one_training_is_measured_under_several_weights(tmp_path: Path) -> None:
     agents = {
         "mine": "runs/seed*",
@@ -145,6 +149,7 @@ def test_one_training_is_measured_under_several_weights(tmp_path: Path) -> None:
     assert "weights" not in policies["mine"]["checkpoints"][0]
 
 
+@pytest.mark.real
 def test_a_killed_command_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     played: list[str] = []
 

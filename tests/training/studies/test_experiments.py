@@ -37,6 +37,7 @@ def environment_of(words: list[str]) -> str:
     return next(word for word in words if word.startswith("+env=")).removeprefix("+env=")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_composes(name: str) -> None:
     values = compose_values("compare", [f"+experiment={name}"])
@@ -78,6 +79,7 @@ def test_every_figure_and_table_is_there() -> None:
 PUBLISHED = Path(__file__).resolve().parents[3] / "docs" / "results"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", [name for name in NAMES if (PUBLISHED / f"{name}.json").is_file()])
 def test_published_episodes_are_those_of_today(name: str) -> None:
     """Else no rule could be added to a table whose agents are no longer there (`experiment.stored`)."""
@@ -92,6 +94,7 @@ def test_published_episodes_are_those_of_today(name: str) -> None:
         assert held["suite_hash"] == joined_hash(hashes), scenario
 
 
+@pytest.mark.real
 def test_the_table_of_markets_shows_every_published_market() -> None:
     shown = [scenario_env(scenario) for scenario in experiment("markets/table_markets").scenarios.values()]
     configs = market_configs()
@@ -126,6 +129,7 @@ def test_published_means_have_the_published_ratios(
     assert f"{means[0] / means[1]:.2f}" == ratio
 
 
+@pytest.mark.real
 def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
     patterns = {}
     for study in ("liu2022", "markets", "comparators"):

@@ -346,6 +346,7 @@ signal.pause()
 """
 
 
+@pytest.mark.real
 def test_the_guard_kills_what_would_not_end_by_itself(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -17,6 +17,7 @@ def repeat(command: Command) -> Command:
     return replace(command, name="repeat")
 
 
+@pytest.mark.real
 def test_trainings_run_once_and_other_settings_are_refused(repeat: Command, tmp_path: Path) -> None:
     good = f"+trainings.good={{overrides: [{WORDS}], seeds: [0]}}"
     bad = f"+trainings.bad={{overrides: [{WORDS},'trainer.guide=none'], seeds: [0]}}"

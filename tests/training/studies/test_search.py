@@ -40,6 +40,7 @@ def settings(name: str, out: Path) -> TuneSettings:
     return typed(TuneSettings, values, "")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("name", "objective", "values", "best"),
     [
@@ -81,6 +82,7 @@ def test_a_run_without_validations_is_named(tmp_path: Path) -> None:
         validated(first.run)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", ["multicluster", "multicloud"])
 def test_every_word_of_every_search_is_a_setting(name: str) -> None:
     values = compose_values("tune", [f"+experiment=comparators/{name}", "candidates=2"])

@@ -47,6 +47,7 @@ def test_the_test_episodes_are_of_other_days_than_those_on_which_anything_was_ch
     assert prints[0].digest() != prints[1].digest()
 
 
+@pytest.mark.real
 def test_the_released_policy_pays_less_than_all_rules_and_keeps_the_deadlines() -> None:
     world, suite = build_workflows(WorkflowsConfig(), 16), Suite("some", "test", seed=31, episodes=16)
     learned = run_suite(world, spot._learned(world.spec), suite)

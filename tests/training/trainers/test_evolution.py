@@ -104,6 +104,7 @@ def test_a_round_is_two_tasks_for_each_worker_and_ends_the_same(
     assert engine.sizes == sizes
 
 
+@pytest.mark.real
 def test_it_improves_on_the_rule_it_starts_as() -> None:
     config = SliceWorldConfig(n_jobs=100)
     suite = Suite("held out", "validation", seed=7, episodes=60)

@@ -94,6 +94,7 @@ def test_without_exploration_the_guide_plays_the_first_round_and_the_policy_the_
     trainer.round()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("kind", ["rl_lsfc", "rl_fc"])
 def test_it_learns_the_optimum_of_the_toy_world(kind: str) -> None:
     trainer = toy_monte_carlo(kind)
@@ -104,6 +105,7 @@ def test_it_learns_the_optimum_of_the_toy_world(kind: str) -> None:
     assert toy_regret(trainer.policy) < 0.1
 
 
+@pytest.mark.real
 def test_other_weights_give_the_optimum_under_those_weights_without_retraining() -> None:
     # Twice the usual episodes: then six seeds of six choose at least 19 of the 20 right.
     trainer = toy_monte_carlo("rl_lsfc", episodes=240)

@@ -80,6 +80,7 @@ def test_a_part_of_each_episode_is_kept_and_what_was_tried_comes_first() -> None
     assert ((targets[:, 3] >= 0) | np.isnan(targets[:, 3])).all()
 
 
+@pytest.mark.real
 def test_what_is_regular_is_learned() -> None:
     """Targets that follow from one feature: the error falls to a small part of their variance."""
     trainer = a_trainer(gradient_steps=200)
@@ -135,6 +136,7 @@ def test_a_trained_policy_goes_on_from_where_it_is(monkeypatch: pytest.MonkeyPat
     assert 0.0 < np.abs(after - before).max() < 0.1
 
 
+@pytest.mark.real
 def test_resume_after_such_a_start_is_exact(tmp_path: Path) -> None:
     straight = trained_before()
     reports = [straight.round() for _ in range(4)]

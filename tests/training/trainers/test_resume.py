@@ -62,6 +62,7 @@ def test_on_the_slice_world(kind: str, guide: str, tmp_path: Path) -> None:
     assert straight.episodes_done == 2 * ROUNDS * straight.settings.lanes
 
 
+@pytest.mark.real
 def test_on_the_toy_world_with_a_full_replay(tmp_path: Path) -> None:
     def small(seed: int) -> Any:
         return toy_monte_carlo(seed=seed, replay_capacity=70, gradient_steps=1)

@@ -151,6 +151,7 @@ def saved_state(run: RunDirectory) -> Mapping[str, Any]:
     return state
 
 
+@pytest.mark.real
 def test_ctrl_c_finishes_the_round_saves_and_goes_on_exactly(tmp_path: Path) -> None:
     straight = Recorder(tmp_path / "straight", [-5.0, -3.0, -4.0])
     straight.session.run()

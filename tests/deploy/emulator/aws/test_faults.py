@@ -48,6 +48,7 @@ def test_requests_are_throttled_by_the_clock(make: Make) -> None:
     assert cloud.emulator.faults.counts["throttled"] == 2
 
 
+@pytest.mark.real
 def test_errors_come_at_their_rate_and_by_the_seed(make: Make) -> None:
     def errors() -> list[int]:
         cloud = make(faults={"error": 0.2, "actions": ["ec2:Describe*"]})
@@ -100,6 +101,7 @@ def test_in_a_spell_nothing_is_described_and_then_everything_again(make: Make) -
     assert cloud.state(name) == "terminated"
 
 
+@pytest.mark.real
 def test_a_spell_is_over_a_region_and_answers_with_any_code(make: Make) -> None:
     spells = [
         {"regions": ["us-west-2"], "actions": ["ec2:*"], "answer": "Unavailable"},
@@ -211,6 +213,7 @@ class Http:
                 return error.code, json.loads(error.read())
 
 
+@pytest.mark.real
 def test_the_control_interface_on_a_socket(cloud: Cloud) -> None:
     server = Server(cloud.emulator)
     server.start()

@@ -183,6 +183,7 @@ def test_a_pass_asks_once_and_more_only_where_there_is_more(cloud: Cloud, provid
     assert waiting(cloud) == 0
 
 
+@pytest.mark.real
 def test_a_flood_does_not_hold_a_pass_up(
     cloud: Cloud, provide: Provide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +219,7 @@ def test_without_a_queue_nothing_is_read(cloud: Cloud, provide: Provide) -> None
     assert not any(name.startswith("sqs:") for name in cloud.emulator.calls)
 
 
+@pytest.mark.real
 def test_check_says_which_queue_or_rule_is_missing(cloud: Cloud) -> None:
     def found(queue: Any) -> Finding:
         session = in_process(App(cloud.emulator))

@@ -49,6 +49,7 @@ def running(world: AwsWorld) -> int:
     return len(world.store.instances.in_states([InstanceState.RUNNING]))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("instances", [1, 2])
 def test_the_task_of_a_stopped_instance_is_replaced_and_the_instance_ended(
     world: AwsWorld, instances: int

@@ -160,6 +160,7 @@ def config(aws: FakeAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Aws
     return make_config(tmp_path, events_queue="spotweave-events")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("trickles", [False, True])
 def test_no_method_waits_for_an_endpoint_that_hangs(config: AwsConfig, trickles: bool) -> None:
     with endpoint(trickles) as url:

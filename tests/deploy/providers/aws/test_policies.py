@@ -95,6 +95,7 @@ def _operate(aws: FakeAws, config: AwsConfig) -> None:
         )
 
 
+@pytest.mark.real
 def test_the_scheduler_may_do_what_it_does_and_no_more(aws: FakeAws, config: AwsConfig, scope: Scope) -> None:
     _work(aws, config)
     assert {PERMISSIONS.get(call, call) for call in aws.calls} | IMPLIED == set(actions(scheduler(scope)))
@@ -150,6 +151,7 @@ def launch(aws: FakeAws, config: AwsConfig) -> list[Request]:
     return list(_launch(aws.asked["RunInstances"][0], made["LaunchTemplateData"], "lt-0123"))
 
 
+@pytest.mark.real
 def test_a_launch_of_ours_is_allowed(aws: FakeAws, scope: Scope, launch: list[Request]) -> None:
     policy = scheduler(scope)
     assert [one for one in launch if not allowed(policy, *one)] == []
@@ -179,6 +181,7 @@ SPOILED: list[tuple[str, str, str | None]] = [
 ]
 
 
+@pytest.mark.real
 def test_a_launch_that_is_not_ours_is_refused(scope: Scope, launch: list[Request]) -> None:
     policy = scheduler(scope)
     for about, key, value in SPOILED:

@@ -33,6 +33,7 @@ def provider(aws: FakeAws, config: AwsConfig) -> AwsProvider:
     return AwsProvider(config, aws.session())
 
 
+@pytest.mark.real
 def test_the_reports_of_the_others_are_there_and_the_silent_one_is_named(
     aws: FakeAws, provider: AwsProvider
 ) -> None:
@@ -47,6 +48,7 @@ def test_the_reports_of_the_others_are_there_and_the_silent_one_is_named(
     assert by_id(provider.describe(DEPLOYMENT)).keys() == {near.instance_id, far.instance_id}
 
 
+@pytest.mark.real
 def test_an_answer_that_cannot_be_read_silences_its_region_alone(
     aws: FakeAws, provider: AwsProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,7 @@ def test_nothing_is_launched_where_nothing_can_be_seen(aws: FakeAws, provider: A
     assert provider.launch(request(THERE)).state in (InstanceState.LAUNCHING, InstanceState.RUNNING)
 
 
+@pytest.mark.real
 def test_a_new_or_ended_instance_of_a_silent_region_is_not_forgotten(aws: FakeAws, config: AwsConfig) -> None:
     clock = [time.time()]
     provider = AwsProvider(config, aws.session(), lambda: clock[0])
@@ -101,6 +104,7 @@ def test_a_new_or_ended_instance_of_a_silent_region_is_not_forgotten(aws: FakeAw
     assert by_id(provider.describe(DEPLOYMENT))[ended.instance_id] == before
 
 
+@pytest.mark.real
 def test_what_can_be_ended_is_ended_and_the_rest_is_an_error(aws: FakeAws, config: AwsConfig) -> None:
     launching = AwsProvider(config, aws.session())
     near, far = launching.launch(request(HERE)), launching.launch(request(THERE))

@@ -24,6 +24,7 @@ def spell(**about: Any) -> FaultConfig:
     return FaultConfig.model_validate({"spells": [about]})
 
 
+@pytest.mark.real
 def test_a_thousand_instances_in_three_regions_are_seen_in_few_calls(tmp_path: Path) -> None:
     zones = ("us-central1-a", "us-east1-b", "us-west1-c")
     project = Project(
@@ -137,6 +138,7 @@ def test_one_that_stops_when_preempted_keeps_its_disk_until_it_is_ended(tmp_path
     assert entry.disk_micro_usd == "229375/108"
 
 
+@pytest.mark.real
 def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
     spot = {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]}
     project = Project(tmp_path, spot)
@@ -164,6 +166,7 @@ def test_a_region_that_is_dark_does_not_hide_the_others(tmp_path: Path) -> None:
     assert set(by_id(provider.describe(DEPLOYMENT))) == {here, there}
 
 
+@pytest.mark.real
 def test_after_a_restart_a_dark_region_does_not_keep_launches_from_the_others(tmp_path: Path) -> None:
     spot = {"us-central1-a": [(0.0, 0.05)], "us-east1-b": [(0.0, 0.06)]}
     project = Project(tmp_path, spot)

@@ -220,6 +220,7 @@ def test_a_job_that_keeps_the_runner_waiting_is_given_up(stage: Stage, played: P
     assert "have kept the runner waiting" in report.message
 
 
+@pytest.mark.real
 def test_sixty_ends_that_hang_do_not_hold_the_loop(stage: Stage, played: Played) -> None:
     stage.until_running()
     played.slow_nodes.clear()
@@ -235,6 +236,7 @@ def test_sixty_ends_that_hang_do_not_hold_the_loop(stage: Stage, played: Played)
     assert stage.phases()["a"] is Phase.LOST
 
 
+@pytest.mark.real
 def test_a_node_that_never_answers_its_stop_leaves_nothing_open(
     stage: Stage, played: Played, clock: Clock
 ) -> None:
@@ -246,6 +248,7 @@ def test_a_node_that_never_answers_its_stop_leaves_nothing_open(
     insist(lambda: stage.runner.stop(stage.assignment("a")))
 
 
+@pytest.mark.real
 def test_a_job_can_be_ended_while_its_superlink_hangs(stage: Stage, played: Played) -> None:
     stage.until_running()
     hurry(stage, 0.1)
@@ -461,6 +464,7 @@ class Down(FolderObjects):
         raise ObjectsError("s3://b/a: AWS failed")
 
 
+@pytest.mark.real
 def test_a_checkpoint_that_cannot_be_kept_holds_up_no_end(
     stage: Stage, played: Played, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -594,6 +598,7 @@ def test_an_earlier_attempt_on_the_same_instance_is_ended_first(stage: Stage, pl
     }
 
 
+@pytest.mark.real
 def test_threads_do_not_pile_up_behind_nodes_that_hang(stage: Stage, played: Played) -> None:
     stage.until_running()
     hurry(stage, 0.05)

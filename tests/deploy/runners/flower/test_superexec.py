@@ -37,6 +37,7 @@ def test_an_app_reads_its_token_and_its_command_line_does_not_say_it(
     assert "\0secret" not in line
 
 
+@pytest.mark.real
 def test_what_is_started_finds_ours_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     superexec.put_first(tmp_path / "bin")

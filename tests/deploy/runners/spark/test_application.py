@@ -180,6 +180,7 @@ def _silent(connection: socket.socket) -> None:
     time.sleep(60.0)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("act", [_drip_header, _drip_body, _silent])
 def test_a_driver_that_takes_its_time_is_cut_off_and_then_left_alone(
     act: Callable[[socket.socket], None],

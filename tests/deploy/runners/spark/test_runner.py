@@ -105,6 +105,7 @@ def _has_ended(runner: SparkRunner, assignment: Assignment) -> bool:
     return report(runner, assignment).phase.ended
 
 
+@pytest.mark.real
 def test_a_script_that_ends_well_has_succeeded(
     runner: SparkRunner, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_script_that_ends_well_has_succeeded(
     assert agent.client.process(process_id(assignment.attempt_id)).state == "running"
 
 
+@pytest.mark.real
 def test_ensuring_twice_runs_it_once(runner: SparkRunner, start: Start, workdir: Path) -> None:
     assignment = start("open('runs', 'a').write('x')")
     runner.ensure(assignment)
@@ -129,18 +131,21 @@ def test_ensuring_twice_runs_it_once(runner: SparkRunner, start: Start, workdir:
     assert (workdir / "runs").read_text() == "x"
 
 
+@pytest.mark.real
 def test_a_users_error_is_a_failure_with_its_reason(runner: SparkRunner, start: Start) -> None:
     assignment = start("raise ValueError('no such column')")
     found = ended(runner, assignment)
     assert (found.phase, found.message) == (Phase.FAILED, "ValueError: no such column")
 
 
+@pytest.mark.real
 def test_an_exit_code_is_a_failure_too(runner: SparkRunner, start: Start) -> None:
     assignment = start("raise SystemExit(7)")
     found = ended(runner, assignment)
     assert (found.phase, found.message) == (Phase.FAILED, "the script exited with 7")
 
 
+@pytest.mark.real
 def test_a_script_that_vanished_is_a_failure(runner: SparkRunner, agent: AgentProcess, workdir: Path) -> None:
     assignment = batch("", workdir, [agent.node()])
     (workdir / "app.py").unlink()
@@ -150,6 +155,7 @@ def test_a_script_that_vanished_is_a_failure(runner: SparkRunner, agent: AgentPr
     assert "No such file or directory" in found.message
 
 
+@pytest.mark.real
 def test_an_attempt_without_nodes_is_lost(
     runner: SparkRunner, home: SparkHome, tmp_path: Path, workdir: Path
 ) -> None:
@@ -170,6 +176,7 @@ def test_an_attempt_without_nodes_is_lost(
         )
 
 
+@pytest.mark.real
 def test_what_is_called_lost_cannot_complete_any_more(
     runner: SparkRunner,
     start: Start,
@@ -186,6 +193,7 @@ def test_what_is_called_lost_cannot_complete_any_more(
     assert [pid for pid in drivers(settings) if JOB in procfs.environment(pid).get(TAG, "")] == []
 
 
+@pytest.mark.real
 def test_silence_alone_is_not_a_loss(
     home: SparkHome, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -199,6 +207,7 @@ def test_silence_alone_is_not_a_loss(
         insist(patient.shutdown)
 
 
+@pytest.mark.real
 def test_a_worker_that_cannot_start_is_lost_with_its_reason(
     runner: SparkRunner, start: Start, home: SparkHome
 ) -> None:
@@ -209,6 +218,7 @@ def test_a_worker_that_cannot_start_is_lost_with_its_reason(
     assert found.message.endswith("ended: Error: this worker is broken")
 
 
+@pytest.mark.real
 def test_a_script_that_fails_with_its_nodes_is_lost(
     runner: SparkRunner, start: Start, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -219,6 +229,7 @@ def test_a_script_that_fails_with_its_nodes_is_lost(
     assert ended(runner, assignment).phase is Phase.LOST
 
 
+@pytest.mark.real
 def test_a_new_runner_finds_what_runs(
     runner: SparkRunner, start: Start, settings: SparkSettings, workdir: Path
 ) -> None:
@@ -238,6 +249,7 @@ def test_a_new_runner_finds_what_runs(
     assert (workdir / "runs").read_text() == "x"
 
 
+@pytest.mark.real
 def test_the_earlier_attempt_is_gone_before_the_next_one_runs(
     runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -255,6 +267,7 @@ def test_the_earlier_attempt_is_gone_before_the_next_one_runs(
         runner.ensure(batch(FOREVER, workdir, [agent.node()], attempt=0))
 
 
+@pytest.mark.real
 def test_work_that_was_finished_is_not_done_again(runner: SparkRunner, start: Start, workdir: Path) -> None:
     first = start("open('runs', 'a').write('x')")
     # Nobody asked for a report before the scheduler decided to try again.
@@ -266,6 +279,7 @@ def test_work_that_was_finished_is_not_done_again(runner: SparkRunner, start: St
     assert (workdir / "runs").read_text() == "x"
 
 
+@pytest.mark.real
 def test_a_stopped_attempt_is_gone_and_stays_so(
     runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -292,6 +306,7 @@ def test_an_attempt_that_was_stopped_before_it_was_started_never_starts(
     assert not (workdir / "up").exists()
 
 
+@pytest.mark.real
 def test_stopping_what_has_ended_does_not_change_how_it_ended(runner: SparkRunner, start: Start) -> None:
     assignment = start("raise ValueError('mine')")
     wait_until(lambda: runner._attempts.get(assignment).driver.result() is not None)
@@ -299,6 +314,7 @@ def test_stopping_what_has_ended_does_not_change_how_it_ended(runner: SparkRunne
     assert report(runner, assignment).message == "ValueError: mine"
 
 
+@pytest.mark.real
 def test_a_killed_driver_is_lost_twice_and_then_has_failed(
     runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -315,6 +331,7 @@ def test_a_killed_driver_is_lost_twice_and_then_has_failed(
     assert phases == [Phase.LOST, Phase.LOST, Phase.FAILED]
 
 
+@pytest.mark.real
 def test_a_driver_whose_launcher_is_killed_is_lost(
     runner: SparkRunner, start: Start, settings: SparkSettings, workdir: Path
 ) -> None:
@@ -328,6 +345,7 @@ def test_a_driver_whose_launcher_is_killed_is_lost(
     assert not (workdir / "up").exists()
 
 
+@pytest.mark.real
 def test_a_killed_master_comes_back_where_it_was(
     runner: SparkRunner, start: Start, settings: SparkSettings
 ) -> None:
@@ -341,6 +359,7 @@ def test_a_killed_master_comes_back_where_it_was(
     assert master.url == url
 
 
+@pytest.mark.real
 def test_a_notice_decommissions_the_worker_only_there(
     runner: SparkRunner, tmp_path: Path, workdir: Path
 ) -> None:
@@ -357,6 +376,7 @@ def test_a_notice_decommissions_the_worker_only_there(
             runner.drain(assignment, [two.instance_id], within_s=30.0)
 
 
+@pytest.mark.real
 def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ended(
     runner: SparkRunner, start: Start, home: SparkHome, agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +390,7 @@ def test_an_attempt_whose_nodes_are_all_drained_is_lost_once_its_tasks_have_ende
     assert (found.phase, found.message) == (Phase.LOST, "all its nodes are drained")
 
 
+@pytest.mark.real
 def test_progress_is_kept_while_the_driver_does_not_answer(
     runner: SparkRunner, start: Start, agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +402,7 @@ def test_progress_is_kept_while_the_driver_does_not_answer(
     assert report(runner, assignment) == found
 
 
+@pytest.mark.real
 def test_a_node_that_cannot_be_asked_keeps_the_driver_from_starting(
     runner: SparkRunner, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -392,6 +414,7 @@ def test_a_node_that_cannot_be_asked_keeps_the_driver_from_starting(
     assert not (workdir / "up").exists()
 
 
+@pytest.mark.real
 def test_a_streaming_job_ends_after_its_batches_and_its_misses_are_kept(
     runner: SparkRunner, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -427,6 +450,7 @@ time.sleep(600)
     assert [pid for pid in drivers(settings) if JOB in procfs.environment(pid).get(TAG, "")] == []
 
 
+@pytest.mark.real
 def test_a_job_that_is_over_is_forgotten_but_its_log_stays(
     runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -444,6 +468,7 @@ def test_what_was_never_started_is_lost(runner: SparkRunner, agent: AgentProcess
     assert runner.reports([]) == ()
 
 
+@pytest.mark.real
 def test_secrets_are_in_no_argument_and_no_readable_file(
     runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -461,6 +486,7 @@ def test_secrets_are_in_no_argument_and_no_readable_file(
             assert file.stat().st_mode & 0o077 == 0, file
 
 
+@pytest.mark.real
 def test_an_attempt_that_died_unseen_is_never_started_again(
     runner: SparkRunner, start: Start, settings: SparkSettings, workdir: Path
 ) -> None:
@@ -488,6 +514,7 @@ while True: time.sleep(600)
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("over", [False, True])
 def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(
     runner: SparkRunner, start: Start, workdir: Path, over: bool
@@ -508,6 +535,7 @@ def test_a_driver_that_will_not_end_ends_with_all_that_slipped_away(
     assert not (workdir / "alive").exists()
 
 
+@pytest.mark.real
 def test_what_is_stopped_is_no_kill_of_its_own(runner: SparkRunner, start: Start, workdir: Path) -> None:
     for attempt in range(1, 5):
         (workdir / "up").unlink(missing_ok=True)
@@ -520,6 +548,7 @@ def test_what_is_stopped_is_no_kill_of_its_own(runner: SparkRunner, start: Start
         assert (found.phase, found.message) == (Phase.LOST, "it was stopped")
 
 
+@pytest.mark.real
 def test_nothing_secret_is_left_of_a_job_that_is_over(
     runner: SparkRunner, start: Start, settings: SparkSettings, agent: AgentProcess
 ) -> None:
@@ -564,6 +593,7 @@ def test_what_no_program_can_be_given_is_refused_at_once(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.real
 def test_a_start_that_cannot_succeed_has_failed_with_its_reason(
     runner: SparkRunner, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -576,6 +606,7 @@ def test_a_start_that_cannot_succeed_has_failed_with_its_reason(
     assert "Argument list too long" in found.message
 
 
+@pytest.mark.real
 def test_a_driver_over_a_limit_has_failed_with_its_reason(
     home: SparkHome, settings: SparkSettings, agent: AgentProcess, workdir: Path
 ) -> None:
@@ -593,6 +624,7 @@ def test_a_driver_over_a_limit_has_failed_with_its_reason(
         insist(narrow.shutdown)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "name", ["attempt.json", "verdict.json", "driver/result.json", "driver/process.json"]
 )
@@ -620,6 +652,7 @@ def test_damaged_records_are_one_jobs_matter_and_it_can_be_ended(
     assert not (settings.state / "jobs" / JOB).exists()
 
 
+@pytest.mark.real
 def test_a_job_that_cannot_be_looked_at_hides_no_other(
     runner: SparkRunner,
     agent: AgentProcess,
@@ -645,6 +678,7 @@ def test_a_job_that_cannot_be_looked_at_hides_no_other(
     assert first.message == "cannot be looked at: ZeroDivisionError: poison of two lines"
 
 
+@pytest.mark.real
 def test_what_a_job_makes_of_its_folder_leads_nowhere(
     runner: SparkRunner, agent: AgentProcess, workdir: Path, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_logs_that_are_read_are_removed_but_for_the_newest(log: BatchLog) -> Non
     assert log.read().done == 2
 
 
+@pytest.mark.real
 @settings(deadline=None)
 @given(
     batches=st.lists(st.integers(1, 5000), min_size=1, max_size=30),

@@ -153,6 +153,7 @@ def paid(
     return best
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(24))
 def test_no_request_in_any_second_is_cheaper(seed: int) -> None:
     random = np.random.default_rng([5, seed])

@@ -83,6 +83,7 @@ def test_the_mapping_is_exact_and_stored_once(results: Command, tmp_path: Path) 
     assert file.read_bytes() == before
 
 
+@pytest.mark.real
 def test_a_few_episodes_of_table_one_with_a_policy_and_without(results: Command, tmp_path: Path) -> None:
     """An untrained scorer is its rule, so both have the same row."""
     spec = build_federated(FederatedConfig(market="one_zone")).spec
