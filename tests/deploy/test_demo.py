@@ -65,21 +65,17 @@ def test_every_job_ends_well_and_nothing_is_left(config: Path, tmp_path: Path) -
 
 
 @pytest.mark.real
-def test_a_job_file_that_is_missing_is_one_line(config: Path) -> None:
-    command = [sys.executable, "-m", "deploy.demo", "--config", str(config), "no-such-job.yaml"]
-    demo = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert demo.returncode == 2
-    assert demo.stderr.startswith("error: ")
-    assert demo.stderr.count("\n") == 1
-    assert "no-such-job.yaml" in demo.stderr
+def test_mistakes_are_one_line_and_delete_nothing(config: Path, tmp_path: Path) -> None:
+    def refused(*words: str) -> str:
+        command = [sys.executable, "-m", "deploy.demo", "--config", str(config), *words]
+        demo = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        assert demo.returncode == 2
+        assert demo.stderr.startswith("error: ")
+        assert demo.stderr.count("\n") == 1
+        return demo.stderr
 
-
-@pytest.mark.real
-def test_nobody_elses_state_is_deleted(config: Path, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
+    assert "no-such-job.yaml" in refused("no-such-job.yaml")
+    (tmp_path / "state").mkdir(exist_ok=True)
     (tmp_path / "state" / "store.db").write_bytes(b"books")
-    command = [sys.executable, "-m", "deploy.demo", "--config", str(config)]
-    demo = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert demo.returncode == 2
-    assert "is not a demo's" in demo.stderr
+    assert "is not a demo's" in refused()
     assert (tmp_path / "state" / "store.db").read_bytes() == b"books"

@@ -105,8 +105,8 @@ class Gcp:
             **(rented or {}),
         }
         (self.folder / "gcp.yaml").write_text(yaml.safe_dump(rents))
-        runners = {"checkpoints": {"flower": f"gs://{bucket}/a"}} if bucket else {}
-        runners = {"trust_submitters": True, **runners}
+        kept = {"checkpoints": {"flower": f"gs://{bucket}/a"}} if bucket else {}
+        runners = {"trust_submitters": True, **kept}
         return deployment(self.folder, providers={"gcp": "gcp.yaml"}, runners=runners)
 
     def running(self) -> set[str]:

@@ -480,7 +480,7 @@ def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
         with store.transaction():
             store.jobs.set_state("j1", JobState.SUCCEEDED, NOW + 60)
 
-    monkeypatch.setattr(queries.time, "sleep", end)
+    monkeypatch.setattr("deploy.cli.queries.time.sleep", end)
     with Client(url) as client:
         queries.wait_for(client, ["j1"])
     first, last = capsys.readouterr().err.splitlines()

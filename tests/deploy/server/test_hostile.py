@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,26 +70,37 @@ class Live:
             trust_env=False,
         )
 
+    def asking_for_events(self, role: Role, query: str = "") -> bytes:
+        head = f"GET /v1/events/stream{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        return f"{head}Authorization: Bearer {self.service.tokens[role]}\r\n\r\n".encode()
+
+    def sample(self, name: str, labels: dict[str, str] | None = None) -> float:
+        registry = self.service.app.state.context.metrics.registry
+        return float(registry.get_sample_value(name, labels) or 0.0)
+
     def cut(self, why: str) -> float:
-        metrics = self.service.app.state.context.metrics
-        return float(
-            metrics.registry.get_sample_value("spotweave_http_connections_cut_total", {"why": why}) or 0.0
-        )
+        return self.sample("spotweave_http_connections_cut_total", {"why": why})
 
 
 @contextlib.contextmanager
 def serving(
-    folder: Path,
-    store: Store,
-    deciders: Deciders,
-    limits: ConnectionLimits,
-    tls: bool = False,
-    **more: Any,
+    folder: Path, store: Store, deciders: Deciders, limits: ConnectionLimits, tls: bool = False, **more: Any
 ) -> Iterator[Live]:
     service = make_service(folder, store, deciders, connections=limits, poll_s=0.02, **more)
     files = self_signed(folder, time.time()) if tls else None
     with Listening(service.app, port=0, tls=files) as listening:
         yield Live(service, listening.port, files)
+
+
+Serve = Callable[..., contextlib.AbstractContextManager[Live]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, store: Store, deciders: Deciders) -> Serve:
+    def with_limits(tls: bool = False, more: dict[str, Any] | None = None, **limits: Any) -> Any:
+        return serving(tmp_path, store, deciders, ConnectionLimits(**limits), tls, **(more or {}))
+
+    return with_limits
 
 
 def prompt(live: Live, job_ids: list[str]) -> None:
@@ -165,43 +176,49 @@ def closed(connections: list[socket.socket], count: int, within_s: float) -> int
 
 @pytest.mark.parametrize(
     ("tls", "text"),
-    [(False, HEAD + b"X: y" * 100), (True, b""), pytest.param(False, b"", marks=pytest.mark.nightly)],
+    [
+        (False, HEAD + b"X: y" * 100),
+        (True, b""),
+        pytest.param(False, b"", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_thousand_connections_that_say_little_keep_nobody_waiting(
-    tmp_path: Path, store: Store, deciders: Deciders, tls: bool, text: bytes
+    serve: Serve, tls: bool, text: bytes
 ) -> None:
     """Silent ones; some that send a byte now and then; silent ones where a handshake is awaited."""
-    limits = ConnectionLimits(head_within_s=6.0)
-    with serving(tmp_path, store, deciders, limits, tls) as live, contextlib.ExitStack() as opened:
+    with serve(tls, head_within_s=6.0) as live, contextlib.ExitStack() as opened:
         job_ids = submitted(live, 4)
         hostile = live.connects(HOSTILE)
         for one in hostile:
             opened.enter_context(one)
         with Drip(hostile, text):
             prompt(live, job_ids)
-            assert live.cut("evicted") >= HOSTILE - limits.most_each
+            assert live.cut("evicted") >= HOSTILE - ConnectionLimits().most_each
             assert closed(hostile, HOSTILE, PATIENCE_S) == HOSTILE, "a byte now and then wins no time"
         assert live.cut("refused") == 0
 
 
-def test_what_a_client_drips_wins_it_no_time(tmp_path: Path, store: Store, deciders: Deciders) -> None:
-    limits = ConnectionLimits(head_within_s=0.5)
-    with serving(tmp_path, store, deciders, limits) as live, live.connect() as one:
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
         # A whole request first: the limit holds for the next one too.
-        one.sendall(HEAD + b"\r\n")
+        (HEAD + b"\r\n", HEAD + b"X: y" * 100),
+        # A body that is not wanted.
+        (HEAD + b"Content-Length: 100000\r\n\r\n", b"x" * 1000),
+    ],
+    ids=["a head", "a body"],
+)
+def test_what_a_client_drips_wins_it_no_time(serve: Serve, first: bytes, then: bytes) -> None:
+    with serve(head_within_s=0.5) as live, live.connect() as one:
+        one.sendall(first)
         assert b"200 OK" in one.recv(4096)
-        with Drip([one], HEAD + b"X: y" * 100):
+        with Drip([one], then):
             assert closed([one], 1, PATIENCE_S) == 1
         assert live.cut("head") == 1
 
 
-def test_who_does_not_begin_to_speak_tls_is_cut_off(tmp_path: Path, store: Store, deciders: Deciders) -> None:
-    limits = ConnectionLimits(head_within_s=0.5)
-    with (
-        serving(tmp_path, store, deciders, limits, tls=True) as live,
-        live.connect() as silent,
-        live.connect() as half,
-    ):
+def test_who_does_not_begin_to_speak_tls_is_cut_off(serve: Serve) -> None:
+    with serve(tls=True, head_within_s=0.5) as live, live.connect() as silent, live.connect() as half:
         half.sendall(b"\x16\x03\x01")
         assert closed([silent, half], 2, PATIENCE_S) == 2
         # A handshake's socket is closed first and counted then.
@@ -210,19 +227,8 @@ def test_who_does_not_begin_to_speak_tls_is_cut_off(tmp_path: Path, store: Store
             assert client.get("/healthz").status_code == 200
 
 
-def test_a_body_that_is_not_wanted_wins_no_time_either(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
-    limits = ConnectionLimits(head_within_s=0.5)
-    with serving(tmp_path, store, deciders, limits) as live, live.connect() as one:
-        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
-        assert b"200 OK" in one.recv(4096)
-        with Drip([one], b"x" * 1000):
-            assert closed([one], 1, PATIENCE_S) == 1
-
-
-def test_a_head_without_end_is_refused(tmp_path: Path, store: Store, deciders: Deciders) -> None:
-    with serving(tmp_path, store, deciders, ConnectionLimits()) as live, live.connect() as one:
+def test_a_head_without_end_is_refused(serve: Serve) -> None:
+    with serve() as live, live.connect() as one:
         one.sendall(HEAD)
         sent = 0
         with contextlib.suppress(OSError):
@@ -231,47 +237,32 @@ def test_a_head_without_end_is_refused(tmp_path: Path, store: Store, deciders: D
         assert sent < 8 << 20
 
 
-def test_who_takes_nothing_of_what_it_asked_for_is_cut_off(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
-    limits = ConnectionLimits(stalled_s=0.5)
-    with serving(tmp_path, store, deciders, limits) as live:
+def test_who_takes_nothing_of_what_it_asked_for_is_cut_off(serve: Serve, store: Store) -> None:
+    with serve(stalled_s=0.5) as live:
         with store.transaction():
             for _ in range(3000):
                 store.events.add("thing.happened", 0.0, {"text": "x" * 2000})
-        token = live.service.tokens[Role.VIEWER]
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.settimeout(PATIENCE_S)
             one.connect(("127.0.0.1", live.port))
-            one.sendall(
-                b"GET /v1/events/stream?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-                + f"Authorization: Bearer {token}\r\n\r\n".encode()
-            )
-            end = time.monotonic() + PATIENCE_S
-            while not live.cut("stalled"):
-                assert time.monotonic() < end
-                time.sleep(0.05)
-        metrics = live.service.app.state.context.metrics
-        while metrics.registry.get_sample_value("spotweave_event_followers"):
-            assert time.monotonic() < end, "its stream has ended too"
-            time.sleep(0.05)
+            one.sendall(live.asking_for_events(Role.VIEWER, "?after=0"))
+            wait_until(lambda: live.cut("stalled") > 0)
+        wait_until(lambda: not live.sample("spotweave_event_followers"))
 
 
-def test_more_files_may_be_open_than_the_soft_limit_said(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
+def test_more_files_may_be_open_than_the_soft_limit_said(serve: Serve) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     try:
-        with serving(tmp_path, store, deciders, ConnectionLimits()):
+        with serve():
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_when_no_more_files_can_be_opened_an_idle_connection_goes(
-    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.SelectorEventLoop
     accept, left = loop.sock_accept, [0]
@@ -285,10 +276,8 @@ def test_when_no_more_files_can_be_opened_an_idle_connection_goes(
         return found
 
     monkeypatch.setattr(loop, "sock_accept", exhausted)
-    with serving(tmp_path, store, deciders, ConnectionLimits()) as live, live.connect() as idle:
-        metrics = live.service.app.state.context.metrics
-        while not metrics.registry.get_sample_value("spotweave_http_connections"):
-            time.sleep(0.01)
+    with serve() as live, live.connect() as idle:
+        wait_until(lambda: live.sample("spotweave_http_connections") > 0)
         left[0] = 1
         with live.connect():
             assert closed([idle], 1, PATIENCE_S) == 1
@@ -297,12 +286,10 @@ def test_when_no_more_files_can_be_opened_an_idle_connection_goes(
         assert live.cut("evicted") == 1
 
 
-def test_an_answer_in_parts_to_a_request_in_parts_is_whole(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
+def test_an_answer_in_parts_to_a_request_in_parts_is_whole(serve: Serve) -> None:
     """The limits are for those who are too slow; this one only dawdles."""
     body = json.dumps(job_request()).encode()
-    with serving(tmp_path, store, deciders, ConnectionLimits(head_within_s=3.0)) as live:
+    with serve(head_within_s=3.0) as live:
         token = live.service.tokens[Role.SUBMITTER]
         head = (
             "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -318,40 +305,27 @@ def test_an_answer_in_parts_to_a_request_in_parts_is_whole(
         assert b"201 Created" in answer
 
 
-def test_streams_that_are_asked_for_all_at_once_share_the_places(
-    tmp_path: Path, store: Store, deciders: Deciders
-) -> None:
-    with (
-        serving(tmp_path, store, deciders, ConnectionLimits(), streams=5, streams_each=3) as live,
-        contextlib.ExitStack() as opened,
-    ):
+def test_streams_that_are_asked_for_all_at_once_share_the_places(serve: Serve) -> None:
+    with serve(more={"streams": 5, "streams_each": 3}) as live, contextlib.ExitStack() as opened:
         for role, places in ((Role.VIEWER, 3), (Role.ADMIN, 2), (Role.SUBMITTER, 0)):
             asking = [opened.enter_context(live.connect()) for _ in range(12)]
-            token = live.service.tokens[role]
             for one in asking:
-                one.sendall(
-                    b"GET /v1/events/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-                    + f"Authorization: Bearer {token}\r\n\r\n".encode()
-                )
+                one.sendall(live.asking_for_events(role))
             answers = [one.recv(4096) for one in asking]
             assert sum(answer.startswith(b"HTTP/1.1 200") for answer in answers) == places
             refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 429")]
             assert len(refused) == 12 - places
             assert all(b"retry-after: 30" in answer.lower() for answer in refused)
-        metrics = live.service.app.state.context.metrics
-        assert metrics.registry.get_sample_value("spotweave_event_followers") == 5
+        assert live.sample("spotweave_event_followers") == 5
         opened.close()
-        end = time.monotonic() + PATIENCE_S
-        while metrics.registry.get_sample_value("spotweave_event_followers"):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: not live.sample("spotweave_event_followers"))
 
 
 def test_an_admins_cancel_does_not_queue_behind_the_requests_of_others(
-    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    with serving(tmp_path, store, deciders, ConnectionLimits()) as live:
+    with serve() as live:
         (job_id,) = submitted(live, 1)
         latest = store.jobs.latest
 
