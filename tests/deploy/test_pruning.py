@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ from tests.deploy.store.cases import add_job
 from tests.deploy.store.conftest import NOW
 
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path / 'store.db'}", NOW) as opened:
-        yield opened
 
 
 @pytest.fixture

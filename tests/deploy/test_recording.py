@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,12 +125,6 @@ def fill(store: Store) -> None:
     with store.transaction():
         store.prices.record([replace(OFFER_A, price_usd_hour=0.41)], NOW + 700)
         store.events.add("service.ended", NOW + 1000.0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db", NOW, durable=False) as opened:
-        yield opened
 
 
 A_CSV = """time_s,available,price_usd_hour

@@ -76,17 +76,11 @@ def test_probes_need_no_token(unchanged: Service, method: str, path: str) -> Non
     assert unchanged.as_(None).request(method, path).status_code == 200
 
 
+UNKNOWN = "Bearer spw_000000000000_" + "A" * 43
+
+
 @pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Basic YTpi",
-        "Bearer spw_000000000000_" + "A" * 43,
-        "bearer \N{SNOWMAN}",
-        "Bearer x y",
-    ],
+    "header", ["", "Bearer", "Bearer ", "Basic YTpi", UNKNOWN, "bearer \N{SNOWMAN}", "Bearer x y"]
 )
 def test_what_is_not_a_token_gives_no_access(unchanged: Service, header: str) -> None:
     response = unchanged.as_(None).get("/v1/jobs", headers={"Authorization": header.encode()})
@@ -132,23 +126,19 @@ def test_without_tokens_everyone_on_this_machine_may_do_everything(without_token
     assert without_tokens.delete(f"/v1/jobs/{made.json()['job_id']}").status_code == 200
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
-    "headers",
+    ("name", "value"),
     [
-        {"Host": "evil.example"},
-        {"Host": "127.0.0.1.evil.example"},
-        {"Host": ""},
-        {"Host": "[::1"},
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
+        *(("Host", host) for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1")),
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
     ],
 )
 def test_without_tokens_pages_of_the_web_in_a_browser_here_may_not(
-    without_tokens: Api, headers: dict[str, str]
+    without_tokens: Api, name: str, value: str
 ) -> None:
     """A name that resolves to 127.0.0.1, or a page's request across origins."""
-    response = without_tokens.get("/v1/jobs", headers=headers)
+    response = without_tokens.get("/v1/jobs", headers={name: value})
     assert response.status_code == 403
     one_line_error(response)
 
@@ -159,12 +149,9 @@ def test_a_form_cannot_submit(without_tokens: Api) -> None:
         assert response.status_code == 415
 
 
-def test_tokens_need_a_store(deciders: Deciders) -> None:
+def test_tokens_need_a_store_and_a_store_a_folder_for_jobs(deciders: Deciders, store: Store) -> None:
     with pytest.raises(ValueError, match="kept in the store"):
         create_app(ServerSettings(), deciders)
-
-
-def test_a_store_needs_a_folder_for_jobs(deciders: Deciders, store: Store) -> None:
     with pytest.raises(ValueError, match="folder for their files"):
         create_app(ServerSettings(), deciders, store)
 

@@ -176,27 +176,13 @@ def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) 
 @pytest.mark.parametrize(
     ("model", "hidden", "shown"),
     [
-        (
-            JobSpec,
-            {"env"},
-            {"name", "work", "resources", "places", "profile", "budget_usd", "max_user_failures"},
-        ),
-        (SparkBatch, {"args", "conf"}, {"kind", "script", "deadline_s", "standard_s"}),
-        (
-            SparkStreaming,
-            {"args", "conf"},
-            {"kind", "script", "period_s", "batch_deadline_s", "batches", "standard_s"},
-        ),
-        (
-            Flower,
-            {"run_config"},
-            {"kind", "app", "rounds", "clients", "deadline_s", "epoch_s", "aggregation_s", "strategy"},
-        ),
-        (FlowerClient, {"config"}, {"name", "region", "budget_usd", "epoch_s", "cold_s", "samples"}),
+        (JobSpec, "env", "name work resources places profile budget_usd max_user_failures"),
+        (SparkBatch, "args conf", "kind script deadline_s standard_s"),
+        (SparkStreaming, "args conf", "kind script period_s batch_deadline_s batches standard_s"),
+        (Flower, "run_config", "kind app rounds clients deadline_s epoch_s aggregation_s strategy"),
+        (FlowerClient, "config", "name region budget_usd epoch_s cold_s samples"),
     ],
 )
-def test_of_every_field_it_was_decided_who_sees_it(
-    model: type[BaseModel], hidden: set[str], shown: set[str]
-) -> None:
+def test_of_every_field_it_was_decided_who_sees_it(model: type[BaseModel], hidden: str, shown: str) -> None:
     """A field that is new in a job fails here: decide, and hide it in `deploy.server.hiding` if need be."""
-    assert set(model.model_fields) == hidden | shown
+    assert set(model.model_fields) == {*hidden.split(), *shown.split()}
