@@ -6,8 +6,9 @@ import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from spotweave.documents import DocumentError, read_document
 
 _LONGEST_PLACE = 200
 
@@ -57,11 +58,11 @@ def read_mapping(path: Path, expected: str) -> dict[str, Any]:
         ConfigError: if it cannot be read, or holds something else.
     """
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: Any = read_document(path)
     except OSError as failure:
         raise ConfigError(f"cannot read {path}: {failure.strerror}") from failure
-    except (yaml.YAMLError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(failure).split())}") from failure
+    except DocumentError as failure:
+        raise ConfigError(str(failure)) from failure
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a mapping with {expected}")
     return content

@@ -279,7 +279,9 @@ def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:
     spot = [trace for trace in traces if trace.meta.market == "spot"] or traces
     probed = [trace for trace in spot if trace.available is not None] or spot
     start = max(int(trace.times_s[0]) for trace in probed)
-    end = max(int(trace.times_s[-1]) for trace in traces)
+    # A probe says until when somebody looked; a row that is a change does not.
+    ends = [int(trace.times_s[-1]) for trace in probed if trace.meta.tick_s]
+    end = min(ends) if ends else max(int(trace.times_s[-1]) for trace in traces)
     days = SPLIT_DAYS["test"][1]
     if end - start < days:
         raise TraceError(

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -101,7 +102,7 @@ class CompileCounter(event.Listener):
         functions: compiled so far.
     """
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO | None) -> None:
         self.functions = 0
         self._out = out
         self._depth = 0
@@ -120,12 +121,14 @@ class CompileCounter(event.Listener):
         now_s = time.monotonic()
         spent_s = self._spent_s + now_s - self._began_s
         line = f"compiling for this machine, once: {self.functions} functions, {spent_s:.0f} s"
-        if self._out.isatty():
-            self._out.write(f"\r\x1b[K{line if self._depth else ''}")
-            self._out.flush()
+        # Standard error as it is now: whoever reads it may have changed.
+        out = sys.stderr if self._out is None else self._out
+        if out.isatty():
+            out.write(f"\r\x1b[K{line if self._depth else ''}")
+            out.flush()
         elif spent_s - self._said_s >= _SAY_EVERY_S:
             self._said_s = spent_s
-            print(line, file=self._out, flush=True)
+            print(line, file=out, flush=True)
         if self._depth == 0:
             self._spent_s = spent_s
 
@@ -133,8 +136,9 @@ class CompileCounter(event.Listener):
 _SAY_EVERY_S = 10.0
 
 
+@cache
 def announce_compiling(out: TextIO | None = None) -> CompileCounter:
     """From now on say what is compiled, on standard error by default. Nothing is said of what is cached."""
-    counter = CompileCounter(sys.stderr if out is None else out)
+    counter = CompileCounter(out)
     event.register("numba:compile", counter)  # type: ignore[no-untyped-call]
     return counter

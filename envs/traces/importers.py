@@ -113,8 +113,8 @@ def import_csv(path: Path, options: ImportOptions) -> list[MarketTrace]:
 def import_skypilot(path: Path, options: ImportOptions) -> list[MarketTrace]:
     """SkyPilot-style JSON: {"metadata": {"gap_seconds": 600}, "data": [0, 1, ...]}, one probe per gap.
 
-    The file does not say what a 1 means. In SkyPilot's own spot traces it means that capacity was NOT there
-    (preempted), so the polarity has to be given.
+    The file does not say what a 1 means, so the polarity has to be given. In SkyPilot's own spot traces
+    (skypilot-org/spot-traces) it means that capacity was there: `available`.
 
     Raises:
         TraceError: names what is missing or wrong.

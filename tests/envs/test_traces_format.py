@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.market_data import market_data
+from envs.simulation.market.config import MarketConfig
 from envs.simulation.series import Polarity, StepSeries
 from envs.simulation.world import WorldError
 from envs.traces.__main__ import main
@@ -484,3 +486,15 @@ def test_show_lists_the_bundle(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     row = next(line for line in table.splitlines() if "us-west-2b" in line)
     assert row.split() == ["aws", "us-west-2b", "p3.2xlarge", "spot", "90", "45.6", "0.905", "0.9180-1.0339"]
+
+
+def test_splits_end_with_the_zone_that_was_watched_for_the_shortest_time(tmp_path: Path) -> None:
+    for zone, days in (("us-west-2a", 16), ("us-east-2b", 11)):
+        skypilot(tmp_path / f"{zone}.json", [0, 1] * (days * 12), 3600)
+    files = [str(tmp_path / f"{zone}.json") for zone in ("us-west-2a", "us-east-2b")]
+    options = ["--format", "skypilot", "--polarity", "available", "--start-utc", "2023-08-27T00:00:00"]
+    price = ["--instance-type", "p3.2xlarge", "--price", "32%"]
+    assert main(["import", *files, *options, *price, "--out", str(tmp_path / "two")]) == 0
+    splits = market_data(MarketConfig(traces=str(tmp_path / "two"))).splits
+    assert splits["train"][0] == 0
+    assert splits["test"][1] == (11 * 24 - 1) * 3600

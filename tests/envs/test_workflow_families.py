@@ -204,3 +204,15 @@ def test_a_scaled_workflow_has_the_mean_run_time_and_ratio_asked_for() -> None:
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(WorkflowError, match="no family 'sipht': use 1000genome"):
         family_workflow("sipht", 10, np.random.default_rng(0), ("a",))
+
+
+@pytest.mark.parametrize(("parents", "children"), [([], ["b"]), (["a"], []), (["a"], ["b"])])
+def test_an_edge_of_parents_or_of_children_is_an_edge(parents: list[str], children: list[str]) -> None:
+    tasks = [
+        {"id": "a", "parents": [], "children": children},
+        {"id": "b", "parents": parents, "children": []},
+    ]
+    ran = [{"id": "a", "runtimeInSeconds": 3.5}, {"id": "b", "runtimeInSeconds": 4}]
+    parts = {"specification": {"tasks": tasks, "files": []}, "execution": {"tasks": ran}}
+    workflow = workflow_of_instance({"name": "two", "schemaVersion": "1.5", "workflow": parts}, "home")
+    assert workflow.steps[1].reads == workflow.steps[0].writes == ("a before b",)

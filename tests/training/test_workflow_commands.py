@@ -70,8 +70,8 @@ def test_a_late_plan_says_so(tmp_path: Path) -> None:
         (json.dumps(GIS), ["--planner", "best"], "there is no planner 'best': use greedy, annealing"),
         (json.dumps(GIS), ["--seed", "-1"], "the seed is -1, expected a whole number >= 0"),
         (json.dumps(changed("files.sums-1.gb", -1)), [], "files.sums-1.gb is -1, expected a number >= 0"),
-        ("{", [], "is no YAML"),
-        ("a: 1\na: 2", [], "is no YAML"),
+        ("{", [], "is not YAML"),
+        ("a: 1\na: 2", [], "the key 'a' is given twice (line 2)"),
         ("- 1", [], "expected {"),
     ],
 )

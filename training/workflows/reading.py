@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from envs.simulation.workflows.checks import require_runnable
 from envs.simulation.workflows.documents import workflow_of
 from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.model import Platform, Workflow
 from envs.simulation.workflows.wfformat import is_instance, workflow_of_instance
+from spotweave.documents import DocumentError, read_document
 
 
 def read(file: Path, clusters: Path | None = None) -> tuple[Workflow, Platform]:
@@ -45,10 +42,9 @@ def read(file: Path, clusters: Path | None = None) -> tuple[Workflow, Platform]:
 
 
 def _parsed(file: Path) -> Any:
-    """What a YAML file, or a JSON file, which is one too, holds."""
     try:
-        return OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+        return read_document(file)
     except OSError as error:
         raise WorkflowError(f"cannot read {file}: {error.strerror or error}") from error
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise WorkflowError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+    except DocumentError as error:
+        raise WorkflowError(str(error)) from error

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from deploy.security.identities import IdentitiesError
 from deploy.security.sandbox import Box, Sandbox, SandboxError
-from deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree
+from deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree, tail
 
 Value = bool | int | float | str
 FILE_BYTES = 65_536
@@ -35,6 +35,7 @@ _HEADER_BYTES, _BUILT_BYTES = 1 << 20, 512 << 20
 _CPU_S, _WALL_S = 20, 60.0
 _MEMORY_BYTES = 4 << 30
 """Of addresses: Flower's libraries alone reserve more than one GiB."""
+_OUT_OF_MEMORY = 3
 _AT_ONCE = threading.BoundedSemaphore(2)
 
 
@@ -101,14 +102,14 @@ class Inspector:
             os.close(stdin)
             argv, outer, stdin = boxed.argv, boxed.env, boxed.stdin()
         try:
-            with (place / "answer").open("w+b") as answer:
+            with (place / "answer").open("w+b") as answer, (place / "errors").open("w+b") as errors:
                 process = subprocess.Popen(
                     argv,
                     env=outer,
                     cwd=own,
                     stdin=stdin,
                     stdout=answer,
-                    stderr=subprocess.DEVNULL,
+                    stderr=errors,
                     start_new_session=True,
                 )
                 try:
@@ -124,8 +125,12 @@ class Inspector:
                         f"app {name!r}: reading it takes longer than {_CPU_S} s: simplify its pyproject.toml "
                         "and .gitignore"
                     )
-                if code != 0:
+                if code == _OUT_OF_MEMORY:
                     raise ValueError(f"app {name!r}: it cannot be read within {_MEMORY_BYTES >> 30} GiB")
+                if code != 0:
+                    said = tail(place, "errors", 4096).split("\n")
+                    last = next((line for line in reversed(said) if line.strip()), f"exit code {code}")
+                    raise OSError(f"an app cannot be inspected here: {last[:300]}")
                 answer.seek(0)
                 return answer.read(_HEADER_BYTES + _BUILT_BYTES)
         finally:
@@ -217,7 +222,7 @@ def main(folder: str, name: str, cpu_s: str, out: BinaryIO) -> None:
     except ValueError as error:
         answer = {"error": str(error).removeprefix(f"app {name!r}: ")[:500]}
     except MemoryError:
-        raise SystemExit(1) from None
+        raise SystemExit(_OUT_OF_MEMORY) from None
     except Exception as error:
         answer = {"error": f"it cannot be read ({type(error).__name__}): correct its pyproject.toml"}
     out.write(json.dumps(answer, default=str).encode() + b"\n" + content)

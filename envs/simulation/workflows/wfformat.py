@@ -53,8 +53,16 @@ def _workflow(document: object, home: str) -> Workflow:
         name: [file for file in task["reads"] if file not in task["writes"]] for name, task in tasks.items()
     }
     writes = {name: list(task["writes"]) for name, task in tasks.items()}
+    # Parents and children should agree; an edge of either list is one.
+    parents = {name: list(task["parents"]) for name, task in tasks.items()}
     for name, task in tasks.items():
-        for parent in task["parents"]:
+        for child in task["children"]:
+            if child not in tasks:
+                raise WorkflowError(f"task {name!r} has the child {child!r}, which is no task")
+            if name not in parents[child]:
+                parents[child].append(name)
+    for name in tasks:
+        for parent in parents[name]:
             if parent not in tasks:
                 raise WorkflowError(f"task {name!r} has the parent {parent!r}, which is no task")
             if not set(reads[name]) & set(writes[parent]):
@@ -104,6 +112,7 @@ def _since_1_5(workflow: Mapping[str, Any], _: str) -> tuple[dict[str, dict[str,
             raise WorkflowError(f"task {name!r} has no run time: its execution is not recorded")
         tasks[name] = {
             "parents": entry["parents"],
+            "children": entry.get("children", []),
             "reads": entry.get("inputFiles", []),
             "writes": entry.get("outputFiles", []),
             "run_s": ran[name]["runtimeInSeconds"],
@@ -126,6 +135,7 @@ def _until_1_4(workflow: Mapping[str, Any], version: str) -> tuple[dict[str, dic
         sizes.update({name: one[size] for name, one in files})
         tasks[entry["name"]] = {
             "parents": entry.get("parents", []),
+            "children": entry.get("children", []),
             "reads": [name for name, one in files if one["link"] == "input"],
             "writes": [name for name, one in files if one["link"] == "output"],
             "run_s": entry[run_s],

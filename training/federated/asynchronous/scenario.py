@@ -8,11 +8,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
-from yaml import YAMLError
 
+from spotweave.documents import DocumentError, read_document
 from training.config import UsageError, typed
 from training.federated.asynchronous.networks import NetworkName
 from training.federated.asynchronous.partitions import Noise, Partition
@@ -171,9 +169,9 @@ def read_scenario(path: Path) -> Scenario:
     if not path.is_file():
         raise UsageError(f"no scenario at {path}: give a YAML file, e.g. one of examples/asynchronous")
     try:
-        values: Any = OmegaConf.to_container(OmegaConf.load(path))
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no YAML file: {' '.join(str(error).split())}") from error
+        values: Any = read_document(path)
+    except DocumentError as error:
+        raise UsageError(str(error)) from error
     if not isinstance(values, dict):
         raise UsageError(f"{path} holds no keys: expected those of a scenario, e.g. title and methods")
     try:

@@ -91,7 +91,7 @@ def test_one_seed_has_no_interval(scenario: Callable[[str], str]) -> None:
         (SCENARIO + "slow: [10]", [], "slow names participant 10: there are 0 to 9"),
         (SCENARIO.replace("round_updates: 5", "round_updates: 11"), [], "expected at most 10"),
         (SCENARIO.replace("participants: 10", "participants: 7"), [], "needs a multiple of 5"),
-        ("title: [", [], "is no YAML file"),
+        ("title: [", [], "is not YAML"),
         ("- a", [], "holds no keys"),
     ],
 )
