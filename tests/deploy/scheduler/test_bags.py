@@ -25,6 +25,7 @@ def each_once(world: World, job: str, n_tasks: int) -> bool:
     return world.cloud.completions == {TaskKey(job, f"t{k}"): 1 for k in range(n_tasks)}
 
 
+@pytest.mark.real
 def test_ten_tasks_under_interruptions_end_before_the_deadline_each_once(tmp_path: Path) -> None:
     # Four machines of each kind; every 300 s spot capacity is away for 60 s and all that runs there is lost.
     # Ten times 10 min of work; four machines on demand alone need three rounds of about 640 s: 1920 s.
@@ -65,6 +66,7 @@ def test_the_net_takes_tasks_off_spot_capacity_in_time(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
+@pytest.mark.real
 def test_a_killed_scheduler_goes_on_and_what_is_done_is_ended_once(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     # Four at once: four are done after about 350 s, four more run.
