@@ -107,3 +107,23 @@ class MaskedMultiDiscrete(spaces.MultiDiscrete):
     def _draw(self, row: NDArray[np.int8]) -> int:
         valid = np.flatnonzero(row)
         return int(self.np_random.choice(valid)) if len(valid) else 0
+
+
+def checked_actions(given: object, n: int) -> NDArray[np.int64]:
+    """(n,) actions as whoever steps an environment may give them: integers, or an array of them.
+
+    Shapes (n,) and (n, 1) are taken; for one action also ().
+
+    Raises:
+        ValueError: for anything else; one line that shows what was given.
+    """
+    try:
+        found = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        found = np.empty(0, object)
+    fits = found.shape in ((n,), (n, 1)) or (n == 1 and found.size == 1)
+    if found.dtype.kind not in "iu" or not fits or (found > np.iinfo(np.int64).max).any():
+        shown = " ".join(repr(given).split())[:100]
+        wanted = "an integer" if n == 1 else f"{n} integers"
+        raise ValueError(f"action {shown} is no valid one: expected {wanted}, as in action_mask")
+    return found.astype(np.int64).reshape(n)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.episodes import EpisodeCounter
-from envs.observation import MaskedDiscrete, observation_space
+from envs.observation import MaskedDiscrete, checked_actions, observation_space
 from envs.simulation.snapshot import Observation
 from envs.simulation.timeline import Timeline
 from envs.simulation.world import BatchWorld
@@ -85,12 +85,12 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         """Take the decision at hand and run to the next one.
 
         Raises:
-            ValueError: for an invalid action (outside the mask); nothing changes.
+            ValueError: for an invalid action (no integer, or outside the mask); nothing changes.
             gymnasium.error.ResetNeeded: before the first reset and after the end of an episode.
         """
         if not self._running:
             raise gym.error.ResetNeeded("the episode has ended or not begun: call reset() before step()")
-        rewards, dones = self.world.step(np.array([action], np.int64))
+        rewards, dones = self.world.step(checked_actions(action, 1))
         done = bool(dones[0])
         truncated = done and was_truncated(self.world, 0)
         info: dict[str, Any] = {"action_mask": self._mask()}
@@ -109,6 +109,10 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             self._show()
             return None
         return self._picture()
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """(n_actions,) which actions are valid now, as MaskablePPO of sb3-contrib asks for it."""
+        return self._mask().astype(np.bool_)
 
     def close(self) -> None:
         """Close the window, if there is one."""

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from envs.episodes import EpisodeCounter
-from envs.observation import MaskedDiscrete, MaskedMultiDiscrete, observation_space
+from envs.observation import MaskedDiscrete, MaskedMultiDiscrete, checked_actions, observation_space
 from envs.simulation.snapshot import Observation
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.single import was_truncated
@@ -109,9 +109,7 @@ class WorldVectorEnv(VectorEnv[Observation, Actions, NDArray[Any]]):
         """
         if not self._begun:
             raise gym.error.ResetNeeded("no episode has begun: call reset() before step()")
-        chosen = np.ascontiguousarray(actions, np.int64)
-        if chosen.shape != (self.num_envs,):
-            raise ValueError(f"{self.num_envs} actions expected, got shape {chosen.shape}")
+        chosen = checked_actions(actions, self.num_envs)
         waiting = self._ended.copy()
         rewards, dones = self.world.step(chosen, ~waiting)
         dones &= ~waiting

@@ -193,8 +193,9 @@ def _with_default_agent(arguments: list[str]) -> list[str]:
     names = [name for name in chosen if name in ENVIRONMENTS]
     if any(argument.startswith("agent=") for argument in arguments) or not names:
         return arguments
-    # In front: Hydra reads no setting behind a flag such as --cfg job.
-    return [f"agent={ENVIRONMENTS[names[-1]].default_agent}", *arguments]
+    # Beside the environment: Hydra wants all settings in a row, with its flags before or behind them.
+    at = next(k for k, argument in enumerate(arguments) if argument.startswith(("+env=", "env=")))
+    return [*arguments[:at], f"agent={ENVIRONMENTS[names[-1]].default_agent}", *arguments[at:]]
 
 
 def _composed(config_name: str, overrides: list[str]) -> DictConfig:

@@ -53,3 +53,44 @@ def test_the_vector_form_begins_like_single_environments(name: str) -> None:
         for key, array in single.items():
             np.testing.assert_array_equal(observation[key][lane], array, err_msg=key)
     envs.close()
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_an_array_of_one_integer_is_that_action_and_anything_else_is_refused(name: str) -> None:
+    env = gym.make(name, disable_env_checker=True).unwrapped
+    observation, _ = env.reset(seed=1)
+    valid = int(np.flatnonzero(env.action_masks())[0])  # type: ignore[attr-defined]
+    before = {key: array.copy() for key, array in observation.items()}
+    for wrong in (2.7, "3", None, True, 2**70, [], [valid, valid], [[1], [2, 3]], np.array([0.0]), -1, 10**6):
+        with pytest.raises(ValueError) as refused:
+            env.step(wrong)
+        assert "\n" not in str(refused.value)
+        assert all((env.world.observation[key][0] == before[key]).all() for key in before)  # type: ignore[attr-defined]
+    twin = gym.make(name, disable_env_checker=True).unwrapped
+    twin.reset(seed=1)
+    for shape in ((), (1,), (1, 1)):
+        valid = int(np.flatnonzero(env.action_masks())[0])  # type: ignore[attr-defined]
+        again = env.step(np.full(shape, valid))
+        assert again[1] == twin.step(valid)[1]
+        if again[2] or again[3]:
+            break
+
+
+def test_a_vector_takes_a_column_of_integers_and_no_floats() -> None:
+    envs = gym.make_vec("spotweave/Bags-v0", num_envs=2)
+    observation, _ = envs.reset(seed=6)
+    valid = observation["action_mask"].argmax(axis=1)
+    with pytest.raises(ValueError, match="expected 2 integers"):
+        envs.step(valid.astype(np.float64))
+    envs.step(valid[:, None])
+    envs.close()
+
+
+@pytest.mark.real
+def test_maskable_ppo_works_as_its_documentation_says() -> None:
+    sb3_contrib = pytest.importorskip("sb3_contrib")
+    env = gym.make("spotweave/MultiCluster-v0")
+    learner = sb3_contrib.MaskablePPO(
+        "MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu"
+    )
+    assert learner.learn(64).num_timesteps == 64

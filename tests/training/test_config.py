@@ -19,6 +19,7 @@ from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
 from training.config import (
     CONFIG_DIRECTORY,
     UsageError,
+    _with_default_agent,
     agent_settings,
     plain,
     provenance,
@@ -231,3 +232,20 @@ def test_provenance_is_plain_text() -> None:
     facts = provenance()
     assert set(facts) == {"spotweave", "commit"}
     assert all(isinstance(value, str) and value for value in facts.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--multirun", "+env=multicluster", "seed=1,2"],
+        ["--cfg", "job", "+env=multicluster"],
+        ["+env=multicluster", "seed=1,2", "-m"],
+    ],
+)
+def test_flags_of_hydra_stay_apart_from_the_settings(words: list[str]) -> None:
+    """Hydra reads no setting that a flag separates from the others."""
+    found = _with_default_agent(words)
+    assert [word for word in found if not word.startswith("agent=")] == words
+    settings = [k for k, word in enumerate(found) if "=" in word]
+    assert settings == list(range(settings[0], settings[0] + len(settings)))
+    assert "agent=cluster_scorer" in found
