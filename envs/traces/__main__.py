@@ -17,7 +17,7 @@ from envs.traces.fitted import FITTED_PATH
 from envs.traces.importers import ImportOptions, import_swf, market_importers
 from envs.traces.jobs import FORMAT as JOB_FORMAT
 from envs.traces.jobs import job_files, load_jobs
-from envs.traces.market import MARKETS, MarketTrace, load_traces, trace_files
+from envs.traces.market import MARKETS, MarketTrace, load_traces, merged, trace_files
 from envs.traces.prices import OnDemandPrices, SpotPrice, parse_usd_hour, with_on_demand, with_spot_price
 from envs.traces.storage import read_json, write_directory
 from spotweave.plugins import PluginError
@@ -150,17 +150,14 @@ def _import(options: argparse.Namespace) -> None:
 
 
 def _imported(options: argparse.Namespace, details: ImportOptions) -> list[MarketTrace]:
-    """What the files hold, each offer once."""
-    found: dict[tuple[str, ...], Path] = {}
-    traces = []
+    """What the files hold, by offer: several files may be of the same one."""
+    found: dict[tuple[str, ...], tuple[MarketTrace, Path]] = {}
     for path in options.source_files:
         for trace in market_importers()[options.format](path, details):
             if trace.meta.offer in found:
-                name = " ".join(part for part in trace.meta.offer if part)
-                raise TraceError(f"{path} and {found[trace.meta.offer]} are both of {name}: keep one")
-            found[trace.meta.offer] = path
-            traces.append(trace)
-    return traces
+                trace = merged(*found[trace.meta.offer], trace, path)
+            found[trace.meta.offer] = trace, path
+    return [trace for trace, _ in found.values()]
 
 
 def _with_prices(traces: list[MarketTrace], options: argparse.Namespace) -> list[MarketTrace]:
@@ -196,6 +193,10 @@ def _show(path: Path | None) -> str:
     return _table(load_traces(path))
 
 
+_DRAWN = (
+    "Where `available` is -, episodes draw the availability of spot capacity from spells fitted to AWS\n"
+    "zones of 2023: interruptions and savings there are synthetic, not those of these zones."
+)
 _HEADER = f"{'provider':9}{'zone or region':16}{'instance type':18}{'market':11}{'rows':>6}  {'days':>7}  "
 
 
@@ -217,6 +218,8 @@ def _table(traces: Sequence[MarketTrace]) -> str:
         span = "-" if prices is None else f"{prices.min():.4f}-{prices.max():.4f}"
         days = float(trace.times_s[-1] - trace.times_s[0]) / DAY_S
         lines.append(_line(trace.meta.offer, len(trace.times_s), days, up, span))
+    if any(trace.available is None and trace.meta.market == "spot" for trace in traces):
+        lines.append(_DRAWN)
     return "\n".join(lines)
 
 

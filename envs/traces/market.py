@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +303,46 @@ def _series(path: Path, meta: MarketMeta) -> MarketTrace:
         None if available is None else np.array(available, np.bool_),
         None if prices is None else np.array(prices, np.float64),
     )
+
+
+def merged(first: MarketTrace, one: Path, second: MarketTrace, other: Path) -> MarketTrace:
+    """Two recordings of one offer as one, such as the pages or the months of a price history.
+
+    Args:
+        first: one of them.
+        one: its file, for messages.
+        second: the other one.
+        other: its file.
+
+    Raises:
+        TraceError: if they say different things of one moment, or one has a column that the other lacks.
+    """
+    start = min(first.meta.start_utc, second.meta.start_utc)
+    a, b = _moved(first, start), _moved(second, start)
+    columns: list[NDArray[Any] | None] = []
+    times_s = np.concatenate([a.times_s, b.times_s])
+    order = np.argsort(times_s, kind="stable")
+    again = np.diff(times_s[order]) == 0
+    for one_column, other_column in ((a.available, b.available), (a.price_usd_hour, b.price_usd_hour)):
+        if one_column is None or other_column is None:
+            if one_column is not other_column:
+                raise TraceError(f"{one} and {other}: one has a column that the other lacks")
+            columns.append(None)
+            continue
+        values: NDArray[Any] = np.concatenate([one_column, other_column])[order]
+        differs = again & (values[1:] != values[:-1])
+        if differs.any():
+            moment = start + timedelta(seconds=int(times_s[order][1:][differs][0]))
+            raise TraceError(
+                f"{one} and {other} differ at {moment:%Y-%m-%dT%H:%M:%SZ}: keep one of the two rows"
+            )
+        columns.append(values[np.append(True, ~again)])
+    kept = times_s[order][np.append(True, ~again)]
+    available, prices = columns
+    shown = None if prices is None else prices.tolist()
+    meta = replace(first.meta, start_utc=start)
+    check_rows(f"{one} and {other}", list(range(1, len(kept) + 1)), kept.tolist(), shown, meta)
+    return MarketTrace(meta, kept, available, prices)
 
 
 def _moved(trace: MarketTrace, start: datetime) -> MarketTrace:

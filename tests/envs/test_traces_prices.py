@@ -149,11 +149,6 @@ def test_other_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     source.write_text("time,zone,price\n0,us-east-1a,1.4\n")
     command = ["import", str(source), "--format", "csv", "--out", str(tmp_path / "market")]
     assert "the file holds prices: leave --price out" in refusal(capsys, tmp_path, [*command, "--price", "1"])
-    zone = probed(tmp_path, "us-west-2a")
-    twice = [*skypilot(tmp_path, zone, zone), "--instance-type", "p3.2xlarge"]
-    assert "are both of aws us-west-2 us-west-2a p3.2xlarge spot: keep one" in refusal(
-        capsys, tmp_path, twice
-    )
     for words in (["--on-demand", "cheap"], ["--on-demand", "-3"], ["--price", "0"], ["--price", "nan%"]):
         with pytest.raises(SystemExit) as stopped:
             main([*command, *words])
@@ -200,3 +195,44 @@ def test_prices_of_several_zones_without_availability_are_a_market(tmp_path: Pat
     assert "aws/us-east-1/p3.2xlarge/on_demand" in world.spec.cluster_names
     results = run_suite(world, named_rule("expected_cost"), find_suite("test", 2))
     assert all(result.metrics["unfinished"] == 0 for result in results)
+
+
+def history(path: Path, *rows: tuple[str, str, str]) -> Path:
+    entries = [
+        {
+            "AvailabilityZone": zone,
+            "InstanceType": "g4dn.xlarge",
+            "ProductDescription": "Linux/UNIX",
+            "SpotPrice": price,
+            "Timestamp": f"2026-03-{moment}:00:00+00:00",
+        }
+        for zone, moment, price in rows
+    ]
+    path.write_text(json.dumps({"SpotPriceHistory": entries}))
+    return path
+
+
+def test_pages_of_one_price_history_are_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = history(
+        tmp_path / "page1.json",
+        ("us-east-1a", "01T12", "0.1560"),
+        ("us-east-1a", "01T10", "0.1550"),
+        ("us-east-1b", "01T11", "0.1590"),
+    )
+    second = history(
+        tmp_path / "page2.json",
+        ("us-east-1a", "01T12", "0.1560"),
+        ("us-east-1a", "01T15", "0.1578"),
+        ("us-east-1b", "01T16", "0.1601"),
+    )
+    command = ["import", str(first), str(second), "--format", "ec2-price-history"]
+    assert main([*command, "--on-demand", "none", "--out", str(tmp_path / "m")]) == 0
+    assert "availability of spot capacity from spells" in capsys.readouterr().out
+    found = {trace.meta.zone: trace for trace in load_traces(tmp_path / "m")}
+    assert found["us-east-1a"].times_s.tolist() == [0, 7200, 18_000]
+    assert found["us-east-1a"].price_usd_hour is not None
+    assert found["us-east-1a"].price_usd_hour.tolist() == [0.1550, 0.1560, 0.1578]
+    assert found["us-east-1b"].times_s.tolist() == [3600, 21_600]
+    other = history(tmp_path / "page3.json", ("us-east-1a", "01T12", "0.2"))
+    command[2] = str(other)
+    assert "page1.json and" in refusal(capsys, tmp_path, [*command, "--out", str(tmp_path / "n")])
