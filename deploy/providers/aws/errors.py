@@ -17,14 +17,22 @@ CAPACITY = frozenset(
         "InsufficientCapacity",
         "InsufficientReservedInstanceCapacity",
         "InsufficientFreeAddressesInSubnet",
+        "InsufficientAddressCapacity",
+        "InsufficientVolumeCapacity",
+        "ReservationCapacityExceeded",
         "SpotMaxPriceTooLow",
         "UnfulfillableCapacity",
     }
 )
 QUOTA = frozenset(
     {
+        "AddressLimitExceeded",
+        "MaxFleetCountExceeded",
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
+        "NetworkInterfaceLimitExceeded",
+        "ResourceCountExceeded",
+        "SpotInstanceCountExceeded",
         "VcpuLimitExceeded",
         "InstanceLimitExceeded",
         "FleetInstanceLimitExceeded",
@@ -44,6 +52,8 @@ THROTTLED = frozenset(
         "SlowDown",
     }
 )
+NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+"""The account has never used spot capacity, and this identity may not make the role that it takes."""
 DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 CREDENTIALS = frozenset(
     {
@@ -63,6 +73,7 @@ _SIGNATURE = frozenset(
     {"SignatureDoesNotMatch", "RequestExpired", "RequestTimeTooSkewed", "InvalidSignatureException"}
 )
 _SKEWED = re.compile(r"signature (expired|not yet current)|has expired|too skewed|is now earlier", re.I)
+_LASTING = frozenset({"EncryptedVolumesNotSupported", "IncorrectState", "OperationNotPermitted"})
 _UNCERTAIN = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
 _PERMISSION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)(?: on resource: (\S+))?")
 _ENCODED = re.compile(r"\s*Encoded authorization failure message:.*", re.S)
@@ -109,6 +120,12 @@ def translated(error: Exception, doing: str) -> ProviderError:
 def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderError:
     if code in CAPACITY:
         return CapacityError(f"{doing}: {code}: {message}")
+    if code == NO_SPOT_ROLE:
+        # As if there were none: on demand can be rented all the same.
+        return CapacityError(
+            f"{doing}: {code}: this account has no role for spot capacity: run aws iam "
+            "create-service-linked-role --aws-service-name spot.amazonaws.com"
+        )
     if code in QUOTA:
         return QuotaError(f"{doing}: {code}: {message} Ask for more under Service Quotas, or use less")
     if code in THROTTLED:
@@ -130,7 +147,7 @@ def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderEr
             return RefusedError(f"{doing}: {code}: {message} Remedy: {remedy}")
     if code in _UNCERTAIN or not code or code.isdigit():
         return ProviderError(f"{doing}: AWS failed ({code or 'no code'}): {message}")
-    if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")) or code in ("IncorrectState",):
+    if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")) or code in _LASTING:
         return RefusedError(f"{doing}: {code}: {message}")
     return ProviderError(f"{doing}: {code}: {message}")
 

@@ -19,7 +19,13 @@ REMEDY = "grant deploy/providers/gcp/role.yaml (docs/gcp.md)"
 """For a permission that is missing."""
 STORAGE_REMEDY = "grant deploy/providers/gcp/checkpoints_role.yaml on the bucket (docs/gcp.md)"
 """The same, on objects."""
-_CAPACITY = ("ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "UNSUPPORTED_OPERATION_STOCKOUT")
+_CAPACITY = (
+    "ZONE_RESOURCE_POOL_EXHAUSTED",
+    "RESOURCE_POOL_EXHAUSTED",
+    "UNSUPPORTED_OPERATION_STOCKOUT",
+    "VM_MIN_COUNT_NOT_REACHED",
+    "IP_SPACE_EXHAUSTED",
+)
 _PERMISSION = re.compile(
     r"Required '(?P<compute>[a-zA-Z.]+)' permission(?: for '(?P<where>[^']+)')?"
     r"|does not have (?P<storage>storage\.[a-zA-Z.]+) access"

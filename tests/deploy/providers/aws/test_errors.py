@@ -18,6 +18,11 @@ def client_error(code: str, message: str = "It said.", operation: str = "RunInst
     [
         ("InsufficientInstanceCapacity", CapacityError),
         ("SpotMaxPriceTooLow", CapacityError),
+        ("InsufficientVolumeCapacity", CapacityError),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", CapacityError),
+        ("SpotInstanceCountExceeded", QuotaError),
+        ("NetworkInterfaceLimitExceeded", QuotaError),
+        ("OperationNotPermitted", RefusedError),
         ("MaxSpotInstanceCountExceeded", QuotaError),
         ("VcpuLimitExceeded", QuotaError),
         ("InstanceLimitExceeded", QuotaError),
@@ -59,6 +64,11 @@ def test_the_missing_permission_is_named_without_the_encoded_screenful() -> None
 def test_a_permission_that_is_not_said_is_the_calls_own() -> None:
     assert denied_permission(client_error("UnauthorizedOperation")) == "ec2:RunInstances"
     assert denied_permission(client_error("AccessDenied", operation="GetProducts")) == "pricing:GetProducts"
+
+
+def test_an_account_that_has_never_used_spot_capacity_is_told_what_to_do() -> None:
+    made = str(translated(client_error("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), "here"))
+    assert "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com" in made
 
 
 @pytest.mark.parametrize(
