@@ -59,7 +59,6 @@ def private_words(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.real
 def test_no_file_names_the_workplace() -> None:
     found = []
     for path in tracked_files():
@@ -92,7 +91,6 @@ def test_no_tracked_file_is_huge() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.real
 def test_every_python_file_says_what_it_is() -> None:
     silent = []
     for path in tracked_files():

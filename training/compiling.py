@@ -6,6 +6,7 @@ other half: a helper process compiles that and leaves it in the cache, where thi
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,8 @@ typeof: Any = numba.typeof
 @contextmanager
 def compiled_in_parallel(environment: str) -> Iterator[None]:
     """Within the block, a helper compiles ahead, if the market world is not in the cache yet."""
-    folder = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    # A cache of the user's own is not told apart by the version of the sources.
+    folder = "" if os.environ.get("NUMBA_CACHE_DIR") else numba.config.CACHE_DIR  # type: ignore[attr-defined]
     marker = Path(folder) / "market-compiled" if folder else None
     if environment != MARKET or marker is None or marker.exists():
         yield

@@ -13,13 +13,14 @@ import os
 import shutil
 import sys
 import time
+import uuid
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
 import numba
-from numba.core import event
-from numba.core.caching import UserProvidedCacheLocator
+from numba.core import caching, event
+from numba.core.caching import IndexDataCacheFile, UserProvidedCacheLocator
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED_FOLDERS = (
@@ -68,6 +69,17 @@ class SharedCacheLocator(UserProvidedCacheLocator):
         return super().from_function(py_func, py_file)  # type: ignore[no-untyped-call]
 
 
+class UnmixedCacheFile(IndexDataCacheFile):
+    """Numba's index of a function's compiled code, which two processes may write at the same time.
+
+    Numba numbers the files that hold the code. Two processes that compile the function for different
+    arguments may take the same number, and then one runs the other's machine code: 1.5 + 1.5 became 2.
+    """
+
+    def _data_name(self, number: int) -> str:
+        return f"{Path(self._index_name).stem}.{uuid.uuid4().hex[:16]}.nbc"
+
+
 def sources_hash() -> str:
     """A hash of numba's version and all sources with compiled code. The CPU is in numba's own keys."""
     digest = hashlib.sha256(numba.__version__.encode())
@@ -79,6 +91,7 @@ def sources_hash() -> str:
 
 def use_versioned_cache() -> None:
     """Point numba's cache at this version's folder; NUMBA_CACHE_DIR, if set, is left in charge."""
+    caching.IndexDataCacheFile = UnmixedCacheFile  # type: ignore[misc]
     if os.environ.get("NUMBA_CACHE_DIR"):
         return
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "spotweave" / "numba"

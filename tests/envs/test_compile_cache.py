@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import caching
 
 from envs.simulation.compile_cache import COMPILED_FOLDERS, ROOT, announce_compiling
 
@@ -51,6 +52,22 @@ def test_another_copy_of_the_sources_compiles_nothing_again(tmp_path: Path) -> N
         counts.append(int(done.stdout))
     assert counts[0] > 0
     assert counts[1] == 0
+
+
+def test_processes_that_fill_the_cache_at_once_do_not_mix_up_their_code(tmp_path: Path) -> None:
+    file: Any = caching.IndexDataCacheFile
+    one, two, reader = (file(str(tmp_path), "f", "stamp") for _ in range(3))
+    write = one._save_data
+
+    def overtaken(name: str, data: Any) -> None:
+        two._load_index = dict  # it read the index before `one` wrote there
+        two.save("float64", "code for floats")
+        write(name, data)
+
+    one._save_data = overtaken
+    one.save("int64", "code for integers")
+    assert reader.load("float64") == "code for floats"
+    assert reader.load("int64") in ("code for integers", None)
 
 
 def test_what_is_compiled_is_counted_on_a_terminal() -> None:
