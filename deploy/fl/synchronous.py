@@ -31,7 +31,7 @@ from deploy.model.strategies import FedAvg as FedAvgSettings
 Array = NDArray[np.generic]
 _POLL_S = 1.0
 _MOST_GROWTH = 1e6
-"""An update longer than so many times the model (and than so much) is the end of any average."""
+"""No average survives an update whose norm is more than this many times that of the model."""
 
 
 class Synchronous(Training):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from deploy.security.identities import IdentitiesError
-from deploy.security.sandbox import Box, Sandbox, SandboxError
+from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
 from deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree, tail
 
 Value = bool | int | float | str
@@ -93,20 +93,29 @@ class Inspector:
         env = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": str(own), "FLWR_HOME": str(own)}
         env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         box_name = f"inspection {secrets.token_hex(8)}"
-        stdin, outer = os.open(os.devnull, os.O_RDONLY), env
-        if self._sandbox is not None:
-            try:
-                boxed = self._sandbox.wrap(argv, env, own, Box(box_name, box_name, (own,), place / "tmp"))
-            except (SandboxError, IdentitiesError) as error:
-                raise OSError(str(error)) from error
-            os.close(stdin)
-            argv, outer, stdin = boxed.argv, boxed.env, boxed.stdin()
+        boxed = Boxed(argv, env, None)
+        try:
+            if self._sandbox is not None:
+                try:
+                    box = Box(box_name, box_name, (own,), place / "tmp")
+                    boxed = self._sandbox.wrap(argv, env, own, box)
+                except (SandboxError, IdentitiesError) as error:
+                    raise OSError(str(error)) from error
+            return self._answer(boxed, place, name)
+        finally:
+            if self._sandbox is not None:
+                self._sandbox.over(box_name)
+                self._sandbox.forget(box_name)
+
+    def _answer(self, boxed: Boxed, place: Path, name: str) -> bytes:
+        """What the process writes, within the bounds. Raises ValueError, OSError."""
+        stdin = boxed.stdin()
         try:
             with (place / "answer").open("w+b") as answer, (place / "errors").open("w+b") as errors:
                 process = subprocess.Popen(
-                    argv,
-                    env=outer,
-                    cwd=own,
+                    boxed.argv,
+                    env=boxed.env,
+                    cwd=place / "own",
                     stdin=stdin,
                     stdout=answer,
                     stderr=errors,
@@ -135,16 +144,13 @@ class Inspector:
                 return answer.read(_HEADER_BYTES + _BUILT_BYTES)
         finally:
             os.close(stdin)
-            if self._sandbox is not None:
-                self._sandbox.over(box_name)
-                self._sandbox.forget(box_name)
 
 
 def _decoded(answer: bytes, name: str) -> App:
     header, _, content = answer.partition(b"\n")
-    found: dict[str, Any] = (
-        json.loads(header) if len(header) <= _HEADER_BYTES else {"error": "too many settings"}
-    )
+    if len(header) > _HEADER_BYTES:
+        raise ValueError(f"app {name!r}: its settings take more than {_HEADER_BYTES >> 20} MiB")
+    found: dict[str, Any] = json.loads(header)
     if "error" in found:
         raise ValueError(f"app {name!r}: {found['error']}")
     return App(found["declared"], content)
