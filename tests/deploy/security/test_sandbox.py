@@ -224,6 +224,18 @@ def test_variables_of_a_job_reach_no_program_outside_of_its_sandbox(world: World
     assert stdin == ""
 
 
+def test_programs_that_lie_below_tmp_are_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment may lie there, of which bubblewrap gives each command a folder of its own."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        library = Path(name) / "library.py"
+        library.write_text("x = 1")
+        code = module._code() | {Path(name)}
+        monkeypatch.setattr(module, "_code", lambda: code)
+        process = world.run("mine", f"assert open({str(library)!r}).read() == 'x = 1'")
+        assert finished(process) == 0, world.log("mine")
+
+
 def test_a_link_in_place_of_a_folder_is_refused_with_its_reason(world: World) -> None:
     own = world.state / "jobs" / "mine" / "own"
     own.symlink_to(world.state)
