@@ -215,7 +215,7 @@ def test_vector_misuse_is_answered_clearly() -> None:
     envs.reset(seed=1)
     with pytest.raises(ValueError, match="action 5 of lane 1 is invalid"):
         envs.step(np.array([0, 5]))
-    with pytest.raises(ValueError, match="2 actions expected"):
+    with pytest.raises(ValueError, match="expected 2 integers"):
         envs.step(np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="is not supported"):
         make_vector(2, SHORT, autoreset_mode=AutoresetMode.DISABLED)
