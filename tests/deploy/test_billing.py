@@ -286,3 +286,10 @@ def test_bills_agree_with_a_ledger_of_every_second(used: list[Usage], now_s: flo
 def test_what_runs_never_gets_cheaper_but_by_an_interruption(used: Usage, now_s: float, later: float) -> None:
     running = replace(used, ended_s=None, by_provider=False, free_first_s=0.0)
     assert bill(running, now_s).cost <= bill(running, now_s + later).cost
+
+
+@pytest.mark.parametrize(
+    ("price_usd", "micro_usd"), [(0.0, 0), (0.1558, 155_800), (3.0600004, 3_060_000), (3.0600006, 3_060_001)]
+)
+def test_prices_are_rounded_to_the_nearest_micro_usd(price_usd: float, micro_usd: int) -> None:
+    assert micro_usd_hour(price_usd) == micro_usd_month(price_usd) == micro_usd
