@@ -80,7 +80,7 @@ class GcpWorld(CloudWorld):
     ("hours", "troubles_every_h", "interruptions", "failures", "stopped"),
     [
         pytest.param(1000.0, 24.0, 500, 200, 5, marks=pytest.mark.nightly),
-        pytest.param(36.0, 3.0, 6, 6, 0),
+        pytest.param(36.0, 3.0, 6, 6, 0, marks=pytest.mark.real),
     ],
 )
 def test_chaos(

@@ -16,7 +16,7 @@ from deploy.security.trial import choose
 from tests.deploy.runners.flower.world import MEAN, job_spec, world
 from tests.deploy.runners.patience import insist
 
-pytestmark = [pytest.mark.real, pytest.mark.nightly]
+pytestmark = pytest.mark.real
 
 CLIENTS = {"a": {"target": "1", "examples": "1"}, "b": {"target": "4", "examples": "2"}}
 

@@ -32,7 +32,7 @@ from tests.deploy.node.agents import loopback_address
 from tests.deploy.runners.patience import insist
 from tests.deploy.runners.spark.test_real import QUICK, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.nightly]
+pytestmark = pytest.mark.real
 
 SCRIPT = """
 import json, os, sys
