@@ -68,7 +68,6 @@ def test_three_clients_learn_to_read_digits(tmp_path: Path) -> None:
         assert checkpoints.load(here.workdir / "flower/checkpoints") is not None
 
 
-@pytest.mark.nightly
 def test_a_drained_client_and_a_killed_one_come_back_elsewhere_as_the_same_nodes(tmp_path: Path) -> None:
     spec = job_spec("mean", 2, TWO, epoch_s="4.0")
     with world(tmp_path, spec, MEAN) as here:
