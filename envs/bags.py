@@ -33,12 +33,12 @@ class BagsEnv(WorldEnv):
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; seconds and USD):
-    - `clusters` (C, 21): the VMs: price per core, cores, tasks that run and wait, launch time, rates of the
+    - `clusters` (C, 22): the VMs: price per core, cores, tasks that run and wait, launch time, rates of the
       scenario, ...
     - `occupation` (C, 105): zeros, VMs have no occupation of their own here.
     - `jobs` (1, 32): the task: run time, progress saved, time to the deadline, time until all others have
       ended as queued, ...
-    - `pairs` (1, C, 13): work and wait on each VM, where it is, ...
+    - `pairs` (1, C, 14): work and wait on each VM, where it is, ...
     - `action_mask` (C + 1,) int8.
 
     ## Rewards

@@ -31,11 +31,11 @@ class FederatedEnv(WorldEnv):
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; seconds and USD):
-    - `clusters` (C, 21): the offers: price, availability now and lately, launch time, ...
+    - `clusters` (C, 22): the offers: price, availability now and lately, launch time, ...
     - `occupation` (C, 105): zeros, offers have no occupation of their own here.
     - `jobs` (1, 32): the task: epoch time, rounds left, whether it owes a result and is idle, time until all
       others have delivered, length of a round, ... as measured so far.
-    - `pairs` (1, C, 13): epoch time, messages and their price on each offer, ...
+    - `pairs` (1, C, 14): epoch time, messages and their price on each offer, ...
     - `action_mask` (C + 1,) int8.
 
     ## Rewards

@@ -68,11 +68,11 @@ class MultiCloudEnv(WorldEnv):
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; time in seconds, money in USD):
-    - `clusters` (C, 21): quota, speed, instances in use, price, on-demand price, availability now and lately,
+    - `clusters` (C, 22): quota, speed, instances in use, price, on-demand price, availability now and lately,
       launch time, notice, provider, region, ...
     - `occupation` (C, 105): used / quota, sampled every 300 s, latest last; 0 before the first.
     - `jobs` (J, 32): category, standard time, batches, slack, progress, data, interruptions, ... by arrival.
-    - `pairs` (J, C, 13): executors, execution time, egress and transfer of the job on the offer, and what
+    - `pairs` (J, C, 14): executors, execution time, egress and transfer of the job on the offer, and what
       follows from them (fits, deadline missed even without waiting, finish, cost).
     - `action_mask` (J * (C + 1),) int8.
     Rows beyond the jobs at hand are 0.

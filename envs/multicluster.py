@@ -32,10 +32,10 @@ class MultiClusterEnv(WorldEnv):
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; time in slices):
-    - `clusters` (C, 21): capacity, speed, executors in use and waited for, misses, mean occupation, ...
+    - `clusters` (C, 22): capacity, speed, executors in use and waited for, misses, mean occupation, ...
     - `occupation` (C, 105): occupation ratio of the latest 105 slices, latest last; 0 before the first.
     - `jobs` (J, 32): category, expected speed, sensitivity, standard time, batches, period, ... by arrival.
-    - `pairs` (J, C, 13): executors asked for, peak, execution time and deadline of the job on the cluster,
+    - `pairs` (J, C, 14): executors asked for, peak, execution time and deadline of the job on the cluster,
       and what follows from them (fits now, deadline missed even without waiting, ...).
     - `action_mask` (J * (C + 1),) int8.
     Rows beyond the jobs at hand are 0.

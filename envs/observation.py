@@ -15,6 +15,7 @@ from envs.simulation.snapshot import (
     N_JOB_FIELDS,
     N_PAIR_FIELDS,
     Category,
+    Observation,
 )
 from envs.simulation.world import WorldSpec
 
@@ -78,30 +79,32 @@ class MaskedDiscrete(spaces.Discrete[np.int64]):
     hand, so that the loop `env.step(env.action_space.sample())` runs.
     """
 
-    def __init__(self, mask: NDArray[np.int8], seed: int | np.random.Generator | None = None) -> None:
-        """Args: mask: (n,) live view of the current action mask; seed: of the samples."""
-        super().__init__(len(mask), seed=seed)
-        self._mask = mask
+    def __init__(self, shown: Observation, seed: int | np.random.Generator | None = None) -> None:
+        """Args: shown: a world's live observation, of which lane 0 is meant; seed: of the samples."""
+        super().__init__(shown["action_mask"].shape[1], seed=seed)
+        # Not a view of the mask: a copy or a pickle of a view no longer follows the world.
+        self._shown = shown
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.int64:
         """A random valid action (or one allowed by the `mask` or `probability` given)."""
-        if mask is None and probability is None and self._mask.any():
-            mask = self._mask
+        if mask is None and probability is None and self._shown["action_mask"][0].any():
+            mask = self._shown["action_mask"][0]
         return np.int64(super().sample(mask=mask, probability=probability))
 
 
 class MaskedMultiDiscrete(spaces.MultiDiscrete):
     """One masked discrete action per lane (see `MaskedDiscrete`)."""
 
-    def __init__(self, masks: NDArray[np.int8], seed: int | np.random.Generator | None = None) -> None:
-        """Args: masks: (N, n) live view of the current action masks; seed: of the samples."""
-        super().__init__(np.full(masks.shape[0], masks.shape[1], np.int64), seed=seed)
-        self._masks = masks
+    def __init__(self, shown: Observation, seed: int | np.random.Generator | None = None) -> None:
+        """Args: shown: a world's live observation; seed: of the samples."""
+        n_lanes, n_actions = shown["action_mask"].shape
+        super().__init__(np.full(n_lanes, n_actions, np.int64), seed=seed)
+        self._shown = shown
 
     def sample(self, mask: Any = None, probability: Any = None) -> NDArray[np.integer[Any]]:
         """A random valid action per lane (or as allowed by the `mask` or `probability` given)."""
         if mask is None and probability is None:
-            return np.array([self._draw(row) for row in self._masks], self.dtype)
+            return np.array([self._draw(row) for row in self._shown["action_mask"]], self.dtype)
         return super().sample(mask=mask, probability=probability)
 
     def _draw(self, row: NDArray[np.int8]) -> int:

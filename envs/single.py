@@ -64,7 +64,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self.world = world
         self.render_mode = render_mode
         self.observation_space = cast("gym.Space[Observation]", observation_space(world.spec))
-        self.action_space = MaskedDiscrete(world.observation["action_mask"][0])
+        self.action_space = MaskedDiscrete(world.observation)
         self._episodes = EpisodeCounter()
         self._running = False
         self._window: Any = None

@@ -55,12 +55,11 @@ class WorldVectorEnv(VectorEnv[Observation, Actions, NDArray[Any]]):
         self.copy = copy
         self.metadata = {"autoreset_mode": mode, "render_modes": []}
         self.render_mode = None
-        masks = world.observation["action_mask"]
         single = observation_space(world.spec)
         self.single_observation_space = cast("gym.Space[Any]", single)
         self.observation_space = batch_space(single, self.num_envs)
-        self.single_action_space = cast("gym.Space[Any]", MaskedDiscrete(masks[0]))
-        self.action_space = cast("gym.Space[Any]", MaskedMultiDiscrete(masks))
+        self.single_action_space = cast("gym.Space[Any]", MaskedDiscrete(world.observation))
+        self.action_space = cast("gym.Space[Any]", MaskedMultiDiscrete(world.observation))
         self._mode = mode
         self._episodes = [EpisodeCounter() for _ in range(self.num_envs)]
         self._ended = np.ones(self.num_envs, np.bool_)

@@ -30,12 +30,12 @@ class WorkflowsEnv(WorldEnv):
 
     ## Observation Space
     A `Dict` (float32 unless said; columns in `envs.simulation.snapshot`; seconds and USD):
-    - `clusters` (C, 21): the places: price, instances, those that run steps, launch time (0 where one is
+    - `clusters` (C, 22): the places: price, instances, those that run steps, launch time (0 where one is
       idle), availability and its past, ...
     - `occupation` (C, 105): zeros.
     - `jobs` (1, 32): the step: run time, upward rank, slack (time until it must have ended for on demand to
       do the rest), steps left, ready steps behind it, time until an instance is free, ...
-    - `pairs` (1, C, 13): run time, time until its files are there and price of moving them, ...
+    - `pairs` (1, C, 14): run time, time until its files are there and price of moving them, ...
     - `action_mask` (C + 1,) int8.
 
     ## Rewards

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ OWNED_REGIONS = ("us-east-1", "us-west-2")
 RUN_S, RATIO, FACTOR = (300.0, 1200.0), (0.005, 0.1), (1.5, 4.0)
 """Bounds of what is drawn (log-uniformly): mean run time, communication to computation, deadline."""
 OWNED_HETERO = 35, 70
+RECENT_CASES = 64
 PRIVATE_SHARE = 0.3
 
 
@@ -131,11 +132,19 @@ class DrawnWorkflows:
         self._owned = len(owned)
         self.offers = (*owned, *self._data.offers)
         self._recorded = _recorded(config.instance) if config.instance else None
-        self._cached = lru_cache(maxsize=64)(self._case)
+        self._recent: dict[EpisodeKey, Case] = {}
 
     def case(self, key: EpisodeKey) -> Case:
         """The case of an episode."""
-        return self._cached(key)
+        if key not in self._recent:
+            self._recent[key] = self._case(key)
+            if len(self._recent) > RECENT_CASES:
+                del self._recent[next(iter(self._recent))]
+        return self._recent[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the recent cases: they are drawn again."""
+        return {**self.__dict__, "_recent": {}}
 
     def _case(self, key: EpisodeKey) -> Case:
         streams = Streams(episode_sequence(key.seed, key.split, key.index))

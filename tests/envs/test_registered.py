@@ -1,8 +1,13 @@
-"""Every registered environment passes Gymnasium's own checker without a warning."""
+"""What every registered Gymnasium environment keeps, whatever it simulates."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+import re
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +16,7 @@ from gymnasium.utils.env_checker import check_env
 
 from envs.environments import ENVIRONMENTS
 from envs.registration import register
+from envs.single import WorldEnv
 
 register()
 REGISTERED = sorted(name for name in gym.registry if name.startswith("spotweave/"))
@@ -94,3 +100,76 @@ def test_maskable_ppo_works_as_its_documentation_says() -> None:
         "MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu"
     )
     assert learner.learn(64).num_timesteps == 64
+
+
+def begun(name: str, steps: int) -> gym.Env[Any, Any]:
+    """An environment in the middle of an episode; samples of its actions are the same each time."""
+    env = gym.make(name)
+    env.reset(seed=3)
+    env.action_space.seed(1)
+    for _ in range(steps):
+        env.step(env.action_space.sample())
+    return env
+
+
+def played(env: gym.Env[Any, Any], steps: int) -> list[Any]:
+    """Rewards, ends and masks of the next steps at random."""
+    found: list[Any] = []
+    for _ in range(steps):
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        found.append((reward, terminated, truncated, observation["action_mask"].tobytes()))
+        if terminated or truncated:
+            break
+    return found
+
+
+def pickled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """A copy as another process gets it."""
+    copied: gym.Env[Any, Any] = pickle.loads(pickle.dumps(env))
+    return copied
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+@pytest.mark.parametrize("steps", [0, 6])
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_copy_goes_on_alike_and_apart(
+    name: str, steps: int, copied: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+) -> None:
+    env = begun(name, steps)
+    first = copied(env)
+    ahead = played(first, 8)
+    assert played(copied(env), 8) == ahead
+    assert played(env, 8) == ahead
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_copied_vector_goes_on_alike(name: str, copied: Callable[[Any], Any]) -> None:
+    vector = gym.make_vec(name, num_envs=2)
+    vector.reset(seed=5)
+    vector.action_space.seed(2)
+    other = copied(vector)
+    for _ in range(4):
+        ours = vector.step(vector.action_space.sample())
+        theirs = other.step(other.action_space.sample())
+        np.testing.assert_array_equal(ours[1], theirs[1])
+        for column in ours[0]:
+            np.testing.assert_array_equal(ours[0][column], theirs[0][column])
+    vector.close()
+    other.close()
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_documented_shapes_are_those_of_the_spaces(name: str) -> None:
+    env = gym.make(name).unwrapped
+    assert isinstance(env, WorldEnv)
+    sizes = {"C": env.world.spec.n_clusters, "J": env.world.spec.window, "Z": env.world.spec.n_clusters - 1}
+    page = type(env).__doc__ or ""
+    spaces: dict[str, Any] = env.observation_space.spaces  # type: ignore[attr-defined]
+    for column, space in spaces.items():
+        written = re.search(rf"`{column}` (\(.*?\))(?= int8|:)", page)
+        assert written is not None, column
+        assert eval(f"({written[1][1:-1].rstrip(',')},)", {}, sizes) == space.shape, column
+    actions = re.search(r"`Discrete\((.*?)\)`", page)
+    assert actions is not None
+    assert eval(actions[1], {}, sizes) == env.action_space.n  # type: ignore[attr-defined]

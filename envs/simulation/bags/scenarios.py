@@ -75,22 +75,29 @@ Changes = Callable[[str], Iterator[float]]
 """When the VMs of a type of this name hibernate, resume, hibernate, ...: ascending seconds, maybe endless."""
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """The calendars of a scenario. A `Changes` that can be pickled."""
+
+    scenario: Scenario
+    key: int
+
+    def __call__(self, vm_type: str) -> Iterator[float]:
+        """The calendar of one type."""
+        generator = np.random.Generator(np.random.PCG64([self.key, zlib.crc32(vm_type.encode())]))
+        now_s = 0.0
+        while True:
+            for rate in (self.scenario.hibernations_per_s, self.scenario.resumes_per_s):
+                if rate == 0:
+                    return
+                now_s += generator.standard_exponential() / rate
+                yield now_s
+
+
 def drawn(scenario: Scenario, seed: int) -> Changes:
     """The calendars of a scenario, one for each type of VM.
 
     They know neither the scheduler nor the other types, so that all schedulers meet the same world; VMs that
     are rented later meet the calendar of their type as it is by then.
     """
-    key = Streams(seed).key("revocations")
-
-    def changes_s(vm_type: str) -> Iterator[float]:
-        generator = np.random.Generator(np.random.PCG64([key, zlib.crc32(vm_type.encode())]))
-        now_s = 0.0
-        while True:
-            for rate in (scenario.hibernations_per_s, scenario.resumes_per_s):
-                if rate == 0:
-                    return
-                now_s += generator.standard_exponential() / rate
-                yield now_s
-
-    return changes_s
+    return _Drawn(scenario, Streams(seed).key("revocations"))

@@ -1,17 +1,14 @@
-"""Many bags of tasks at once behind the `BatchWorld` protocol."""
+"""Bags of tasks as a `QuestionWorld`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.simulation.bags.cases import Case, CaseSource
-from envs.simulation.bags.decisions import NO_TASK, Answer, Question
+from envs.simulation.bags.decisions import Question
 from envs.simulation.bags.execution import Asking, Execution
 from envs.simulation.bags.gantt import timeline_of
 from envs.simulation.bags.objective import fitness_scales
@@ -19,9 +16,9 @@ from envs.simulation.bags.options import Options
 from envs.simulation.bags.outcome import Outcome
 from envs.simulation.bags.picture import Picture
 from envs.simulation.bags.slots import Slots
-from envs.simulation.snapshot import empty_observation
+from envs.simulation.questions import QuestionLane, QuestionWorld
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
+from envs.simulation.world import EpisodeKey, WorldSpec
 
 MISSED_POINTS = 100.0
 """What a missed deadline adds to the objective, in its per cent."""
@@ -41,26 +38,20 @@ CHANGES_SHOWN = 1000
 """Changes of each type that identify an episode."""
 
 
-@dataclass
-class _Lane:
+@dataclass(kw_only=True)
+class _Lane(QuestionLane):
     """One episode."""
 
-    key: EpisodeKey
     case: Case
     execution: Execution
     asking: Asking
     picture: Picture
     question: Question | None = None
     options: Options | None = None
-    charged: float = 0.0
-    decided: int = NO_TASK
-    actions: list[int] = field(default_factory=list)
 
 
-class BagWorld:
+class BagWorld(QuestionWorld[_Lane]):
     """N copies of bags; each question of an `Execution` that has more than one answer is one decision.
-
-    A `BatchWorld`.
 
     Args:
         source: gives every episode its case.
@@ -69,10 +60,10 @@ class BagWorld:
     """
 
     def __init__(self, source: CaseSource, n_lanes: int, omega: float = 0.5) -> None:
-        self.source, self.n_lanes, self.omega = source, n_lanes, omega
+        self.source, self.omega = source, omega
         self.slots = Slots(source.environment)
         weights = 100 * omega, 100 * (1 - omega)
-        self.spec = WorldSpec(
+        spec = WorldSpec(
             name="bags",
             window=1,
             n_clusters=len(self.slots.vms),
@@ -85,56 +76,7 @@ class BagWorld:
             time_unit="s",
             objective_weights=weights,
         )
-        self.observation = empty_observation(1, len(self.slots.vms), (n_lanes,))
-        self._lanes: list[_Lane | None] = [None] * n_lanes
-
-    # BatchWorld.
-
-    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
-        """Start the episode keys[k] in lane lanes[k] and show its first decision."""
-        for key, number in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
-            case = self.source.case(key)
-            execution = Execution(case.plan, case.environment, case.changes, None, case.launch_s)
-            picture = Picture(case.plan.bag, case.environment, case.scenario, self.slots, case.launch_s)
-            lane = _Lane(key, case, execution, execution.questions(), picture)
-            self._lanes[number] = lane
-            self._advance(number, None)
-
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Take one decision in every active lane: (reward (N,), done (N,)).
-
-        Raises:
-            ValueError: for an action outside the mask of its lane; nothing changes then.
-        """
-        numbers = checked_lanes(actions, active, self.observation["action_mask"])
-        rewards, done = np.zeros(self.n_lanes), np.ones(self.n_lanes, np.bool_)
-        for number in numbers:
-            lane = self._lane(number)
-            assert lane.question is not None
-            assert lane.options is not None
-            lane.decided = lane.question.task
-            lane.actions.append(int(actions[number]))
-            self._advance(number, lane.options.answer(int(actions[number])))
-            total = self._objective(lane)
-            rewards[number] = lane.charged - total
-            lane.charged = total
-            done[number] = lane.question is None
-        return rewards, done
-
-    def decided_jobs(self) -> NDArray[np.int64]:
-        """(N,) task that the latest step decided about; -1 where none."""
-        return np.array([NO_TASK if lane is None else lane.decided for lane in self._lanes], np.int64)
-
-    def marks(self) -> NDArray[np.float64]:
-        """(N, 2) normalised cost and time so far."""
-        return np.array([(0.0, 0.0) if lane is None else self._components(lane) for lane in self._lanes])
-
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(D, 2) minus the normalised cost and time that came after each decision."""
-        after: NDArray[np.float64] = marks - np.array(self._components(self._lane(lane)))
-        return after
+        super().__init__(spec, n_lanes)
 
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode."""
@@ -182,44 +124,28 @@ class BagWorld:
             digest.update(repr(list(islice(case.changes(vm_type.name), CHANGES_SHOWN))).encode())
         return digest.hexdigest()
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Make lane targets[k] an exact copy of lane sources[k], by playing its actions again."""
-        copied = [(self._lane(number).key, list(self._lane(number).actions)) for number in sources.tolist()]
-        for (key, actions), number in zip(copied, targets.tolist(), strict=True):
-            self.reset([key], [number])
-            for action in actions:
-                lane = self._lane(number)
-                assert lane.options is not None
-                lane.actions.append(action)
-                self._advance(number, lane.options.answer(action))
-                lane.charged = self._objective(lane)
+    def _begin(self, key: EpisodeKey, number: int) -> _Lane:
+        case = self.source.case(key)
+        execution = Execution(case.plan, case.environment, case.changes, None, case.launch_s)
+        picture = Picture(case.plan.bag, case.environment, case.scenario, self.slots, case.launch_s)
+        return _Lane(key=key, case=case, execution=execution, asking=execution.questions(), picture=picture)
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        """Nothing arrives here: the whole bag is there from the beginning."""
-
-    # One lane.
-
-    def _lane(self, number: int) -> _Lane:
-        lane = self._lanes[number]
-        if lane is None:
-            raise ValueError(f"lane {number} has no episode: reset it first")
-        return lane
-
-    def _advance(self, number: int, answer: Answer | None) -> None:
-        """Answer, go on to the next question that leaves a choice, and show it."""
-        lane = self._lane(number)
+    def _advance(self, lane: _Lane, number: int, action: int | None) -> int | None:
+        """Go on to the next question that leaves a choice."""
+        answer = None
+        if action is not None:
+            assert lane.options is not None
+            answer = lane.options.answer(action)
         while True:
             try:
                 lane.question = next(lane.asking) if answer is None else lane.asking.send(answer)
             except StopIteration:
                 lane.question = lane.options = None
-                for array in self.observation.values():
-                    array[number] = 0  # type: ignore[index]
-                return
+                return None
             lane.options = Options(lane.question, lane.execution, self.slots)
             if lane.options.by_slot:
                 lane.picture.show(lane.question, lane.options, lane.execution.fleet, self.observation, number)
-                return
+                return lane.question.task
             answer = lane.options.answer(self.spec.n_clusters)
 
     def _spent_usd(self, lane: _Lane) -> float:
@@ -228,7 +154,7 @@ class BagWorld:
 
     def _missed(self, lane: _Lane) -> bool:
         fleet = lane.execution.fleet
-        return lane.question is None and (fleet.unfinished > 0 or fleet.now_s > fleet.deadline_s + 1e-6)
+        return lane.asked is None and (fleet.unfinished > 0 or fleet.now_s > fleet.deadline_s + 1e-6)
 
     def _components(self, lane: _Lane) -> tuple[float, float]:
         """Cost and time so far, each as a share of what section 8.1 divides it by."""

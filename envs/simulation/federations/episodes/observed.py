@@ -24,14 +24,13 @@ class Observed:
 
     Attributes:
         known: what the application has shown so far.
-        lane: as given; it is changed where a copy of the application goes on in another lane.
     """
 
     def __init__(self, view: RunningApplication, observation: Observation, lane: int, measured: bool) -> None:
         self._view = view
         self._epoch_cv = view.application.epoch_cv
         self._observation = observation
-        self.lane = lane
+        self._lane = lane
         self._n_offers = observation["clusters"].shape[1]
         self._offers = OfferColumns(view.application, self._n_offers)
         self.known = ViewEstimates(view, measured)
@@ -39,28 +38,23 @@ class Observed:
     def show(self, question: Question) -> Leave | None:
         """Show a question. `Leave` where no policy is asked: the client's budget cannot pay for the round."""
         self.known.observe()
-        self._offers.fill(self._view, self._observation["clusters"][self.lane])
-        fill_task(self._observation, self.lane, question, self._view, self.known)
+        self._offers.fill(self._view, self._observation["clusters"][self._lane])
+        fill_task(self._observation, self._lane, question, self._view, self.known)
         return Leave() if self._must_leave(question) else None
-
-    def show_nothing(self) -> None:
-        """The application is over: no job, and no valid action."""
-        for name in ("action_mask", "jobs", "pairs"):
-            self._observation[name][self.lane] = 0
 
     def answer(self, question: Question, action: int) -> Answer:
         """What an action means: an offer from now on, or no instance until the task is asked again."""
         if action < self._n_offers:
             return Placement(action)
         first = self._view.member(question.client).allowed[0]
-        if self._observation["jobs"][self.lane, 0, col.EXECUTIONS] == 0:
+        if self._observation["jobs"][self._lane, 0, col.EXECUTIONS] == 0:
             return Placement(first, np.inf)
         return Placement(first, self._view.now_s + int(ask_again_s(self._slack_s(question))))
 
     def _slack_s(self, question: Question) -> float:
         """Until the latest start in time, on the offer that leaves most time."""
-        job, pairs = self._observation["jobs"][self.lane, 0], self._observation["pairs"][self.lane, 0]
-        clusters = self._observation["clusters"][self.lane]
+        job, pairs = self._observation["jobs"][self._lane, 0], self._observation["pairs"][self._lane, 0]
+        clusters = self._observation["clusters"][self._lane]
         owes, left_s, round_s = (float(job[k]) for k in (col.OWES, col.ROUND_LEFT_S, col.ROUND_S))
         return max(
             float(
@@ -89,6 +83,6 @@ class Observed:
 
     def _round_usd(self, offer: int) -> float:
         """What a client pays for the coming round on an offer, with a margin for a late start."""
-        pair = self._observation["pairs"][self.lane, 0, offer]
+        pair = self._observation["pairs"][self._lane, 0, offer]
         seconds = float(pair[col.FINISH_S]) + 2 * ASK_AGAIN_LEAST_S
         return (1.0 + 3.0 * self._epoch_cv) * seconds * self._view.usd_hour(offer) / 3600

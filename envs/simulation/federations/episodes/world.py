@@ -1,14 +1,10 @@
-"""Many federated applications at once behind the `BatchWorld` protocol."""
+"""Federated applications as a `QuestionWorld`."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-
-import numpy as np
-from numpy.typing import NDArray
 
 from envs.simulation.federations.episodes.gantt import timeline_of
 from envs.simulation.federations.episodes.observed import Observed
@@ -20,10 +16,10 @@ from envs.simulation.federations.rounds.draws import Draws
 from envs.simulation.federations.rounds.history import Outcome
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.world import RoundsWorld
-from envs.simulation.snapshot import empty_observation
+from envs.simulation.questions import QuestionLane, QuestionWorld
 from envs.simulation.streams import episode_sequence
 from envs.simulation.timeline import Timeline
-from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
+from envs.simulation.world import EpisodeKey, WorldSpec
 
 MAX_DECISIONS = 20_000
 DAY_S = 86_400
@@ -43,24 +39,20 @@ METRICS = (
 COMPONENTS = ("delay", "cost")
 
 
-@dataclass
-class _Lane:
+@dataclass(kw_only=True)
+class _Lane(QuestionLane):
     """One episode."""
 
-    key: EpisodeKey
     application: Application
     world: RoundsWorld
     observed: Observed
     reference: Reference
     question: Question | None = None
-    decisions: int = 0
     truncated: bool = False
-    charged: float = 0.0
-    decided: int = -1
 
 
-class FederatedWorld:
-    """N copies of federated applications; each question of `RoundsWorld` is one decision. A `BatchWorld`.
+class FederatedWorld(QuestionWorld[_Lane]):
+    """N copies of federated applications; each question of `RoundsWorld` is one decision.
 
     Args:
         source: gives every episode its application.
@@ -72,11 +64,8 @@ class FederatedWorld:
     def __init__(
         self, source: ApplicationSource, n_lanes: int, time_weight: float = 2.5, measured: bool = False
     ) -> None:
-        self.source = source
-        self.n_lanes = n_lanes
-        self.time_weight = time_weight
-        self.measured = measured
-        self.spec = WorldSpec(
+        self.source, self.time_weight, self.measured = source, time_weight, measured
+        spec = WorldSpec(
             name="federated",
             window=1,
             n_clusters=source.n_offers,
@@ -90,66 +79,11 @@ class FederatedWorld:
             objective_weights=(time_weight, 1.0),
             federated=True,
         )
-        self.observation = empty_observation(1, source.n_offers, (n_lanes,))
-        self._lanes: list[_Lane | None] = [None] * n_lanes
-
-    # BatchWorld.
-
-    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
-        """Start the episode keys[k] in lane lanes[k] and show its first decision."""
-        for key, number in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
-            application = self.source.application(key)
-            world = RoundsWorld(application, episode_sequence(key.seed, key.split, key.index))
-            lane = _Lane(
-                key=key,
-                application=application,
-                world=world,
-                observed=Observed(world, self.observation, number, self.measured),
-                reference=reference_of(application),
-            )
-            self._lanes[number] = lane
-            self._advance(lane)
-
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Take one decision in every active lane: (reward (N,), done (N,)).
-
-        Raises:
-            ValueError: for an action outside the mask of its lane; nothing changes then.
-        """
-        numbers = checked_lanes(actions, active, self.observation["action_mask"])
-        rewards = np.zeros(self.n_lanes)
-        done = np.ones(self.n_lanes, np.bool_)
-        for number in numbers:
-            lane = self._lane(number)
-            assert lane.question is not None
-            lane.decided = lane.question.client
-            lane.world.answer(lane.observed.answer(lane.question, int(actions[number])))
-            lane.decisions += 1
-            self._advance(lane)
-            total = self._objective(lane)
-            rewards[number] = lane.charged - total
-            lane.charged = total
-            done[number] = lane.question is None
-        return rewards, done
+        super().__init__(spec, n_lanes)
 
     def truncated(self, lane: int) -> bool:
         """Whether the finished episode was cut short by the limit of decisions."""
         return self._lane(lane).truncated
-
-    def decided_jobs(self) -> NDArray[np.int64]:
-        """(N,) client that the latest step decided about; -1 where none."""
-        return np.array([-1 if lane is None else lane.decided for lane in self._lanes], np.int64)
-
-    def marks(self) -> NDArray[np.float64]:
-        """(N, 2) delay and cost (per cent) just before the latest action."""
-        return np.array([(0.0, 0.0) if lane is None else self._components(lane) for lane in self._lanes])
-
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(D, 2) minus the delay and the cost that came after each decision."""
-        after: NDArray[np.float64] = marks - np.array(self._components(self._lane(lane)))
-        return after
 
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode; cost and time in per cent of on-demand without waiting."""
@@ -202,26 +136,33 @@ class FederatedWorld:
             digest.update(repr((rest, prices)).encode())
         return digest.hexdigest()
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Make lane targets[k] an exact copy of lane sources[k]."""
-        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-            # The observation belongs to all lanes.
-            copied = copy.deepcopy(self._lane(source), {id(self.observation): self.observation})
-            copied.observed.lane = target
-            self._lanes[target] = copied
-            for array in self.observation.values():
-                array[target] = array[source]  # type: ignore[index]
+    def _begin(self, key: EpisodeKey, number: int) -> _Lane:
+        application = self.source.application(key)
+        world = RoundsWorld(application, episode_sequence(key.seed, key.split, key.index))
+        return _Lane(
+            key=key,
+            application=application,
+            world=world,
+            observed=Observed(world, self.observation, number, self.measured),
+            reference=reference_of(application),
+        )
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        """Nothing arrives here: an application is there from the beginning, and its rounds must be done."""
-
-    # One lane.
-
-    def _lane(self, number: int) -> _Lane:
-        lane = self._lanes[number]
-        if lane is None:
-            raise ValueError(f"lane {number} has no episode: reset it first")
-        return lane
+    def _advance(self, lane: _Lane, number: int, action: int | None) -> int | None:
+        """Go on to the next question that needs a choice."""
+        if action is not None:
+            assert lane.question is not None
+            lane.world.answer(lane.observed.answer(lane.question, action))
+        while True:
+            lane.question = lane.world.advance()
+            if lane.question is not None and len(lane.actions) >= MAX_DECISIONS:
+                lane.truncated = True
+                lane.question = None
+            if lane.question is None:
+                return None
+            leave = lane.observed.show(lane.question)
+            if leave is None:
+                return lane.question.client
+            lane.world.answer(leave)
 
     def _spent_usd(self, lane: _Lane) -> float:
         world = lane.world
@@ -236,18 +177,3 @@ class FederatedWorld:
     def _objective(self, lane: _Lane) -> float:
         delay, cost = self._components(lane)
         return cost + self.time_weight * delay
-
-    def _advance(self, lane: _Lane) -> None:
-        """Go on to the next question that needs a choice, and show it."""
-        while True:
-            lane.question = lane.world.advance()
-            if lane.question is not None and lane.decisions >= MAX_DECISIONS:
-                lane.truncated = True
-                lane.question = None
-            if lane.question is None:
-                lane.observed.show_nothing()
-                return
-            leave = lane.observed.show(lane.question)
-            if leave is None:
-                return
-            lane.world.answer(leave)

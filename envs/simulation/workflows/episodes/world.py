@@ -1,22 +1,19 @@
-"""Many workflows at once behind the `BatchWorld` protocol."""
+"""Workflows as a `QuestionWorld`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from envs.simulation.snapshot import empty_observation
+from envs.simulation.questions import QuestionLane, QuestionWorld
 from envs.simulation.timeline import Timeline
 from envs.simulation.workflows.episodes.case import CaseSource
 from envs.simulation.workflows.episodes.execution import NONE, Asking, Execution, Question
 from envs.simulation.workflows.episodes.gantt import timeline_of
 from envs.simulation.workflows.episodes.picture import Picture
 from envs.simulation.workflows.episodes.reserve import on_demand_usd
-from envs.simulation.world import EpisodeKey, WorldSpec, checked_lanes
+from envs.simulation.world import EpisodeKey, WorldSpec
 
 MISSED_PERCENT = 100.0
 """What a missed deadline adds to the objective: as much as all the work on demand."""
@@ -33,26 +30,21 @@ METRICS = (
     "unused_usd",
 )
 COMPONENTS = ("late", "cost")
-NO_STEP = -1
 
 
-@dataclass
-class _Lane:
+@dataclass(kw_only=True)
+class _Lane(QuestionLane):
     """One episode. `whole_usd` is what all the work costs on demand."""
 
-    key: EpisodeKey
     execution: Execution
     asking: Asking
     picture: Picture
     whole_usd: float
     question: Question | None = None
-    charged: float = 0.0
-    decided: int = NO_STEP
-    actions: list[int] = field(default_factory=list)
 
 
-class WorkflowWorld:
-    """N copies of workflows; each question of an `Execution` is one decision. A `BatchWorld`.
+class WorkflowWorld(QuestionWorld[_Lane]):
+    """N copies of workflows; each question of an `Execution` is one decision.
 
     Args:
         source: gives every episode its case.
@@ -60,8 +52,8 @@ class WorkflowWorld:
     """
 
     def __init__(self, source: CaseSource, n_lanes: int) -> None:
-        self.source, self.n_lanes = source, n_lanes
-        self.spec = WorldSpec(
+        self.source = source
+        spec = WorldSpec(
             name="workflows",
             window=1,
             n_clusters=len(source.offers),
@@ -74,54 +66,7 @@ class WorkflowWorld:
             time_unit="s",
             objective_weights=(1.0, 1.0),
         )
-        self.observation = empty_observation(1, len(source.offers), (n_lanes,))
-        self._lanes: list[_Lane | None] = [None] * n_lanes
-
-    # BatchWorld.
-
-    def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
-        """Start the episode keys[k] in lane lanes[k] and show its first decision."""
-        for key, number in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):
-            case = self.source.case(key)
-            execution = Execution(case)
-            picture, asking = Picture(case), execution.questions()
-            self._lanes[number] = _Lane(key, execution, asking, picture, on_demand_usd(case))
-            self._advance(number, None)
-
-    def step(
-        self, actions: NDArray[np.int64], active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Take one decision in every active lane: (reward (N,), done (N,)).
-
-        Raises:
-            ValueError: for an action outside the mask of its lane; nothing changes then.
-        """
-        numbers = checked_lanes(actions, active, self.observation["action_mask"])
-        rewards, done = np.zeros(self.n_lanes), np.ones(self.n_lanes, np.bool_)
-        for number in numbers:
-            lane = self._lane(number)
-            assert lane.question is not None
-            lane.decided = lane.question.step
-            lane.actions.append(int(actions[number]))
-            self._advance(number, int(actions[number]))
-            total = sum(self._components(lane))
-            rewards[number] = lane.charged - total
-            lane.charged = total
-            done[number] = lane.question is None
-        return rewards, done
-
-    def decided_jobs(self) -> NDArray[np.int64]:
-        """(N,) step that the latest decision was about; -1 where none."""
-        return np.array([NO_STEP if lane is None else lane.decided for lane in self._lanes], np.int64)
-
-    def marks(self) -> NDArray[np.float64]:
-        """(N, 2) lateness and cost so far, per cent."""
-        return np.array([(0.0, 0.0) if lane is None else self._components(lane) for lane in self._lanes])
-
-    def values(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(D, 2) minus the lateness and the cost that came after each decision."""
-        after: NDArray[np.float64] = marks - np.array(self._components(self._lane(lane)))
-        return after
+        super().__init__(spec, n_lanes)
 
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode."""
@@ -167,31 +112,18 @@ class WorkflowWorld:
             digest.update(quotes.digest())
         return digest.hexdigest()
 
-    def copy_lanes(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Make lane targets[k] an exact copy of lane sources[k], by playing its actions again."""
-        copied = [(self._lane(number).key, list(self._lane(number).actions)) for number in sources.tolist()]
-        for (key, actions), number in zip(copied, targets.tolist(), strict=True):
-            self.reset([key], [number])
-            lane = self._lane(number)
-            for action in actions:
-                lane.actions.append(action)
-                self._advance(number, action)
-            lane.charged = sum(self._components(lane))
+    def _begin(self, key: EpisodeKey, number: int) -> _Lane:
+        case = self.source.case(key)
+        execution = Execution(case)
+        return _Lane(
+            key=key,
+            execution=execution,
+            asking=execution.questions(),
+            picture=Picture(case),
+            whole_usd=on_demand_usd(case),
+        )
 
-    def limit_arrivals(self, lanes: NDArray[np.int64], further: int) -> None:
-        """Nothing arrives here: the whole workflow is there from the beginning."""
-
-    # One lane.
-
-    def _lane(self, number: int) -> _Lane:
-        lane = self._lanes[number]
-        if lane is None:
-            raise ValueError(f"lane {number} has no episode: reset it first")
-        return lane
-
-    def _advance(self, number: int, action: int | None) -> None:
-        """Answer, go on to the next question, and show it."""
-        lane = self._lane(number)
+    def _advance(self, lane: _Lane, number: int, action: int | None) -> int | None:
         try:
             if action is None:
                 lane.question = next(lane.asking)
@@ -199,13 +131,15 @@ class WorkflowWorld:
                 lane.question = lane.asking.send(NONE if action == self.spec.n_clusters else action)
         except StopIteration:
             lane.question = None
-            for array in self.observation.values():
-                array[number] = 0  # type: ignore[index]
-            return
+            return None
         lane.picture.show(lane.question, lane.execution, self.observation, number)
+        return lane.question.step
 
     def _components(self, lane: _Lane) -> tuple[float, float]:
         """Lateness and cost so far, in per cent of what the work costs on demand."""
         execution = lane.execution
         late = execution.finished and execution.now_s > execution.case.deadline_s + 1e-6
         return MISSED_PERCENT * late, 100 * execution.spent_usd() / lane.whole_usd
+
+    def _objective(self, lane: _Lane) -> float:
+        return sum(self._components(lane))
