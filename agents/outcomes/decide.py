@@ -118,7 +118,8 @@ def decide(
         row: of `label`.
         label: row `row` is filled.
         values: (C + 1, 5) filled with minus the expected own misses (in units of one of a one-shot job), 0,
-            delay hours, USD and owned hours of each candidate; NaN where the choice is none.
+            delay hours, USD and owned hours of each candidate, the latter as far as owned clusters are full,
+            so that the objective's prices give what candidates are compared by; NaN where the choice is none.
     """
     n_clusters = obs.clusters.shape[0]
     label.scale[row] = 0.0
@@ -248,7 +249,7 @@ def best_of(
             values[choices[k], 0] -= misses * unit / members
             values[choices[k], 2] -= delay / members
             values[choices[k], 3] -= money / members
-            values[choices[k], 4] -= owned / members
+            values[choices[k], 4] -= owned * prices[2] / max(1e-9, weighing.owned_usd_hour) / members
     best, gain = rules_choice, 0.0
     scarcity = min(MOST_SCARCE, max(1.0, MANY_OFFERS / max(1.0, rented)))
     for k in range(n):

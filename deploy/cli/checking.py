@@ -11,10 +11,12 @@ from pathlib import Path
 import typer
 from sqlalchemy import inspect
 
+from agents.outcomes.policy import OutcomePolicy
 from deploy.cli.errors import EXIT_USER
 from deploy.clouds import count_offers, require_all_rented
 from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
+from deploy.scheduler.decide.policies import load_market_policy
 from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.sandbox import Mode as SandboxMode
 from deploy.security.tls import load_tls
@@ -26,6 +28,9 @@ from deploy.store import migrate
 from deploy.store.database import Database
 from deploy.store.store import Store
 from deploy.yamlfile import ConfigError
+
+FEW_OFFERS = 5
+"""Up to so many rented offers the released policy is level with its rule (checkpoints/multicloud)."""
 
 
 def run(path: Path) -> None:
@@ -56,6 +61,8 @@ def run(path: Path) -> None:
             wrong = wrong or needed
             print(f"{'error' if needed else 'warning':7}  {name}: {' '.join(str(error).split())}")
     if not wrong:
+        for line in _too_few_offers(config):
+            print(f"warning  policies: {line}")
         for line in _not_kept_apart(config):
             print(f"warning  sandbox: {line}")
     if wrong:
@@ -152,6 +159,17 @@ def _sandbox(config: DeploymentConfig) -> str:
     return f"{mode}" + (": jobs have all rights of the scheduler" if mode is SandboxMode.NONE else "")
 
 
+def _too_few_offers(config: DeploymentConfig) -> list[str]:
+    """What the card of a learned policy says of markets as small as this one."""
+    rented, name = sum(count_offers(config).values()), config.policy.market
+    if rented > FEW_OFFERS or not isinstance(load_market_policy(name, rented).policy, OutcomePolicy):
+        return []
+    return [
+        f"{name} decides among {rented} rented offers; with {FEW_OFFERS} or fewer it gains nothing over its "
+        "rule, which is simpler: set policy.market to expected_cost, or rent more"
+    ]
+
+
 def _not_kept_apart(config: DeploymentConfig) -> list[str]:
     """What a submitter could reach all the same, one line each."""
     sandbox = open_sandbox(config)
@@ -159,6 +177,11 @@ def _not_kept_apart(config: DeploymentConfig) -> list[str]:
     if sandbox.apart and not config.http.tokens:
         found.append(
             "http.tokens is false, so a job's code can ask this service for everything: set it to true"
+        )
+    if sandbox.mode is SandboxMode.BUBBLEWRAP and os.geteuid() == 0:
+        found.append(
+            "this is run as root, which bubblewrap does not need: serve as a user of its own, so that who "
+            "gets out of a sandbox is not root (deploy/systemd/spotweave.service)"
         )
     if sandbox.mode is SandboxMode.UID and not _has_name(config.runners.ids[0]):
         found.append(

@@ -12,8 +12,6 @@ from deploy.cli.queries import deadline, particulars, state
 from deploy.cli.tables import ago, clock, console, span, table, usd
 
 _WIDE = 1000
-EXPECTED = "expected_usd"
-"""What candidates are appraised by where the policy is a rule."""
 
 
 def explain(found: Mapping[str, Any]) -> None:
@@ -91,23 +89,30 @@ def _decision(on: Console, decision: Mapping[str, Any]) -> None:
         told = "" if difference is None else f", which it holds for {difference:+.4g} different"
         on.print(f"  {decision['shadow_policy']} would have chosen {other}{told}", markup=False)
     candidates: Sequence[Mapping[str, Any]] = decision["candidates"]
-    names = list(dict.fromkeys(name for one in candidates for name in one["values"]))
-    rows = [
-        (
+    taken = next((one["total"] for one in candidates if one["offer_id"] == chosen), None)
+    weighed = any(one["total"] is not None for one in candidates)
+    headings = ["", "CANDIDATE", "USD/H>", "HOURS>", "RISK %>", "EXPECTED>"]
+    rows: list[list[str]] = []
+    for one in candidates:
+        row = [
             ">" if one["offer_id"] == chosen else "",
             one["offer_id"] or "none for now",
             usd(one["price_usd_hour"]),
-            *(f"{one['values'][name]:.3g}" if name in one["values"] else "-" for name in names),
-            one["reason"],
-        )
-        for one in candidates
-    ]
-    headings = ("", "CANDIDATE", "USD/H>", *(f"{_heading(name)}>" for name in names), "REASON*")
+            _number(one["finish_s"], ".2f", 1 / 3600),
+            _number(one["risk"], ".0f", 100),
+            _number(one["expected_usd"]),
+        ]
+        if weighed:
+            margin = None if taken is None or one["total"] is None else one["total"] - taken
+            row += [_number(one["total"]), _number(margin, "+.2g")]
+        rows.append([*row, one["reason"]])
+    headings += [*(("TOTAL>", "MARGIN>") if weighed else ()), "REASON*"]
     on.print(table(headings, rows, wrap=on.width < _WIDE, indent=2))
-    if names:
-        rule = "a rule has no values; next to it what each would be expected to cost"
-        on.print("  " + (rule if names == [EXPECTED] else "of each value, more is better"), style="dim")
+    values = {} if not candidates else candidates[0]["values"]
+    if values:
+        parts = ", ".join(f"{name.replace('_', ' ')} {number:.3g}" for name, number in values.items())
+        on.print(f"  the first is worth {parts}: weighed, that is its total; more is better", style="dim")
 
 
-def _heading(name: str) -> str:
-    return name.replace("_", " ").upper()
+def _number(given: float | None, form: str = ".3g", factor: float = 1) -> str:
+    return "-" if given is None else f"{given * factor:{form}}"

@@ -172,6 +172,7 @@ class Deciders:
             policy_choice=decision.offer_id,
             net=outcome.overruled,
             invalid="" if decision.invalid is None else decision.invalid.words,
+            why=decision.why,
             candidates=_candidates(decision),
             window=Window.model_construct(
                 size=window,
@@ -212,10 +213,12 @@ def _candidates(decision: PolicyDecision) -> list[CandidateAnswer]:
             offer_id=one.offer_id,
             available=one.valid,
             reason=one.reason,
-            score=one.score,
+            total=one.total,
             values=one.values,
+            expected_usd=one.expected_usd,
             price_usd_hour=one.price_usd_hour,
             finish_s=one.finish_s,
+            risk=one.risk,
             cost_usd=one.cost_usd,
         )
         for one in decision.candidates

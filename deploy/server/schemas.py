@@ -259,14 +259,18 @@ class CandidateAnswer(BaseModel):
     """Whether it may be chosen now."""
     reason: str
     """Why not; "" where it may."""
-    score: float | None
+    total: float | None
     """What the policy ranks by, higher is better; null where it gives no numbers."""
     values: dict[str, float]
-    """By component of the policy's value; of a rule its expected cost in USD ("expected_usd")."""
+    """By component of the policy's value; `total` is their weighted sum."""
+    expected_usd: float
+    """Until the task's end, delay and misses included, by the rule `expected_cost`."""
     price_usd_hour: float
     """Of all instances that the task would hold there, now."""
     finish_s: float
     """Expected, until the end of its work (or next execution) there."""
+    risk: float
+    """Chance of an interruption until then."""
     cost_usd: float
     """Expected, of that, at the price of now."""
 
@@ -297,6 +301,8 @@ class DecisionAnswer(BaseModel):
     """Why the safety net overruled the policy; "" where it did not."""
     invalid: str
     """Why the policy's answer was not followed and its guide chose; "" where it was valid."""
+    why: str
+    """Which margin decided, where another candidate has a better total; "" where the choice has the best."""
     candidates: list[CandidateAnswer]
     """Best first, the policy's choice before all."""
     window: Window

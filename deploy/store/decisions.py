@@ -34,7 +34,11 @@ class CandidateRecord:
         values: value per component, by its name; empty for rules that have none.
         price_usd_hour: of one instance; None for "none for now".
         available: whether it could be chosen.
-        reason: why it could not, or what speaks for it.
+        reason: why it could not, or of the chosen one which guard or margin decided.
+        total: what the policy ranked by, higher is better; None for rules.
+        expected_usd: until the task's end, by the rule `expected_cost`.
+        finish_s: expected seconds until the end of its work (or next execution); None for "none for now".
+        risk: chance of an interruption until then; None for "none for now".
     """
 
     offer_id: str | None
@@ -42,6 +46,10 @@ class CandidateRecord:
     price_usd_hour: float | None = None
     available: bool = True
     reason: str = ""
+    total: float | None = None
+    expected_usd: float | None = None
+    finish_s: float | None = None
+    risk: float | None = None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ function decision(one, now, open) {
   return el("details", { open, "data-key": `decision ${one.decision_id}` },
     el("summary", {}, `${clock(one.time_s, now)} ${one.task === "main" ? "" : `${one.task} `}→ `, el("strong", {}, one.chosen ?? "none for now"),
       ` by ${one.policy}${one.mode === "act" ? "" : ` (${one.mode})`}`,
-      chosen?.reason ? el("span", { class: "late" }, ` – overruled: ${chosen.reason}`) : null,
+      chosen?.reason ? el("span", { class: "late" }, ` – ${chosen.reason}`) : null,
       el("small", { class: "quiet" }, chosen ? values(chosen.values) : "")),
     candidates(one));
 }

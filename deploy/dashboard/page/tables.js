@@ -25,7 +25,7 @@ export function decisions(facts, onJob) {
     ["Its values", (one) => [el("span", {}, values(one.values)),
       one.next_best && el("small", { class: "quiet wide" }, `next best ${one.next_best}: ${values(one.next_values)}`)]],
     ["Policy", (one) => [one.policy, one.shadow_policy && el("small", { class: "quiet" }, `${one.shadow_policy} would: ${one.shadow_choice ?? "none"}`)], "wide short"],
-    ["Overruled", (one) => (one.reason ? el("span", { class: "late" }, one.reason) : el("span", { class: "quiet" }, "no"))],
+    ["Why", (one) => (one.reason ? el("span", { class: "late" }, one.reason) : el("span", { class: "quiet" }, "best total"))],
     ["Candidates", (one) => candidatesButton(one)],
   ];
   return table("Latest decisions", columns, facts.decisions, (one) => ({ "data-decision": one.decision_id }));
@@ -59,6 +59,10 @@ export function candidates(decision) {
     ["Candidate", (one) => [one.offer_id ?? "none for now", one.offer_id === decision.chosen ? [" ", badge("succeeded", "chosen")] : null]],
     ...names.map((name) => [words(name), (one) => (name in one.values ? value(one.values[name]) : "–"), "number"]),
     ["Price/h", (one) => usd(one.price_usd_hour), "number"],
+    ["Hours", (one) => (one.finish_s === null ? "–" : (one.finish_s / 3600).toFixed(2)), "number"],
+    ["Risk", (one) => (one.risk === null ? "–" : percent(one.risk)), "number"],
+    ["Expected", (one) => usd(one.expected_usd), "number"],
+    ["Total", (one) => (one.total === null ? "–" : value(one.total)), "number"],
     ["Why not, or why", (one) => one.reason || (one.available ? "" : "not available")],
   ];
   return table(`Candidates of decision ${decision.decision_id}`, columns, decision.candidates,

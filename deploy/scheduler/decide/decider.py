@@ -37,9 +37,8 @@ from envs.simulation.snapshot import FloatArray, MaskArray, Observation, Snapsho
 
 WINDOW = 8
 """Needs that a policy sees at once, as in the market world."""
-APPRAISED = "expected_usd"
 Table = tuple[dict[str, NDArray[np.float64]], NDArray[np.float64] | None]
-"""(C + 1,) of each value component of one task, and the scores; None for what gives no scores."""
+"""(C + 1,) of each value component of one task, and the totals; None for what gives none."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,12 @@ class Candidate:
         offer_id: the offer; None for "none for now".
         valid: whether it may be chosen now.
         reason: why not; "" where it may.
-        score: what the policy ranks by, higher is better; None where it gives no number.
-        values: by component of the policy's value, in its units; of a rule its expected USD.
+        total: what the policy ranks by, higher is better: its values, weighed; None where it gives no number.
+        values: by component of the policy's value, in its units; empty for a rule.
+        expected_usd: until the task's end, delay and misses included, by the rule `expected_cost`.
         price_usd_hour: of all instances that the task would hold there, now.
         finish_s: expected seconds until the end of its work (or next execution) there.
+        risk: chance of an interruption until then, by the mean length of up-spells; 0 where none is known.
         cost_usd: expected cost of that at the price of now.
         region: of the offer; "" for none for now.
         egress_usd: charged for moving its data there if it starts there.
@@ -62,10 +63,12 @@ class Candidate:
     offer_id: str | None
     valid: bool
     reason: str
-    score: float | None
+    total: float | None
     values: dict[str, float]
+    expected_usd: float
     price_usd_hour: float
     finish_s: float
+    risk: float
     cost_usd: float
     region: str
     egress_usd: float
@@ -83,6 +86,8 @@ class Decision:
         row: what the policy saw of the task.
         lost: why its deadline can be met nowhere any more, so that it was not shown; "" otherwise.
         invalid: the policy's answer, where another rule decided because it was not valid.
+        why: what decided, where another valid candidate has a better total or, of a rule, is expected to
+            cost less; "" where the choice is the best shown.
     """
 
     policy: str
@@ -92,6 +97,7 @@ class Decision:
     row: Row
     lost: str = ""
     invalid: Invalid | None = None
+    why: str = ""
 
 
 class Decider:
@@ -159,20 +165,24 @@ class Decider:
             invalid = Invalid(error.fault, str(error), GUIDE)
             self.invalid[policy.name, error.fault] += 1
             row, place = divmod(guided(observation), n_offers + 1)
-            table = self._appraised(observation, row)
+            table = {}, None
         candidates = self._candidates(observation, row, needs[row], offers, table)
         chosen = None if place == n_offers else offers[place].offer_id
-        # What the policy takes comes first, whatever a table of values says: shortlists and margins count.
+        # What the policy takes comes first, whatever the totals say: shortlists and margins count.
         ranked = sorted(candidates, key=lambda item: (item.offer_id != chosen, *_rank(item)))
         shown = observed.row(row)
-        return Decision(policy.name, needs[row], chosen, tuple(ranked), shown, observed.lost[row], invalid)
+        why = "" if invalid is not None else _why(policy.name, ranked)
+        return Decision(
+            policy.name, needs[row], chosen, tuple(ranked), shown, observed.lost[row], invalid, why
+        )
 
     def _candidates(
         self, observation: Observation, row: int, need: Need, offers: Sequence[Offer], table: Table
     ) -> list[Candidate]:
         n_offers = len(offers)
         mask = self._mask_of(observation, row)
-        values, scores = table
+        values, totals = table
+        expected_usd = appraise(self._alone(observation, row), 1)[0, 0]
         found = []
         for k in range(n_offers + 1):
             offer = offers[k] if k < n_offers else None
@@ -183,12 +193,14 @@ class Decider:
                     offer_id=None if offer is None else offer.offer_id,
                     valid=valid,
                     reason="" if valid else _reason(need, offer, pair),
-                    score=float(scores[k])
-                    if valid and scores is not None and np.isfinite(scores[k])
+                    total=float(totals[k])
+                    if valid and totals is not None and np.isfinite(totals[k])
                     else None,
                     values={name: float(x[k]) for name, x in values.items() if np.isfinite(x[k])},
+                    expected_usd=float(expected_usd[k]),
                     price_usd_hour=0.0 if offer is None else offer.price_usd_hour * need.resources.instances,
                     finish_s=0.0 if pair is None else float(pair[col.FINISH_S]),
+                    risk=0.0 if pair is None else _risk(observation["clusters"][k], pair),
                     cost_usd=0.0 if pair is None else float(pair[col.COST_USD]),
                     region="" if offer is None else offer.region,
                     egress_usd=0.0
@@ -199,7 +211,7 @@ class Decider:
         return found
 
     def _values(self, policy: Policy, observation: Observation, row: int) -> Table:
-        """Of each component, and the score; for other policies the expected cost alone.
+        """Of each component, and the totals; nothing for policies without value components.
 
         Raises:
             InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
@@ -207,22 +219,22 @@ class Decider:
         if isinstance(policy, VectorPolicy):
             require_finite(policy.network.vector)
         if not isinstance(policy, WeighedPolicy):
-            return self._appraised(observation, row)
+            return {}, None
         if isinstance(policy, OutcomePolicy):
             require_finite(policy.network.vectors, np.asarray(policy.value_weights))
         try:
             table = self._table(policy, observation, row)
-            score = table @ np.asarray(policy.value_weights)
+            total = table @ np.asarray(policy.value_weights)
         except Exception as error:
             raise raised(error) from error
         weighed = ~np.isnan(table).all(1) & (self._mask_of(observation, row) != 0)
         if not weighed.any():  # there was nothing to weigh
-            return self._appraised(observation, row)
-        require_finite(table[weighed], score[weighed])
+            return {}, None
+        require_finite(table[weighed], total[weighed])
         n_values = table.shape[1]  # 1 where the network learned the scalarised value itself
         named = len(self.components) == n_values
         names = self.components if named else tuple(f"value_{k}" for k in range(n_values))
-        return {name: table[:, k] for k, name in enumerate(names)}, score
+        return {name: table[:, k] for k, name in enumerate(names)}, total
 
     def _table(self, policy: WeighedPolicy, observation: Observation, row: int) -> NDArray[np.float64]:
         """(C + 1, K) components of one task's choices."""
@@ -232,11 +244,6 @@ class Decider:
         else:
             table = policy.value_table(self._alone(observation, row))[:, 0]
         return table.reshape(-1, table.shape[-1])
-
-    def _appraised(self, observation: Observation, row: int) -> Table:
-        """The expected cost, without a score."""
-        usd = appraise(self._alone(observation, row), 1)[0, 0].astype(np.float64)
-        return {APPRAISED: usd}, None
 
     def _alone(self, observation: Observation, row: int) -> Observation:
         """A batch of one with only this row of the window: values of a task do not depend on other rows."""
@@ -255,9 +262,45 @@ class Decider:
 
 
 def _rank(item: Candidate) -> tuple[bool, float]:
-    if item.score is not None:
-        return not item.valid, -item.score
-    return not item.valid, item.values.get(APPRAISED, math.inf)
+    return not item.valid, item.expected_usd if item.total is None else -item.total
+
+
+def _risk(cluster: FloatArray, pair: FloatArray) -> float:
+    mean_up_s = float(cluster[col.MEAN_UP_S])
+    if cluster[col.IS_SPOT] == 0 or mean_up_s <= 0:
+        return 0.0
+    return 1 - math.exp(-float(pair[col.FINISH_S]) / mean_up_s)
+
+
+def _why(policy: str, ranked: Sequence[Candidate]) -> str:
+    """What decided, where the numbers shown say something else. The first candidate is the chosen one."""
+    taken, *others = ranked
+    valid = [item for item in others if item.valid]
+    if taken.total is None:
+        cheaper = min(valid, key=lambda item: item.expected_usd, default=taken)
+        if _shown(cheaper.expected_usd) >= _shown(taken.expected_usd):
+            return ""
+        return f"{policy} goes by its own order, not by expected USD ({_name(cheaper)} is cheaper)"
+    best = max((item for item in valid if item.total is not None), key=_total, default=taken)
+    if _shown(_total(best)) <= _shown(taken.total):
+        return ""
+    return (
+        f"{_name(best)} looks better by {_total(best) - taken.total:.2g}: less than the margin or the doubt "
+        f"of {policy}"
+    )
+
+
+def _total(item: Candidate) -> float:
+    return -math.inf if item.total is None else item.total
+
+
+def _shown(number: float) -> float:
+    """As people see it, so that no difference is explained which they cannot see."""
+    return float(f"{number:.3g}")
+
+
+def _name(item: Candidate) -> str:
+    return item.offer_id or "none for now"
 
 
 def _reason(need: Need, offer: Offer | None, pair: FloatArray | None) -> str:

@@ -172,19 +172,25 @@ def _stay(decision: Decision, chosen: str | None, overruled: str, watched: Watch
 def _candidates(decision: Decision, chosen: str | None, overruled: str) -> tuple[CandidateRecord, ...]:
     """The first ones of the policy's ranking, the chosen one among them.
 
-    Why a choice was overruled stands with what was chosen instead; where the task stays, with the choice.
+    Why a choice was overruled stands with what was chosen instead; where the task stays, with the choice. So
+    does why a choice was taken that does not look best.
     """
     kept = [
         item for k, item in enumerate(decision.candidates) if k <= OTHER_CANDIDATES or item.offer_id == chosen
     ]
     about = decision.offer_id if overruled and chosen is None else chosen
+    words = overruled or decision.why
     return tuple(
         CandidateRecord(
             offer_id=item.offer_id,
             values={name: value for name, value in item.values.items() if math.isfinite(value)},
             price_usd_hour=None if item.offer_id is None else item.price_usd_hour,
             available=item.valid,
-            reason=_words(item, overruled if item.offer_id == about else ""),
+            reason=_words(item, words if item.offer_id == about else ""),
+            total=item.total,
+            expected_usd=item.expected_usd,
+            finish_s=None if item.offer_id is None else item.finish_s,
+            risk=None if item.offer_id is None else item.risk,
         )
         for item in kept
     )

@@ -207,14 +207,15 @@ def test_explain_shows_decisions_and_events(run: Any, job_file: Path, store: Sto
     decide(
         store,
         job_id,
-        CandidateRecord("spot", {"delay": -1.0625, "money": 14.4}, 0.012),
-        CandidateRecord("sure", {"delay": -1.24, "money": 13.8}, 0.04, False, "0 of 6 instances are free"),
-        CandidateRecord(None, {"delay": -2.61, "money": 4.23}),
+        CandidateRecord("spot", {"delay": -1.5, "money": -2.25}, 0.012, True, "", -3.75, 2.5, 5400.0, 0.25),
+        CandidateRecord("sure", {}, 0.04, False, "0 of 6 instances are free", None, 3.5, 5400.0, 0.0),
+        CandidateRecord(None, {"delay": -2.61}, total=-4.0, expected_usd=4.23),
     )
     told = run("explain", job_id).stdout
     rows = [line.split() for line in told.splitlines()]
-    assert [">", "spot", "0.0120", "-1.06", "14.4"] in rows
-    assert ["none", "for", "now", "-", "-2.61", "4.23"] in rows
+    assert [">", "spot", "0.0120", "1.50", "25", "2.5", "-3.75", "+0"] in rows
+    assert ["none", "for", "now", "-", "-", "-", "4.23", "-4", "-0.25"] in rows
+    assert "the first is worth delay -1.5, money -2.25" in told
     for words in (
         "main goes to spot",
         "decision 1 of the policy spotweave, in 4 ms",

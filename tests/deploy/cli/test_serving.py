@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 from pathlib import Path
@@ -182,6 +183,14 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     others = [line for line in lines if line not in kept_apart]
     assert [line.split()[0] for line in others] == ["ok"] * 9 + ["warning"]
     assert not (tmp_path / "state").exists()
+    assert any("run as root" in line for line in kept_apart) == (
+        "sandbox: bubblewrap" in result.stdout and os.geteuid() == 0
+    )
+    learned = deployment(tmp_path, policy={"market": "multicloud"})
+    (line,) = (
+        one for one in spotweave("check", "--config", learned).stdout.splitlines() if "rented offers" in one
+    )
+    assert line.startswith("warning  policies: multicloud decides among 2 rented offers")
     many = deployment(tmp_path, http={"tokens": False, "connections": 1_000_000})
     (line,) = (
         one for one in spotweave("check", "--config", many).stdout.splitlines() if "LimitNOFILE" in one

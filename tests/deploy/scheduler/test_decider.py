@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from agents.networks.rl_fc import RLFC
 from agents.value_policy import ValuePolicy
 from deploy.model.jobs import Places, Resources
-from deploy.scheduler.decide.decider import APPRAISED, Decider, Decision
+from deploy.scheduler.decide.decider import Decider, Decision
 from deploy.scheduler.decide.policies import (
     MARKET_COMPONENTS,
     Loaded,
@@ -47,7 +48,9 @@ def test_rules_choose_as_they_do_in_simulation(policy: str, place: str) -> None:
     decision = decide(policy, need())
     assert decision.offer_id == place
     assert decision.candidates[0].offer_id == place
-    assert set(decision.candidates[0].values) == {APPRAISED}
+    assert decision.candidates[0].values == {}
+    assert decision.candidates[0].total is None
+    assert 0 < decision.candidates[0].expected_usd < 1
 
 
 def test_the_released_policy_gives_the_value_of_every_component() -> None:
@@ -59,8 +62,30 @@ def test_the_released_policy_gives_the_value_of_every_component() -> None:
     assert len(weighed) > 1
     for candidate in weighed:
         assert set(candidate.values) == set(MARKET_COMPONENTS)
-        assert candidate.score is not None
+        assert candidate.total is not None
         assert candidate.values["money"] < 0.0
+
+
+@pytest.mark.parametrize("policy", ["multicloud", "expected_cost", "maf", "on_demand"])
+def test_a_choice_that_looks_worse_names_the_margin_or_the_rule_that_decided(policy: str) -> None:
+    reasons = set()
+    for slack_s in (900.0, 1500.0, 3000.0, 10_000.0, 0.0):
+        for used in ({}, {"cheap-spot": 4}, {"cheap-spot": 4, "dear-spot": 4}):
+            asked = need(kind="deadline", slack_s=slack_s) if slack_s else need()
+            decision = decide(policy, asked, used=used)
+            chosen, *others = decision.candidates
+            worth = -chosen.expected_usd if chosen.total is None else chosen.total
+            better = [
+                other
+                for other in others
+                if other.valid
+                and (-other.expected_usd if chosen.total is None else other.total or -np.inf) > worth + 1e-6
+            ]
+            assert bool(better) == bool(decision.why), (decision.why, decision.candidates)
+            reasons.add(decision.why)
+            assert chosen.risk == 0 or "spot" in str(chosen.offer_id)
+    if policy == "on_demand":
+        assert "on_demand goes by its own order, not by expected USD (cheap-spot is cheaper)" in reasons
 
 
 def test_every_candidate_that_is_out_says_why() -> None:

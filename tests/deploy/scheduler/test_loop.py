@@ -15,7 +15,6 @@ from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
-from deploy.scheduler.decide.decider import APPRAISED
 from deploy.scheduler.decide.policies import MARKET_COMPONENTS
 from deploy.scheduler.retries.retries import end_job
 from deploy.store.decisions import Mode
@@ -224,7 +223,7 @@ def test_the_trained_policy_runs_the_loop_too(tmp_path: Path) -> None:
     assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
     decision = world.store.decisions.latest(1)[0]
     values = {name for one in decision.candidates for name in one.values}
-    assert values <= {*MARKET_COMPONENTS, APPRAISED}
+    assert values <= set(MARKET_COMPONENTS)
     assert values
     world.check_nothing_is_left()
 

@@ -9,7 +9,7 @@ import pytest
 
 from agents.rules.appraisal import appraise
 from agents.weighed_policy import WeighedPolicy
-from deploy.scheduler.decide.decider import APPRAISED, Decider
+from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.writer import snapshot_of
@@ -35,14 +35,12 @@ def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
     row = NEEDS.index(decision.need)
     window = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
     batch = cast(Observation, window)
-    if isinstance(loaded.policy, WeighedPolicy):
-        table = loaded.policy.value_table(batch)[0, row]
-        names = loaded.components
-    else:
-        table = appraise(batch, len(NEEDS))[0, row][:, None]
-        names = (APPRAISED,)
+    usd = appraise(batch, len(NEEDS))[0, row]
     places = [*(one.offer_id for one in OFFERS), None]
     for candidate in decision.candidates:
-        shown = [candidate.values.get(one, np.nan) for one in names]
-        expected = table[places.index(candidate.offer_id)]
-        assert shown == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
+        place = places.index(candidate.offer_id)
+        assert candidate.expected_usd == pytest.approx(usd[place], rel=1e-5, abs=1e-6)
+        if isinstance(loaded.policy, WeighedPolicy):
+            shown = [candidate.values.get(one, np.nan) for one in loaded.components]
+            expected = loaded.policy.value_table(batch)[0, row, place]
+            assert shown == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)

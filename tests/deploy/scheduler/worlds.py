@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from deploy.scheduler.decide.policies import combined, load_federated_policy, lo
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.decisions import Mode
+from deploy.store.decisions import DecisionRecord, Mode
 from deploy.store.events import Event
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -132,6 +133,7 @@ class World:
             assert self.clock.now() < end_s, list(self.store.jobs.live())
             self.go(self.settings.period_s)
         self.go(10 * self.settings.period_s)
+        assert unexplained(self.store.decisions.latest(100_000)) == []
 
     def check_nothing_is_left(self) -> None:
         """No machine runs, none is believed to, nothing waits to be done, the sums are those of the bills."""
@@ -141,3 +143,23 @@ class World:
         assert self.store.instances.live() == []
         assert self.store.intents.pending() == []
         assert wrong_charges(self.store) == []
+
+
+def unexplained(decisions: Iterable[DecisionRecord]) -> list[str]:
+    """A line for each decision against what it shows, without a word of which guard or margin decided."""
+    found = []
+    for one in decisions:
+        chosen = next(item for item in one.candidates if item.offer_id == one.chosen)
+        if any(item.reason for item in one.candidates if item.available):
+            continue
+        for item in one.candidates:
+            if not item.available or item is chosen:
+                continue
+            worth = [item.total, chosen.total]
+            if None in worth:
+                assert item.expected_usd is not None
+                assert chosen.expected_usd is not None
+                worth = [-item.expected_usd, -chosen.expected_usd]
+            if f"{worth[0]:.3g}" != f"{worth[1]:.3g}" and worth[0] > worth[1]:  # type: ignore[operator]
+                found.append(f"{one.policy} chose {one.chosen} though {item.offer_id} looks better: {worth}")
+    return found
