@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from deploy.model.jobs import JobSpec
+from deploy.model.spark import SparkProgram
+from deploy.model.workflows import Workflow
 from deploy.yamlfile import ConfigError, first_mistake, read_mapping
 
 MAX_BYTES = 20 << 20
 """Of all files of a job together: in base64 they must fit into the service's largest request."""
 
+FOLDER_SUFFIX = ".folder.zip"
+"""Of what a folder in `py_files` is packed into."""
+Program = TypeVar("Program", bound=SparkProgram)
+
 
 def read_job(path: Path) -> JobSpec:
-    """A job file.
+    """A job file. Modules next to a Spark script that it imports are added to its `py_files`.
 
     Raises:
         ConfigError: if it cannot be read, or a key is unknown, missing or wrong.
@@ -24,7 +34,8 @@ def read_job(path: Path) -> JobSpec:
     content = read_mapping(path, "name, work, resources")
     try:
         # Through JSON, so that strict types are judged as in a request.
-        return JobSpec.model_validate_json(json.dumps(content))
+        spec = JobSpec.model_validate_json(json.dumps(content))
+        return _with_modules(spec, path.parent.resolve())
     except TypeError as error:
         raise ConfigError(f"{path} holds a value that is not plain text or a number: {error}") from error
     except ValidationError as error:
@@ -47,7 +58,70 @@ def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for path in named_files([*([] if program is None else [program]), *spec.work.words], root):
         _read(path, root, found)
+    for name in spec.work.words:
+        place = root / name.removesuffix(FOLDER_SUFFIX)
+        if name.endswith(FOLDER_SUFFIX) and _is_there(place, root) and place.is_dir():
+            found[name] = _packed(place, root)
+            _require_small(sum(map(len, found.values())))
     return found
+
+
+def _packed(place: Path, root: Path) -> bytes:
+    """A folder of modules as a zip file, the same each time."""
+    files: dict[str, bytes] = {}
+    for path in named_files([str(place)], root):
+        _read(path, root, files)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as target:
+        for name, content in sorted(files.items()):
+            arcname = (root / name).relative_to(place.parent).as_posix()
+            target.writestr(zipfile.ZipInfo(arcname), content)
+    return packed.getvalue()
+
+
+def _with_modules(spec: JobSpec, root: Path) -> JobSpec:
+    """The job with what its scripts import from beside them; folders get the names of their archives."""
+    if isinstance(spec.work, Workflow):
+        steps = tuple(_completed(step, root) for step in spec.work.steps)
+        return spec.model_copy(update={"work": spec.work.model_copy(update={"steps": steps})})
+    if isinstance(spec.work, SparkProgram):
+        return spec.model_copy(update={"work": _completed(spec.work, root)})
+    return spec
+
+
+def _completed(program: Program, root: Path) -> Program:
+    names = [*program.py_files, *_imported(root / program.script, root)]
+    packed = (name + FOLDER_SUFFIX if (root / name).is_dir() else name for name in names)
+    return program.model_copy(update={"py_files": tuple(dict.fromkeys(packed))})
+
+
+def _imported(script: Path, root: Path) -> list[str]:
+    """Modules and packages in the folder of a Python script that it imports, or that these import."""
+    if script.suffix != ".py" or not _is_there(script, root):
+        return []
+    found: dict[str, Path] = {}
+    left = [script]
+    while left:
+        for name in sorted(_imports(left.pop())):
+            for place in (script.parent / f"{name}.py", script.parent / name):
+                files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+                if name not in found and place != script and files and _is_there(place, root):
+                    found[name] = place
+                    left += files
+    return [place.relative_to(root).as_posix() for place in found.values()]
+
+
+def _imports(path: Path) -> set[str]:
+    """First parts of the names of modules that a file imports; none of one that is not Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return set()
+    names = [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+    names += [
+        node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
+    ]
+    return {name.split(".")[0] for name in names if name}
 
 
 def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
@@ -79,11 +153,14 @@ def _read(path: Path, root: Path, found: dict[str, bytes]) -> None:
     if not actual.is_relative_to(root):
         raise ConfigError(f"{path} leads to {actual}, outside of the job's folder: copy it there")
     try:
-        size = path.stat().st_size + sum(map(len, found.values()))
-        if size > MAX_BYTES:
-            raise ConfigError(
-                f"the files of the job have more than {MAX_BYTES >> 20} MiB: let it read its data elsewhere"
-            )
+        _require_small(path.stat().st_size + sum(map(len, found.values())))
         found[path.relative_to(root).as_posix()] = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _require_small(size: int) -> None:
+    if size > MAX_BYTES:
+        raise ConfigError(
+            f"the files of the job have more than {MAX_BYTES >> 20} MiB: let it read its data elsewhere"
+        )

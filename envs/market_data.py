@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import cast
+import logging
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,13 +13,16 @@ from envs.simulation.availability import LognormalMixture
 from envs.simulation.market.checks import require
 from envs.simulation.market.config import PROVIDERS, Market, MarketConfig, OfferConfig, Provider
 from envs.simulation.market.source import MarketData
-from envs.simulation.market.workload import JobLaw
+from envs.simulation.market.workload import JobLaw, JobLog
 from envs.simulation.series import StepSeries
 from envs.simulation.streams import Split
 from envs.traces.bundle import SPLIT_DAYS, TraceBundle, load_bundle
 from envs.traces.errors import TraceError
 from envs.traces.fitted import load_fitted
+from envs.traces.jobs import load_jobs
 from envs.traces.market import MarketTrace, load_traces
+
+log = logging.getLogger(__name__)
 
 DAY_S = 86_400
 OWNED_REGION = "us-east-1"
@@ -271,6 +276,42 @@ def _on_demand_price(trace: MarketTrace, traces: tuple[MarketTrace, ...], bundle
             f"no on-demand price of {meta.provider} {meta.instance_type} in {meta.region}: "
             "add an on_demand trace of it"
         ) from error
+
+
+@lru_cache(maxsize=8)
+def job_log(folder: str, largest: int) -> JobLog:
+    """The jobs of a job trace that fit on some offer, their time cut into splits in the bundle's proportions.
+
+    Says once, as a warning, how many fit nowhere.
+
+    Args:
+        folder: of the job trace.
+        largest: executors of the largest offer.
+
+    Raises:
+        TraceError: for a trace that cannot be read, or of which no job fits.
+    """
+    trace = load_jobs(folder)
+    fits = trace.executors <= largest
+    if not fits.any():
+        raise TraceError(
+            f"{folder}: every job needs more than {largest} executors, the quota of the largest offer: raise "
+            "env.market.on_demand_quota"
+        )
+    if not fits.all():
+        log.warning(
+            "%s: %d of %d jobs need more than %d executors, the quota of the largest offer, and are left out",
+            *(folder, len(fits) - int(fits.sum()), len(fits), largest),
+        )
+    arrival_s = trace.arrival_s[fits]
+    span_s, days = int(arrival_s[-1] - arrival_s[0]) + 1, SPLIT_DAYS["test"][1]
+    rows = {
+        cast(Split, name): tuple(
+            int(np.searchsorted(arrival_s, arrival_s[0] + span_s * day // days)) for day in bounds
+        )
+        for name, bounds in SPLIT_DAYS.items()
+    }
+    return JobLog(arrival_s, trace.duration_s[fits], trace.executors[fits], cast(Any, rows))
 
 
 def _splits(traces: tuple[MarketTrace, ...]) -> dict[Split, tuple[int, int]]:

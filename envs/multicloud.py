@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gymnasium.vector import AutoresetMode
 
-from envs.market_data import market_data
+from envs.market_data import job_log, market_data
 from envs.simulation.market.config import MarketWorldConfig
+from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
+from envs.simulation.streams import SPLITS
+from envs.simulation.world import EpisodeKey
 from envs.single import WorldEnv
 from envs.traces.bundle import TraceBundle
 from envs.vector import WorldVectorEnv
@@ -22,6 +27,8 @@ def build_market(
 ) -> MarketWorld:
     """The market world on recorded traces: those of `config.market.traces`, else the bundle's.
 
+    The jobs are drawn, or those of `config.workload.trace`.
+
     Args:
         config: what to simulate; None: the defaults.
         n_lanes: copies.
@@ -34,7 +41,13 @@ def build_market(
     """
     config = config if config is not None else MarketWorldConfig()
     config.validate()
-    return MarketWorld(config, market_data(config.market, bundle), n_lanes, record)
+    data = market_data(config.market, bundle)
+    if config.workload.trace:
+        largest = max(offer.quota for offer in data.offers)
+        data = replace(data, log=job_log(config.workload.trace, largest))
+        for split in SPLITS:
+            draw_episode(config, data, EpisodeKey(0, split, 0))  # a log that is too short is refused at once
+    return MarketWorld(config, data, n_lanes, record)
 
 
 class MultiCloudEnv(WorldEnv):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from agents.rules import expected_cost
 from agents.rules.choice import row_of
-from agents.rules.expectation import ExpectedCostParameters
+from agents.rules.expectation import ExpectedCostParameters, interruption_rate
 from envs.simulation import columns as col
 from envs.simulation.snapshot import FloatArray, Observation, ObservationArrays, arrays_of
 
@@ -16,26 +18,42 @@ MOST = 1.0e4
 """Bound on an appraised cost."""
 
 
+class Appraisal(NamedTuple):
+    """What every choice for some jobs of some observations is expected to come to.
+
+    Attributes:
+        usd: (n, n_jobs, C + 1) float32 expected USD, within +-`MOST`; 0 where no job is.
+        risk: (n, n_jobs, C + 1) float32 chance of an interruption before the end.
+    """
+
+    usd: FloatArray
+    risk: FloatArray
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
-def _appraise(batch: ObservationArrays, parameters: NDArray[np.float64], out: FloatArray) -> None:
+def _appraise(batch: ObservationArrays, parameters: NDArray[np.float64], out: Appraisal) -> None:
     n_clusters = batch.clusters.shape[1]
     usd = np.empty(n_clusters + 1)
-    for k in range(out.shape[0]):
+    for k in range(out.usd.shape[0]):
         obs = row_of(batch, k)
-        for job in range(out.shape[1]):
+        for job in range(out.usd.shape[1]):
             if obs.jobs[job, col.PRESENT] == 0.0:
                 continue
             expected_cost.choices_usd(obs, job, parameters, usd)
             for c in range(n_clusters + 1):
-                out[k, job, c] = min(MOST, max(-MOST, usd[c]))
+                out.usd[k, job, c] = min(MOST, max(-MOST, usd[c]))
+            for c in range(n_clusters):
+                rate = interruption_rate(obs, c, parameters)
+                out.risk[k, job, c] = 1.0 - np.exp(-rate * max(0.0, obs.pairs[job, c, col.FINISH_S]))
 
 
-def appraise(observations: Observation, n_jobs: int) -> FloatArray:
-    """(n, n_jobs, C + 1) float32 expected USD for the first rows of the window; 0 where no job is.
+def appraise(observations: Observation, n_jobs: int) -> Appraisal:
+    """Appraise every choice for the first rows of the window.
 
     A cluster that cannot be chosen counts as if it could.
     """
     n, n_clusters = observations["clusters"].shape[:2]
-    out = np.zeros((n, n_jobs, n_clusters + 1), np.float32)
+    shape = (n, n_jobs, n_clusters + 1)
+    out = Appraisal(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
     _appraise(arrays_of(observations), ExpectedCostParameters().vector(), out)
     return out

@@ -15,7 +15,6 @@ from deploy.model.fields import (
     MAX_CLIENTS,
     MOST_SECONDS,
     MOST_TEXT_BYTES,
-    Arguments,
     Count,
     Gigabytes,
     Name,
@@ -29,6 +28,7 @@ from deploy.model.fields import (
     Work,
     check_size,
 )
+from deploy.model.spark import SparkProgram
 from deploy.model.workflows import Workflow
 
 
@@ -75,12 +75,7 @@ class Places(Part):
     instance_types: Names | None = None
 
 
-class _Spark(Work):
-    script: Path
-    """Python file or jar, relative to the file that describes the job."""
-    args: Arguments = ()
-    conf: Texts = Field(default_factory=dict)
-
+class _Spark(SparkProgram, Work):
     @property
     def program(self) -> str:
         """See Work."""
@@ -89,7 +84,7 @@ class _Spark(Work):
     @property
     def words(self) -> tuple[str, ...]:
         """See Work."""
-        return self.args
+        return self.args + self.named_files
 
 
 class SparkBatch(_Spark):

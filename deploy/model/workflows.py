@@ -12,17 +12,16 @@ from pydantic import Field, FiniteFloat, model_validator
 from deploy.model.fields import (
     MOST_SECONDS,
     MOST_TEXT_BYTES,
-    Arguments,
     Gigabytes,
     Name,
     Part,
     Path,
     Seconds,
     Text,
-    Texts,
     Work,
     check_size,
 )
+from deploy.model.spark import SparkProgram
 
 MOST_STEPS = 200
 MOST_FILES = 1000
@@ -57,14 +56,10 @@ class OutputFile(Part):
     """Whether it may be read only in the region where its step ran."""
 
 
-class Step(Part):
+class Step(SparkProgram):
     """One Spark application. In its arguments `{NAME}` is the path of a file that it reads or writes."""
 
     name: Name
-    script: Path
-    """Python file or jar, relative to the file that describes the job."""
-    args: Arguments = ()
-    conf: Texts = Field(default_factory=dict)
     reads: Annotated[tuple[Name, ...], Field(max_length=MOST_FILES)] = ()
     writes: Annotated[tuple[OutputFile, ...], Field(min_length=1, max_length=MOST_FILES)]
     minutes: Annotated[FiniteFloat, Field(gt=0, le=MOST_SECONDS / 60)]
@@ -137,7 +132,8 @@ class Workflow(Work):
     def words(self) -> tuple[str, ...]:
         """See Work."""
         sent = tuple(file.path for file in self.files if file.region is None)
-        return tuple(word for step in self.steps for word in (step.script, *step.args)) + sent
+        named = (word for step in self.steps for word in (step.script, *step.args, *step.named_files))
+        return (*named, *sent)
 
     @property
     def standard_s(self) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from deploy.model.jobs import Flower, JobSpec
+from deploy.model.spark import SparkProgram
 
 MANIFEST = ".spotweave-upload.json"
 """Digests of the files as they were sent; runners may change the files themselves."""
@@ -78,6 +79,12 @@ def require_program(spec: JobSpec, files: Mapping[str, str]) -> None:
         what = f"the script {wanted!r} is missing"
     if wanted not in files:
         raise UploadError(f"{what}, and the job came with {_shown(files)}: send it as one of the files")
+    for name in spec.work.named_files if isinstance(spec.work, SparkProgram) else ():
+        if PurePosixPath(name).as_posix() not in files:
+            raise UploadError(
+                f"py_files or conf names {name!r}, and the job came with {_shown(files)}: "
+                "send it as one of the files"
+            )
 
 
 def _shown(files: Mapping[str, str]) -> str:

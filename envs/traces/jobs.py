@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.traces.errors import TraceError
-from envs.traces.market import number
+from envs.traces.market import JOB_FORMAT, number
 from envs.traces.storage import read_csv, read_json
 
-FORMAT = "spotweave-job-trace"
 FORMAT_VERSION = 1
 
 _COLUMNS = ("arrival_s", "duration_s", "executors")
@@ -51,8 +50,8 @@ def load_jobs(path: str | Path) -> JobTrace:
     if not (folder / "trace.json").is_file():
         raise TraceError(f"{folder} is no trace: it has no trace.json (see docs/traces.md)")
     raw = read_json(folder / "trace.json")
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise TraceError(f'{folder / "trace.json"} is no job trace: expected "format": "{FORMAT}"')
+    if not isinstance(raw, dict) or raw.get("format") != JOB_FORMAT:
+        raise TraceError(f'{folder / "trace.json"} is no job trace: expected "format": "{JOB_FORMAT}"')
     if raw.get("format_version") != FORMAT_VERSION:
         raise TraceError(f"{folder / 'trace.json'}: this release reads format_version {FORMAT_VERSION}")
     where = str(folder / "jobs.csv")
@@ -76,7 +75,7 @@ def load_jobs(path: str | Path) -> JobTrace:
 def job_files(trace: JobTrace) -> dict[str, str]:
     """trace.json and jobs.csv of a job trace as texts, for `storage.write_directory`."""
     raw = {
-        "format": FORMAT,
+        "format": JOB_FORMAT,
         "format_version": FORMAT_VERSION,
         "source": trace.source,
         "licence": trace.licence,

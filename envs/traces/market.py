@@ -17,6 +17,7 @@ from envs.traces.errors import TraceError
 from envs.traces.storage import read_csv, read_json
 
 FORMAT = "spotweave-market-trace"
+JOB_FORMAT = "spotweave-job-trace"
 FORMAT_VERSION = 1
 MARKETS = ("spot", "on_demand")
 
@@ -252,7 +253,11 @@ def parse_polarity(where: str, text: Any) -> Polarity:
 def _meta(path: Path) -> MarketMeta:
     raw = read_json(path)
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise TraceError(f'{path} is no market trace: expected "format": "{FORMAT}" (see docs/traces.md)')
+        of_jobs = isinstance(raw, dict) and raw.get("format") == JOB_FORMAT
+        hint = ": it holds jobs, which env.workload.trace reads" if of_jobs else ""
+        raise TraceError(
+            f'{path} is no market trace{hint}: expected "format": "{FORMAT}" (see docs/traces.md)'
+        )
     if raw.pop("format_version", None) != FORMAT_VERSION:
         raise TraceError(f"{path}: this release reads format_version {FORMAT_VERSION}")
     del raw["format"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,25 @@ from typing import Any
 from envs.traces.errors import TraceError
 from spotweave.files import replacing
 
+MOST_BYTES = 1 << 30
+
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file as text.
+    """A UTF-8 file as text, which may be packed by gzip.
 
     Raises:
-        TraceError: if it cannot be read, is not text or is empty.
+        TraceError: if it cannot be read, is not text, is empty, or unpacks to more than 1 GiB.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            content = gzip.GzipFile(fileobj=file).read(MOST_BYTES + 1) if packed else file.read()
+        if len(content) > MOST_BYTES:
+            raise TraceError(f"{path} has more than {MOST_BYTES >> 30} GiB: cut it")
+        text = content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not UTF-8 text (byte {error.start}): is it compressed?") from error
     if not text.strip():

@@ -34,7 +34,7 @@ def costs(world: MarketWorld, **changes: float) -> list[float]:
     rows = {name: np.array(array) for name, array in world.observation.items()}
     for name, value in changes.items():
         rows["jobs"][0, 0, getattr(col, name)] = value
-    usd = appraise(cast(Observation, rows), 1)[0, 0]
+    usd = appraise(cast(Observation, rows), 1).usd[0, 0]
     return [float(value) for value in usd]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from deploy import jobfile
 from deploy.jobfile import MAX_BYTES, read_files, read_job
-from deploy.model.jobs import JobSpec
+from deploy.model.jobs import JobSpec, SparkBatch
 from deploy.server.settings import ServerSettings
 from deploy.yamlfile import ConfigError
 
@@ -60,3 +62,34 @@ def test_an_argument_is_a_file_only_if_it_is_one_there(tmp_path: Path) -> None:
     (tmp_path / "beside").write_text("not in the folder")
     found = read_files(spec("x" * 4000, "../beside", ".", "", "3", script="./run.py"), tmp_path / "jobs")
     assert found == {"run.py": b"1"}
+
+
+def test_what_a_script_imports_from_beside_it_goes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "helpers").mkdir(parents=True)
+    (tmp_path / "jobs" / "other").mkdir()
+    for name, text in {
+        "main.py": "import os, pyspark\nfrom helpers.clean import twice\nfrom .near import x\n",
+        "helpers/__init__.py": "",
+        "helpers/clean.py": "import tools\ndef twice(x): return 2 * x\n",
+        "tools.py": "import main\n",
+        "near.py": "",
+        "unused.py": "",
+        "other/lib.py": "VALUE = 1\n",
+    }.items():
+        (tmp_path / "jobs" / name).write_text(text)
+    (tmp_path / "job.yaml").write_text(
+        """{name: job, work: {kind: spark-batch, script: jobs/main.py, py_files: [jobs/other],
+        conf: {spark.files: "jobs/near.py,s3a://b/c"}}}"""
+    )
+    read = read_job(tmp_path / "job.yaml")
+    assert isinstance(read.work, SparkBatch)
+    assert read.work.py_files == ("jobs/other.folder.zip", "jobs/helpers.folder.zip", "jobs/tools.py")
+    files = read_files(read, tmp_path)
+    assert set(files) == {"jobs/main.py", "jobs/near.py", *read.work.py_files}
+    assert read_files(read, tmp_path) == files
+    for name, inside in (
+        ("other", ["other/lib.py"]),
+        ("helpers", ["helpers/__init__.py", "helpers/clean.py"]),
+    ):
+        with zipfile.ZipFile(io.BytesIO(files[f"jobs/{name}.folder.zip"])) as packed:
+            assert packed.namelist() == inside

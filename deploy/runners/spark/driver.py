@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
+from deploy.model.spark import FILE_CONF, SparkProgram, split_names
 from deploy.runners.detached import require_startable
 from deploy.runners.spark.application import ATTEMPT_CONF
 from deploy.runners.spark.master import secured
@@ -46,6 +47,7 @@ _RESERVED_CONF = (
     "spark.task.resource.",
     "spark.ui.",
 )
+_PYTHON_SUFFIXES = (".py", ".zip", ".egg")
 _MANIFEST_BYTES, _DIRECTORY_BYTES = 64 << 10, 8 << 20
 _END_MARK, _LARGE_MARK, _END_BYTES = b"PK\5\6", b"PK\6\7", 22 + 0xFFFF
 """Of the record at the end of every zip file, which says how large its directory is."""
@@ -68,6 +70,13 @@ def check_job(spec: JobSpec, folder: Path) -> None:
     work = spark_work(spec)
     require_startable({"script": work.script}, work.args, spec.env, {"conf": work.conf})
     _check_script(work.script, folder)
+    for name in work.named_files:
+        _check_file(name, folder)
+    for name in work.py_files:
+        if Path(name).suffix not in _PYTHON_SUFFIXES:
+            raise ValueError(
+                f"py_files has {name!r}: expected .py, .zip or .egg files (spotweave submit packs folders)"
+            )
     for key in work.conf:
         if not key.startswith("spark."):
             raise ValueError(f"conf has {key!r}: Spark reads only names that begin with spark.")
@@ -88,6 +97,18 @@ def check_job(spec: JobSpec, folder: Path) -> None:
         )
     if isinstance(work, SparkStreaming) and work.conf.get("spark.eventLog.enabled") == "false":
         raise ValueError("conf switches the event log off, from which batches are counted: leave it out")
+
+
+def _check_file(name: str, folder: Path) -> None:
+    """Refuse what Spark would look for in vain, or outside of the job's folder."""
+    place = folder / name
+    if os.path.isabs(name) or not place.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"file {name!r} lies outside of the job's folder: give a path below the job file")
+    if not place.is_file():
+        raise ValueError(
+            f"file {name!r}, which py_files or conf names, does not exist in the job's folder: send it with "
+            "the job, or give a URI that every node can read (s3a://...)"
+        )
 
 
 def _check_script(script: str, folder: Path) -> None:
@@ -192,6 +213,7 @@ def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) ->
     """The application's whole conf. It holds the cluster's secret: for a file of mode 0600, not for argv."""
     work = spark_work(spec)
     conf = {"spark.app.name": spec.name, "spark.driver.memory": settings.driver_memory} | dict(work.conf)
+    conf |= _files(work, place.workdir)
     conf |= secured() | {
         "spark.master": place.master_url,
         "spark.submit.deployMode": "client",
@@ -221,6 +243,18 @@ def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) ->
             "spark.eventLog.rolling.maxFileSize": "10m",
         }
     return conf
+
+
+def _files(work: SparkProgram, workdir: Path) -> dict[str, str]:
+    """The settings that name files, those of the job's folder by their absolute paths."""
+    found = {key: split_names(work.conf[key]) for key in FILE_CONF if key in work.conf}
+    if work.py_files:
+        found["spark.submit.pyFiles"] = [*work.py_files, *found.get("spark.submit.pyFiles", ())]
+    root = workdir.resolve()
+    return {
+        key: ",".join(name if ":" in name else str(root / name) for name in names)
+        for key, names in found.items()
+    }
 
 
 def command(spark_submit: str, properties_file: Path, spec: JobSpec, workdir: Path) -> list[str]:

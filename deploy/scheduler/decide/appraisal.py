@@ -28,6 +28,6 @@ class Appraisals:
         """
         observation = encode(view.snapshot([need]), 1)
         batch = {name: np.asarray(array)[None] for name, array in observation.items()}
-        usd = appraise(cast(Observation, batch), 1)[0, 0]
+        usd = appraise(cast(Observation, batch), 1).usd[0, 0]
         places: list[str | None] = [*(offer.offer_id for offer in view.offers), None]
         return {place: float(usd[k]) for k, place in enumerate(places)}

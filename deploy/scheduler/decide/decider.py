@@ -54,7 +54,7 @@ class Candidate:
         expected_usd: until the task's end, delay and misses included, by the rule `expected_cost`.
         price_usd_hour: of all instances that the task would hold there, now.
         finish_s: expected seconds until the end of its work (or next execution) there.
-        risk: chance of an interruption until then, by the mean length of up-spells; 0 where none is known.
+        risk: chance of an interruption until then, as the rule `expected_cost` estimates it.
         cost_usd: expected cost of that at the price of now.
         region: of the offer; "" for none for now.
         egress_usd: charged for moving its data there if it starts there.
@@ -182,7 +182,7 @@ class Decider:
         n_offers = len(offers)
         mask = self._mask_of(observation, row)
         values, totals = table
-        expected_usd = appraise(self._alone(observation, row), 1)[0, 0]
+        appraisal = appraise(self._alone(observation, row), 1)
         found = []
         for k in range(n_offers + 1):
             offer = offers[k] if k < n_offers else None
@@ -197,10 +197,10 @@ class Decider:
                     if valid and totals is not None and np.isfinite(totals[k])
                     else None,
                     values={name: float(x[k]) for name, x in values.items() if np.isfinite(x[k])},
-                    expected_usd=float(expected_usd[k]),
+                    expected_usd=float(appraisal.usd[0, 0, k]),
                     price_usd_hour=0.0 if offer is None else offer.price_usd_hour * need.resources.instances,
                     finish_s=0.0 if pair is None else float(pair[col.FINISH_S]),
-                    risk=0.0 if pair is None else _risk(observation["clusters"][k], pair),
+                    risk=float(appraisal.risk[0, 0, k]),
                     cost_usd=0.0 if pair is None else float(pair[col.COST_USD]),
                     region="" if offer is None else offer.region,
                     egress_usd=0.0
@@ -263,13 +263,6 @@ class Decider:
 
 def _rank(item: Candidate) -> tuple[bool, float]:
     return not item.valid, item.expected_usd if item.total is None else -item.total
-
-
-def _risk(cluster: FloatArray, pair: FloatArray) -> float:
-    mean_up_s = float(cluster[col.MEAN_UP_S])
-    if cluster[col.IS_SPOT] == 0 or mean_up_s <= 0:
-        return 0.0
-    return 1 - math.exp(-float(pair[col.FINISH_S]) / mean_up_s)
 
 
 def _why(policy: str, ranked: Sequence[Candidate]) -> str:

@@ -80,6 +80,10 @@ class OfferConfig:
         return f"{self.provider}/{self.zone or self.region}/{self.instance_type}/{self.market}"
 
 
+ARRIVAL_UNIT_S = 160
+"""Seconds per time unit of the arrival pattern, unless configured."""
+
+
 def _poisson() -> ArrivalConfig:
     return ArrivalConfig(pattern="poisson")
 
@@ -90,8 +94,11 @@ class WorkloadConfig:
 
     Attributes:
         jobs: jobs per episode.
-        arrivals: arrival pattern; one time unit of it is `arrival_unit_s` seconds (a trace is in seconds).
-        arrival_unit_s: seconds per time unit of the pattern: the load knob.
+        trace: folder of a job trace (docs/traces.md), whose arrivals, durations and executors the jobs have;
+            none of them is a stream. "": they are drawn.
+        arrivals: arrival pattern; one time unit of it is `arrival_unit_s` seconds (`times` are in seconds).
+        arrival_unit_s: seconds per time unit of the pattern: the load knob. A job trace keeps its pace at
+            160; at 80 its jobs arrive twice as fast.
         hourly: whether the load follows the recorded hours of the day (not for a trace).
         general: share of jobs without a deadline (the categories are those of Liu 2022, section 5.2).
         time_critical: share of jobs with one deadline.
@@ -118,8 +125,9 @@ class WorkloadConfig:
     """
 
     jobs: int = 120
+    trace: str = ""
     arrivals: ArrivalConfig = field(default_factory=_poisson)
-    arrival_unit_s: int = 160
+    arrival_unit_s: int = ARRIVAL_UNIT_S
     hourly: bool = True
     general: float = 0.4
     time_critical: float = 0.35
@@ -173,6 +181,11 @@ class WorkloadConfig:
             and all(weight > 0 for weight in self.gang_weights),
             f"workload.gangs {list(self.gangs)} with gang_weights {list(self.gang_weights)}",
             "sizes >= 1 with one weight > 0 each (both empty: as fitted)",
+        )
+        require(
+            not self.trace or self.general + self.time_critical > 0,
+            f"workload.trace with general {self.general:g} and time_critical {self.time_critical:g}",
+            "one of them > 0: jobs of a log are no streams",
         )
         bounds(self, "workload", 1, "standard_s", "expected_hetero", "sensitivity", "period_s", "batches")
         bounds(self, "workload", 1e-9, "slack", "batch_work", "batch_allowance", "data_gb", "checkpoint_gb")

@@ -18,7 +18,7 @@ from envs.simulation.market.config import PROVIDERS, MarketWorldConfig, OfferCon
 from envs.simulation.market.episodes import EpisodeData
 from envs.simulation.market.quotes import WEEK_S
 from envs.simulation.market.state import CHARGES_PER_USD, Floats, Offers
-from envs.simulation.market.workload import JobLaw, bend_by_hour, draw_arrival_units, draw_jobs
+from envs.simulation.market.workload import JobLaw, JobLog, bend_by_hour, draw_arrival_units, draw_jobs
 from envs.simulation.series import StepSeries
 from envs.simulation.streams import Split, Streams, episode_sequence
 from envs.simulation.world import EpisodeKey, WorldError
@@ -40,6 +40,7 @@ class MarketData:
         splits: [start, end) of each split on the clock; no episode looks outside its split.
         law: what recordings say about jobs.
         spells: law of the synthetic availability; None if no offer needs it.
+        log: recorded jobs; None where they are drawn.
     """
 
     offers: tuple[OfferConfig, ...]
@@ -51,6 +52,7 @@ class MarketData:
     splits: Mapping[Split, tuple[int, int]]
     law: JobLaw
     spells: SpellParameters | None = None
+    log: JobLog | None = None
 
     def validate(self) -> None:
         """Check that the parts fit together.
@@ -132,14 +134,15 @@ def draw_episode(config: MarketWorldConfig, data: MarketData, key: EpisodeKey) -
         raise WorldError(f"the traces have no split {key.split!r}: they have {', '.join(data.splits)}")
     streams = Streams(episode_sequence(key.seed, key.split, key.index))
     start, end = data.splits[key.split]
-    units = draw_arrival_units(config.workload, streams)
+    log = None if data.log is None else data.log.drawn(config.workload, key.split, streams)
+    units = draw_arrival_units(config.workload, streams) if log is None else log.arrival_s
     room = end - start - int(units[-1]) - config.market.margin_s
     origin = start + int(streams.generator("window").random() * max(0, room))
     arrivals = units
-    if config.workload.hourly and config.workload.arrivals.pattern != "trace":
+    if log is None and config.workload.hourly and config.workload.arrivals.pattern != "trace":
         arrivals = bend_by_hour(units, data.law.hourly_weights, origin)
     jobs = draw_jobs(
-        config.workload, config.market, data.offers, len(data.regions), data.law, arrivals, streams
+        config.workload, config.market, data.offers, len(data.regions), data.law, arrivals, streams, log
     )
     if config.workload.federated:
         jobs = draw_applications(

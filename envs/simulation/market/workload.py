@@ -7,6 +7,7 @@ property has a generator of its own, so changing one law leaves the others' draw
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import NDArray
 
 from envs.simulation.arrivals import draw_arrivals
 from envs.simulation.availability import LognormalMixture
-from envs.simulation.market.config import MarketConfig, OfferConfig, WorkloadConfig
+from envs.simulation.market.config import ARRIVAL_UNIT_S, MarketConfig, OfferConfig, WorkloadConfig
 from envs.simulation.market.episodes import Jobs
 from envs.simulation.market.state import Floats, Ints
 from envs.simulation.snapshot import Category
-from envs.simulation.streams import Streams, exp
+from envs.simulation.streams import Split, Streams, exp
 from envs.simulation.world import WorldError
 
 HOUR_S = 3600
@@ -39,6 +40,41 @@ class JobLaw:
     gang_weights: tuple[float, ...]
     durations: LognormalMixture
     hourly_weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class JobLog:
+    """Recorded jobs, by arrival.
+
+    Attributes:
+        arrival_s: (n,) seconds, not decreasing.
+        duration_s: (n,) seconds of work.
+        executors: (n,) needed at once.
+        splits: rows [first, end) of each split.
+    """
+
+    arrival_s: Ints
+    duration_s: Ints
+    executors: Ints
+    splits: Mapping[Split, tuple[int, int]]
+
+    def drawn(self, config: WorkloadConfig, split: Split, streams: Streams) -> JobLog:
+        """The jobs of an episode: as many as configured, in a row, from a random one of the split on.
+
+        Raises:
+            WorldError: if the split has fewer.
+        """
+        first, end = self.splits[split]
+        if end - first < config.jobs:
+            raise WorldError(
+                f"workload.trace has {end - first} jobs in its {split} part, workload.jobs asks for "
+                f"{config.jobs}: lower env.workload.jobs, or give a longer log"
+            )
+        start = first + int(streams.generator("arrivals").integers(end - first - config.jobs + 1))
+        rows = slice(start, start + config.jobs)
+        pace = config.arrival_unit_s / ARRIVAL_UNIT_S
+        after_s = np.rint((self.arrival_s[rows] - self.arrival_s[start]) * pace).astype(np.int64)
+        return JobLog(after_s, self.duration_s[rows], self.executors[rows], self.splits)
 
 
 def draw_arrival_units(config: WorkloadConfig, streams: Streams) -> Ints:
@@ -94,8 +130,9 @@ def draw_jobs(
     law: JobLaw,
     arrival_s: Ints,
     streams: Streams,
+    log: JobLog | None = None,
 ) -> Jobs:
-    """The jobs of an episode, given when they arrive.
+    """The jobs of an episode, given when they arrive; with a log, its one-shot jobs and no streams.
 
     Raises:
         WorldError: for an empty workload, or gangs that fit on no offer.
@@ -106,7 +143,7 @@ def draw_jobs(
     names = ("category", "gang", "work", "hetero", "sensitivity", "slack", "stream", "data", "home")
     draw = dict(zip(names, streams.generator("job_sizes").spawn(len(names)), strict=True))
     categories = np.array([Category.GENERAL, Category.TIME_CRITICAL, Category.STREAMING], np.int64)
-    shares = [config.general, config.time_critical, config.streaming]
+    shares = [config.general, config.time_critical, 0.0 if log is not None else config.streaming]
     category = draw["category"].choice(categories, size=n, p=np.asarray(shares) / sum(shares))
     streaming = category == Category.STREAMING
     critical = category == Category.TIME_CRITICAL
@@ -116,7 +153,7 @@ def draw_jobs(
     batch_s = np.rint(period * _uniform(draw["stream"], config.batch_work, n)).astype(np.int64)
     batch_allowance = np.rint(period * _uniform(draw["stream"], config.batch_allowance, n)).astype(np.int64)
 
-    one_shot_s = _durations(config, law, draw["work"], n)
+    one_shot_s = _durations(config, law, draw["work"], n) if log is None else log.duration_s
     standard = np.where(streaming, np.maximum(batch_s, 1), one_shot_s)
     slack = _uniform(draw["slack"], config.slack, n)
     allowance = np.ceil(one_shot_s * slack + config.slack_s).astype(np.int64)
@@ -134,7 +171,7 @@ def draw_jobs(
     return Jobs(
         arrival_s=arrival_s,
         category=category,
-        executors=_gangs(config, law, offers, draw["gang"], n),
+        executors=_gangs(config, law, offers, draw["gang"], n) if log is None else log.executors,
         standard_s=standard,
         expected_hetero=hetero,
         sensitivity=sensitivity,

@@ -35,7 +35,7 @@ def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
     row = NEEDS.index(decision.need)
     window = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
     batch = cast(Observation, window)
-    usd = appraise(batch, len(NEEDS))[0, row]
+    usd = appraise(batch, len(NEEDS)).usd[0, row]
     places = [*(one.offer_id for one in OFFERS), None]
     for candidate in decision.candidates:
         place = places.index(candidate.offer_id)

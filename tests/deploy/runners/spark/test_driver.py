@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def job(script: str = "app.py", conf: dict[str, str] | None = None, **rest: Any) -> JobSpec:
-    return JobSpec.model_validate(
-        {"name": "a-job", "work": {"kind": "spark-batch", "script": script, "conf": conf or {}}, **rest}
-    )
+def job(
+    script: str = "app.py", conf: dict[str, str] | None = None, py_files: Sequence[str] = (), **rest: Any
+) -> JobSpec:
+    work = {"kind": "spark-batch", "script": script, "conf": conf or {}, "py_files": tuple(py_files)}
+    return JobSpec.model_validate({"name": "a-job", "work": work, **rest})
 
 
 STREAM = {
@@ -55,6 +57,17 @@ def test_what_can_run_is_not_refused(folder: Path, script: str) -> None:
     )
 
 
+def test_files_of_the_job_are_given_to_spark_by_absolute_paths(folder: Path, tmp_path: Path) -> None:
+    (folder / "two.zip").touch()
+    named = {"spark.files": "notes.txt,s3a://b/c", "spark.archives": "two.zip#x"}
+    spec = job(conf={"spark.submit.pyFiles": "two.zip", **named}, py_files=["app.py"])
+    check_job(spec, folder)
+    conf = configuration(spec, place(folder), SparkSettings(state=tmp_path, address="127.0.0.1"))
+    assert conf["spark.submit.pyFiles"] == f"{folder}/app.py,{folder}/two.zip"
+    assert conf["spark.files"] == f"{folder}/notes.txt,s3a://b/c"
+    assert conf["spark.archives"] == f"{folder}/two.zip#x"
+
+
 @pytest.mark.parametrize("name", ["wordcount", "streaming"])
 def test_the_examples_can_run(name: str) -> None:
     examples = Path(__file__).resolve().parents[4] / "examples"
@@ -71,6 +84,10 @@ def test_the_examples_can_run(name: str) -> None:
         (job("notes.txt"), r"expected a Python file \(.py\) or a jar"),
         (job("broken.jar"), "is no jar with a manifest"),
         (job("aimless.jar"), "names no Main-Class"),
+        (job(py_files=["notes.txt"]), r"py_files has 'notes.txt': expected .py, .zip or .egg files"),
+        (job(py_files=["../outside.py"]), "file '../outside.py' lies outside of the job's folder"),
+        (job(conf={"spark.files": "notes.txt,none.txt"}), "file 'none.txt', .* does not exist"),
+        (job(conf={"spark.jars": "/etc/passwd"}), "file '/etc/passwd' lies outside"),
         (job(conf={"master": "local[2]"}), "conf has 'master'"),
         (job(conf={"spark.master": "local[2]"}), "conf sets spark.master"),
         (job(conf={"spark.executor.memory": "64g"}), "conf sets spark.executor.memory"),
