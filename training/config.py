@@ -22,7 +22,9 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
@@ -138,6 +140,7 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
     if config_name == "train":
         sys.argv[1:] = _with_default_agent(_with_resumed_environment(sys.argv[1:]))
     try:
+        _require_readable(sys.argv[1:])
         # --help, --cfg job and --multirun are Hydra's own.
         if any(argument.startswith("-") for argument in sys.argv[1:]):
             code = _run_by_hydra(config_name, body)
@@ -164,6 +167,8 @@ def _run_by_hydra(config_name: str, body: Callable[[DictConfig], int]) -> int:
     @hydra.main(version_base="1.3", config_path=CONFIG_DIRECTORY, config_name=config_name)
     def entry(config: DictConfig) -> None:
         nonlocal code, failure
+        if HydraConfig.get().mode is RunMode.MULTIRUN and config.get("out"):
+            config.out = f"{config.out}/{HydraConfig.get().job.num}"  # each job of a sweep has its own folder
         try:
             code = body(config)
         except Exception as error:  # Hydra would print a traceback of it and exit by itself
@@ -173,6 +178,27 @@ def _run_by_hydra(config_name: str, body: Callable[[DictConfig], int]) -> int:
     if failure is not None:
         raise failure
     return code
+
+
+def _require_readable(arguments: Sequence[str]) -> None:
+    """Name the first word that Hydra cannot read; its own message names none.
+
+    Raises:
+        UsageError: with the word, and how to quote its value.
+    """
+    swept = any(argument in ("-m", "--multirun") for argument in arguments)
+    parser = OverridesParser.create()
+    for word in arguments:
+        key, equals, value = word.partition("=")
+        if word.startswith("-") or not equals:
+            continue
+        quoted = f"""'{key}="{value}"'"""
+        try:
+            override = parser.parse_override(word)
+        except HydraException as error:
+            raise UsageError(f"cannot read {word}: quote the value: {quoted}") from error
+        if override.is_sweep_override() and not swept:
+            raise UsageError(f"{word} has several values: sweep them with --multirun, or quote: {quoted}")
 
 
 def _with_resumed_environment(arguments: list[str]) -> list[str]:

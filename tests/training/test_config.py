@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD
 from training.config import (
     CONFIG_DIRECTORY,
     UsageError,
+    _require_readable,
     _with_default_agent,
     agent_settings,
     plain,
@@ -32,6 +35,7 @@ from training.config import (
 from training.settings import RunSettings, TrainerSettings
 
 CONFIGS = Path(CONFIG_DIRECTORY)
+ROOT = CONFIGS.parent
 AGENTS = sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml"))
 TRAINERS = sorted(path.stem for path in (CONFIGS / "trainer").glob("*.yaml"))
 TUNINGS = sorted(path.stem for path in (CONFIGS / "tuning").glob("*.yaml"))
@@ -249,3 +253,29 @@ def test_flags_of_hydra_stay_apart_from_the_settings(words: list[str]) -> None:
     settings = [k for k, word in enumerate(found) if "=" in word]
     assert settings == list(range(settings[0], settings[0] + len(settings)))
     assert "agent=cluster_scorer" in found
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("checkpoint=runs/epoch=999.pt", """quote the value: 'checkpoint="runs/epoch=999.pt"'"""),
+        ("out=results/x(1)", """cannot read out=results/x(1): quote the value: 'out="results/x(1)"'"""),
+        ("out=a,b", "out=a,b has several values: sweep them with --multirun, or quote"),
+    ],
+)
+@pytest.mark.parametrize("flags", [[], ["--cfg", "job"]])
+def test_a_word_that_cannot_be_read_is_named(word: str, told: str, flags: list[str]) -> None:
+    words = [*flags, "+env=multicluster", "policy=maf"]
+    _require_readable([*words, 'out="a,b(1)"', "env.market.providers=[aws]"])
+    with pytest.raises(UsageError) as refused:
+        _require_readable([*words, word])
+    assert told in str(refused.value)
+
+
+@pytest.mark.real
+def test_jobs_of_a_sweep_have_a_folder_each(tmp_path: Path) -> None:
+    words = ["+env=multicluster", "policy=maf,eft", "episodes=2", "env.n_jobs=8", "-m"]
+    command = [sys.executable, "training/evaluate.py", *words, f"out={tmp_path}/both"]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    texts = [(tmp_path / "both" / job / "config.yaml").read_text() for job in ("0", "1")]
+    assert ["maf" in texts[0], "eft" in texts[1], texts[0] == texts[1]] == [True, True, False]

@@ -53,6 +53,8 @@ class Account:
             for image in config.images:
                 self._register(region, image)
             self._name(region)
+        roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        roles.create_role("AWSServiceRoleForEC2Spot", "{}", "/", None, "", [], "3600")
         for bucket in config.buckets:
             s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(bucket, config.regions[0])
 

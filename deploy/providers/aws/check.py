@@ -17,7 +17,15 @@ from deploy.providers.aws import names
 from deploy.providers.aws.catalogue import Catalogue
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
-from deploy.providers.aws.errors import DENIED, REMEDY, aws_errors, code_of, denied_permission
+from deploy.providers.aws.errors import (
+    DENIED,
+    MAKE_SPOT_ROLE,
+    REMEDY,
+    SPOT_ROLE,
+    aws_errors,
+    code_of,
+    denied_permission,
+)
 from deploy.providers.aws.launch import USER_DATA_BYTES, market_options
 from deploy.providers.aws.notices import queue_url
 from deploy.providers.aws.policies import Scope, actions, scheduler
@@ -60,6 +68,7 @@ def check(
     checker = _Checker(clients, config, catalogue, ca_pem, deployment)
     yield from checker.rights(identity)
     yield from checker.profile()
+    yield from checker.spot_role()
     for region in config.regions:
         yield from checker.image(region)
         yield from checker.subnets(region)
@@ -135,6 +144,20 @@ class _Checker:
             yield Finding("instance profile", "right", f"{name} with the role {roles[0]}")
         else:
             yield Finding("instance profile", "missing", f"{name} has no role: add one")
+
+    def spot_role(self) -> Iterator[Finding]:
+        """The account's role for spot capacity, without which no spot instance can be launched."""
+        what = "spot role"
+        if not any("spot" in kind.markets for kind in self._config.instance_types.values()):
+            yield Finding(what, "right", "not needed: nothing is rented as spot")
+            return
+        try:
+            with aws_errors(what):
+                self._clients.get("iam", next(iter(self._config.regions))).get_role(RoleName=SPOT_ROLE)
+        except ProviderError as error:
+            yield self._failed(what, error, f"{SPOT_ROLE} is not there: {MAKE_SPOT_ROLE}", "NoSuchEntity")
+            return
+        yield Finding(what, "right", SPOT_ROLE)
 
     def image(self, region: str) -> Iterator[Finding]:
         """Whether the image is there and fits the types."""

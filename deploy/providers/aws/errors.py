@@ -54,6 +54,8 @@ THROTTLED = frozenset(
 )
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 """The account has never used spot capacity, and this identity may not make the role that it takes."""
+SPOT_ROLE = "AWSServiceRoleForEC2Spot"
+MAKE_SPOT_ROLE = "run aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 CREDENTIALS = frozenset(
     {
@@ -122,10 +124,7 @@ def _by_code(code: str, message: str, doing: str, permission: str) -> ProviderEr
         return CapacityError(f"{doing}: {code}: {message}")
     if code == NO_SPOT_ROLE:
         # As if there were none: on demand can be rented all the same.
-        return CapacityError(
-            f"{doing}: {code}: this account has no role for spot capacity: run aws iam "
-            "create-service-linked-role --aws-service-name spot.amazonaws.com"
-        )
+        return CapacityError(f"{doing}: {code}: this account has no role for spot capacity: {MAKE_SPOT_ROLE}")
     if code in QUOTA:
         return QuotaError(f"{doing}: {code}: {message} Ask for more under Service Quotas, or use less")
     if code in THROTTLED:
@@ -200,7 +199,7 @@ def _service(error: sdk.ClientError) -> str:
 
 _OPERATIONS = {
     "sts": ("GetCallerIdentity",),
-    "iam": ("GetInstanceProfile", "SimulatePrincipalPolicy"),
+    "iam": ("GetInstanceProfile", "GetRole", "SimulatePrincipalPolicy"),
     "servicequotas": ("GetServiceQuota",),
     "pricing": ("GetProducts",),
     "sqs": ("GetQueueUrl", "GetQueueAttributes", "ReceiveMessage", "DeleteMessageBatch"),

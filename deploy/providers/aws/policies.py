@@ -67,6 +67,7 @@ def operator() -> Policy:
                     "ec2:GetSpotPlacementScores",
                     "events:ListRuleNamesByTarget",
                     "iam:GetInstanceProfile",
+                    "iam:GetRole",
                     "iam:SimulatePrincipalPolicy",
                     "pricing:GetProducts",
                     "servicequotas:GetServiceQuota",

@@ -277,14 +277,33 @@ class Actions:
             since_s = min((one.launched_s or one.requested_s for one in nodes), default=now_s)
             waited_s = now_s - since_s
             if waited_s > self._settings.ready_within_s:
-                late = {one.offer.offer_id for one in nodes if one.state is not InstanceState.RUNNING}
-                for offer_id in late:
-                    self._cooldowns.refused(offer_id, now_s)
-                reason = f"its nodes were not ready {waited_s:.0f} s after the launch"
-                with self._store.transaction():
-                    self._store.intents.failed(intent.intent_id, reason, now_s)
-                    self._retries.failed(task, reason, now_s)
+                self._give_up_start(intent, task, nodes, waited_s, now_s)
         return waiting
+
+    def _give_up_start(
+        self, intent: Intent, task: Task, nodes: Sequence[Instance], waited_s: float, now_s: float
+    ) -> None:
+        """Let a task whose nodes are too late wait for a place again.
+
+        That its instances could not be launched is no failure of the task: it says why, and goes elsewhere.
+        """
+        for offer_id in {one.offer.offer_id for one in nodes if one.state is not InstanceState.RUNNING}:
+            self._cooldowns.refused(offer_id, now_s)
+        never = {one.instance_id: one for one in nodes if one.launched_s is None}
+        launches = [one for one in self._store.intents.pending(IntentKind.LAUNCH) if one.target in never]
+        with self._store.transaction():
+            if not never:
+                reason = f"its nodes were not ready {waited_s:.0f} s after the launch"
+                self._store.intents.failed(intent.intent_id, reason, now_s)
+                self._retries.failed(task, reason, now_s)
+                return
+            error = next((one.error for one in launches if one.error), "its provider has not answered")
+            reason = f"no instance after {waited_s:.0f} s of tries: {error}"
+            self._store.intents.failed(intent.intent_id, reason, now_s)
+            for name, one in never.items():
+                data = {"offer": one.offer.offer_id, "why": "request", "error": error}
+                self._store.events.add("instance.refused", now_s, data, key=one.key, instance_id=name)
+            requeue(self._store, task, now_s, reason=reason)
 
     def _stop(self, intent: Intent, now_s: float) -> None:
         job = self._store.jobs.get(str(intent.payload["job_id"]))

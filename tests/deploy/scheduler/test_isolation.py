@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from deploy.model.instances import InstanceReport
+from deploy.model.instances import InstanceReport, LaunchRequest
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.providers.base import CapacityError
+from deploy.providers.base import CapacityError, ProviderError
 from deploy.runners.base import RunnerError
 from deploy.scheduler.act import settling
 from deploy.scheduler.decide import roster
@@ -405,4 +405,26 @@ def test_a_machine_that_hangs_is_left_and_given_back(tmp_path: Path) -> None:
     assert requeued == ["1 of 1 instances were not answering any more"]
     world.until_all_end()
     assert world.state(job) is JobState.SUCCEEDED
+    world.check_nothing_is_left()
+
+
+def test_launches_that_keep_failing_are_no_failure_of_the_task_and_say_why(
+    tmp_path: Path,
+) -> None:
+    settings = replace(SETTINGS, ready_within_s=40.0, failures_most=2)
+    world = World(tmp_path, cheap_and_sure(), settings=settings)
+    job, launch = world.submit(batch()), world.provider.launch
+
+    def launch_on_demand_only(request: LaunchRequest) -> InstanceReport:
+        if request.offer_id == "spot":
+            raise ProviderError("spot: NewCodeOfAws: nobody knows it yet")
+        return launch(request)
+
+    world.provider.launch = launch_on_demand_only  # type: ignore[method-assign]
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    (refused,) = world.events("instance.refused")
+    assert "NewCodeOfAws: nobody knows it yet" in str(refused.data["error"])
+    assert [event.data["lost"] for event in world.events("task.requeued")] == [False]
+    assert {one.report.offer_id for one in world.cloud.machines.values()} == {"sure"}
     world.check_nothing_is_left()

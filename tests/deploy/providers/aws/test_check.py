@@ -11,6 +11,7 @@ import pytest
 
 from deploy.providers.aws.check import check
 from deploy.providers.aws.config import AwsConfig
+from deploy.providers.aws.errors import MAKE_SPOT_ROLE, SPOT_ROLE
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.aws.quotas import quota_code
 from deploy.providers.aws.rights import role_of
@@ -27,6 +28,7 @@ def config(aws: FakeAws, tmp_path: Path) -> AwsConfig:
     config = make_config(tmp_path, instance_profile="spotweave-node")
     iam = boto3.client("iam", region_name=REGION)
     iam.create_role(RoleName="spotweave-node", AssumeRolePolicyDocument="{}")
+    iam.create_role(RoleName=SPOT_ROLE, AssumeRolePolicyDocument="{}")
     iam.create_instance_profile(InstanceProfileName="spotweave-node")
     iam.add_role_to_instance_profile(InstanceProfileName="spotweave-node", RoleName="spotweave-node")
     group = config.regions[REGION].security_group
@@ -56,6 +58,7 @@ def test_an_account_in_which_all_is_right(aws: FakeAws, config: AwsConfig) -> No
         "clock",
         "permissions",
         "instance profile",
+        "spot role",
         f"{REGION} image",
         f"{REGION} subnets",
         f"{REGION} security group",
@@ -115,6 +118,10 @@ def _no_profile(aws: FakeAws) -> None:
     aws.failures["GetInstanceProfile"] = ["NoSuchEntity"]
 
 
+def _no_spot_role(aws: FakeAws) -> None:
+    aws.failures["GetRole"] = ["NoSuchEntity"]
+
+
 def _open_group(aws: FakeAws) -> None:
     rules = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     aws.answers["DescribeSecurityGroups"] = {"SecurityGroups": [{"IpPermissions": rules}]}
@@ -135,6 +142,7 @@ def _no_subnets(aws: FakeAws) -> None:
         (_no_type, f"{REGION} types", f"{OTHER} is not offered in {REGION}a, {REGION}b"),
         (_no_quota, f"{REGION} quotas", "ask for at least 2"),
         (_no_profile, "instance profile", "create it"),
+        (_no_spot_role, "spot role", MAKE_SPOT_ROLE),
         (_open_group, f"{REGION} security group", "lets in everyone"),
         (_no_subnets, f"{REGION} subnets", "is not in this account"),
     ],
