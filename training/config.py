@@ -139,6 +139,8 @@ def run_command(config_name: str, body: Callable[[DictConfig], int]) -> None:
     register_schemas()
     if config_name == "train":
         sys.argv[1:] = _with_default_agent(_with_resumed_environment(sys.argv[1:]))
+    # Hydra reads no setting that a flag separates from the others.
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: "=" in word and not word.startswith("-"))
     try:
         _require_readable(sys.argv[1:])
         # --help, --cfg job and --multirun are Hydra's own.
@@ -219,9 +221,7 @@ def _with_default_agent(arguments: list[str]) -> list[str]:
     names = [name for name in chosen if name in ENVIRONMENTS]
     if any(argument.startswith("agent=") for argument in arguments) or not names:
         return arguments
-    # Beside the environment: Hydra wants all settings in a row, with its flags before or behind them.
-    at = next(k for k, argument in enumerate(arguments) if argument.startswith(("+env=", "env=")))
-    return [*arguments[:at], f"agent={ENVIRONMENTS[names[-1]].default_agent}", *arguments[at:]]
+    return [*arguments, f"agent={ENVIRONMENTS[names[-1]].default_agent}"]
 
 
 def _composed(config_name: str, overrides: list[str]) -> DictConfig:

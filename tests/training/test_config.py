@@ -239,23 +239,6 @@ def test_provenance_is_plain_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["--multirun", "+env=multicluster", "seed=1,2"],
-        ["--cfg", "job", "+env=multicluster"],
-        ["+env=multicluster", "seed=1,2", "-m"],
-    ],
-)
-def test_flags_of_hydra_stay_apart_from_the_settings(words: list[str]) -> None:
-    """Hydra reads no setting that a flag separates from the others."""
-    found = _with_default_agent(words)
-    assert [word for word in found if not word.startswith("agent=")] == words
-    settings = [k for k, word in enumerate(found) if "=" in word]
-    assert settings == list(range(settings[0], settings[0] + len(settings)))
-    assert "agent=cluster_scorer" in found
-
-
-@pytest.mark.parametrize(
     ("word", "told"),
     [
         ("checkpoint=runs/epoch=999.pt", """quote the value: 'checkpoint="runs/epoch=999.pt"'"""),
@@ -273,9 +256,18 @@ def test_a_word_that_cannot_be_read_is_named(word: str, told: str, flags: list[s
 
 
 @pytest.mark.real
-def test_jobs_of_a_sweep_have_a_folder_each(tmp_path: Path) -> None:
-    words = ["+env=multicluster", "policy=maf,eft", "episodes=2", "env.n_jobs=8", "-m"]
-    command = [sys.executable, "training/evaluate.py", *words, f"out={tmp_path}/both"]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    texts = [(tmp_path / "both" / job / "config.yaml").read_text() for job in ("0", "1")]
-    assert ["maf" in texts[0], "eft" in texts[1], texts[0] == texts[1]] == [True, True, False]
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_jobs_of_a_sweep_have_a_folder_each_wherever_the_flag_stands(tmp_path: Path, at: int) -> None:
+    words = ["+env=multicluster", "policy=maf,eft", "episodes=2", "env.n_jobs=8", f"out={tmp_path}/both"]
+    words.insert(at, "--multirun")
+    subprocess.run(
+        [sys.executable, "training/evaluate.py", *words], check=True, capture_output=True, cwd=ROOT
+    )
+    found = [(tmp_path / "both" / job / "evaluation.json").read_text() for job in ("0", "1")]
+    assert ['"maf"' in found[0], '"eft"' in found[1], found[0] == found[1]] == [True, True, False]
+
+
+def test_each_environment_has_its_default_agent_unless_one_is_named() -> None:
+    words = ["--cfg", "job", "+env=multicluster"]
+    assert _with_default_agent(words) == [*words, "agent=cluster_scorer"]
+    assert _with_default_agent([*words, "agent=rl_fc"]) == [*words, "agent=rl_fc"]
