@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -37,6 +38,7 @@ _RESERVED_CONF = (
     "spark.io.encryption.",
     "spark.local.dir",
     "spark.master",
+    "spark.redaction.",
     "spark.network.crypto.",
     "spark.remote",
     "spark.shuffle.service.",
@@ -47,6 +49,7 @@ _RESERVED_CONF = (
     "spark.task.resource.",
     "spark.ui.",
 )
+_REDACTED = r"(?i)secret|password|token|credential|access.?key|^spark\.executorEnv\.|^sun\.java\.command$"
 _PYTHON_SUFFIXES = (".py", ".zip", ".egg")
 _MANIFEST_BYTES, _DIRECTORY_BYTES = 64 << 10, 8 << 20
 _END_MARK, _LARGE_MARK, _END_BYTES = b"PK\5\6", b"PK\6\7", 22 + 0xFFFF
@@ -233,6 +236,9 @@ def configuration(spec: JobSpec, place: DriverPlace, settings: SparkSettings) ->
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
         "spark.sql.streaming.checkpointLocation": place.checkpoints,
     }
+    # Spark's web page answers whoever reaches its address, other jobs on this machine among them.
+    given = "|".join(re.escape(key) for key in work.conf)
+    conf["spark.redaction.regex"] = f"{_REDACTED}|^({given})$"
     conf |= {f"spark.executorEnv.{key}": value for key, value in variables(spec, place).items()}
     if isinstance(work, SparkStreaming):
         conf |= {

@@ -35,11 +35,11 @@ from tests.deploy.runners.spark.test_real import QUICK, eventually
 pytestmark = pytest.mark.real
 
 SCRIPT = """
-import json, os, sys
+import json, os, sys, urllib.request
 from pyspark.sql import SparkSession
 
 session = SparkSession.builder.getOrCreate()
-state, pid, together = sys.argv[1:]
+state, pid, together, _ = sys.argv[1:]
 secrets = [state + "/store.db.key", state + "/store.db", state + "/jobs/other/given",
            state + "/spark/jobs/other/main.1/own/spark.conf", state + "/spark/master/secret",
            state + "/local/instances", f"/proc/{pid}/environ"]
@@ -70,6 +70,10 @@ def mint(_):
         return []
 
 got = {"driver": wanted(0) + mint(0)}
+context = session.sparkContext
+about = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environment"
+page = urllib.request.urlopen(about).read().decode()
+got["told"] = [word for word in ("a-variable", "a-setting", "an-argument") if word in page]
 got["executor"] = session.sparkContext.parallelize([0], 1).flatMap(wanted).collect()
 if together == "yes":
     # Executors write where the driver does.
@@ -163,9 +167,11 @@ def test_a_script_gets_at_nothing_but_its_own_and_ends_with_its_result(
             certificate=report.certificate,
         )
         work = SparkBatch(
-            script="app.py", args=(str(state), str(os.getpid()), "yes" if boxed else "no"), conf=QUICK
+            script="app.py",
+            args=(str(state), str(os.getpid()), "yes" if boxed else "no", "an-argument"),
+            conf={**QUICK, "spark.my.word": "a-setting"},
         )
-        spec = JobSpec(name="mine", work=work, env={"REPOSITORY": str(REPOSITORY)})
+        spec = JobSpec(name="mine", work=work, env={"REPOSITORY": str(REPOSITORY), "WORD": "a-variable"})
         workdir = sandbox.job_folder("mine")
         assignment = Assignment(TaskKey("mine", "main"), 1, spec, (node,), str(workdir))
         runner.ensure(assignment)
@@ -175,6 +181,7 @@ def test_a_script_gets_at_nothing_but_its_own_and_ends_with_its_result(
         assert found.phase is Phase.SUCCEEDED, (found, log[-3000:])
         got = json.loads((workdir / "got.json").read_text())
         assert got["driver"] == []
+        assert got["told"] == [], "Spark's page, which other jobs reach, hides what a submitter gave"
         if boxed is not None:
             assert got["executor"] == []
             assert got["sum"] == 45
