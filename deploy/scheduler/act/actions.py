@@ -28,6 +28,8 @@ from deploy.store.tasks import Task
 from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
+MOST_SKEW_S = 60.0
+"""A provider's clock may differ by so much from ours before it is told."""
 _ENDS = (IntentKind.STOP, IntentKind.TERMINATE)
 MAX_TRIES = 2
 """A start, or anything that raises what nothing should raise, is given up after this many tries."""
@@ -50,6 +52,7 @@ class Actions:
         self._settings = settings
         self._retries = retries
         self._cooldowns = retries.cooldowns
+        self._skewed: set[str] = set()
         self._handlers: dict[IntentKind, Callable[[Intent, float], None]] = {
             IntentKind.LAUNCH: self._launch,
             IntentKind.TERMINATE: self._terminate,
@@ -165,6 +168,7 @@ class Actions:
                 return
             report = earlier
         with self._store.transaction():
+            self._compare_clocks(instance, report, now_s)
             self._store.instances.report(instance.instance_id, report, now_s)
             self._store.intents.done(intent.intent_id, now_s)
             data = {"offer": instance.offer.offer_id, "provider_id": report.instance_id}
@@ -176,6 +180,18 @@ class Actions:
                 instance_id=instance.instance_id,
                 decision_id=intent.decision_id,
             )
+
+    def _compare_clocks(self, instance: Instance, report: InstanceReport, now_s: float) -> None:
+        """Say once if this machine's clock and a provider's differ. Needs a transaction."""
+        provider = instance.offer.provider
+        off_s = min(max(report.launched_s, instance.requested_s), now_s) - report.launched_s
+        if abs(off_s) <= MOST_SKEW_S or provider in self._skewed:
+            return
+        self._skewed.add(provider)
+        said = f"this machine's clock is {off_s:+.0f} s off that of {provider}: synchronise it (NTP)"
+        log.error(said)
+        data: dict[str, Json] = {"provider": provider, "reason": said}
+        self._store.events.add("clock.differs", now_s, data, key=instance.key)
 
     def _launched(self, provider: Provider, instance: Instance) -> InstanceReport | None:
         """What its provider has of an instance, whoever knows of it; None if it was never launched."""
@@ -273,8 +289,7 @@ class Actions:
             if task.phase is not Phase.STARTING or all(one.state is InstanceState.RUNNING for one in nodes):
                 continue
             waiting.add(intent.intent_id)
-            # Those that nobody could launch yet are waited for since they were asked for.
-            since_s = min((one.launched_s or one.requested_s for one in nodes), default=now_s)
+            since_s = min((_launched_s(one, now_s) for one in nodes), default=now_s)
             waited_s = now_s - since_s
             if waited_s > self._settings.ready_within_s:
                 self._give_up_start(intent, task, nodes, waited_s, now_s)
@@ -338,6 +353,13 @@ class Actions:
             names = task.instances
         then = replace(task, attempt=int(intent.payload["attempt"]), instances=names)
         return assignment_of(job, then, self._store.instances.named(names))
+
+
+def _launched_s(instance: Instance, now_s: float) -> float:
+    """When it was launched, or, where nobody could yet or the provider's clock is not ours, asked for."""
+    launched_s = instance.launched_s
+    between = launched_s is not None and instance.requested_s <= launched_s <= now_s
+    return launched_s if launched_s is not None and between else instance.requested_s
 
 
 def _key(payload: Mapping[str, Any]) -> TaskKey:

@@ -428,3 +428,20 @@ def test_launches_that_keep_failing_are_no_failure_of_the_task_and_say_why(
     assert [event.data["lost"] for event in world.events("task.requeued")] == [False]
     assert {one.report.offer_id for one in world.cloud.machines.values()} == {"sure"}
     world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("ahead_s", [7200.0, -7200.0])
+def test_a_wrong_clock_of_the_scheduler_fails_no_job_and_is_told_once(tmp_path: Path, ahead_s: float) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    jobs, launch = [world.submit(batch(name)) for name in ("one", "other")], world.provider.launch
+
+    def launch_by_its_own_clock(request: LaunchRequest) -> InstanceReport:
+        report = launch(request)
+        return replace(report, launched_s=report.launched_s - ahead_s)
+
+    world.provider.launch = launch_by_its_own_clock  # type: ignore[method-assign]
+    world.until_all_end()
+    assert {world.state(job) for job in jobs} == {JobState.SUCCEEDED}
+    assert world.events("task.requeued") == []
+    (told,) = world.events("clock.differs")
+    assert f"clock is {ahead_s:+.0f} s off that of simulated: synchronise it" in str(told.data["reason"])
