@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ from deploy.yamlfile import ConfigError, first_mistake, read_mapping
 MAX_BYTES = 20 << 20
 """Of all files of a job together: in base64 they must fit into the service's largest request."""
 
+MOST_FILES = 10_000
+"""Of a folder that goes with a job."""
 FOLDER_SUFFIX = ".folder.zip"
 """Of what a folder in `py_files` is packed into."""
 Program = TypeVar("Program", bound=SparkProgram)
@@ -125,10 +128,17 @@ def _imports(path: Path) -> set[str]:
 
 
 def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
-    """The files in a folder (absolute, without links) that words name, or that are in folders they name."""
+    """The files in a folder (absolute, without links) that words name, or that are in folders they name.
+
+    Raises:
+        ConfigError: if one of them holds more than `MOST_FILES`.
+    """
     for place in dict.fromkeys(root / word for word in words):
         if _is_there(place, root):
-            for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            inside = [place] if place.is_file() else list(islice(place.rglob("*"), MOST_FILES + 1))
+            if len(inside) > MOST_FILES:
+                raise ConfigError(f"{place.relative_to(root)} holds more than {MOST_FILES} files: pack them")
+            for path in sorted(inside):
                 if path.is_file() and "__pycache__" not in path.parts:
                     yield path
 
@@ -136,7 +146,7 @@ def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
 def _is_there(place: Path, root: Path) -> bool:
     try:
         actual = place.resolve()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # the last is a link in a circle
         return False
     return actual.is_relative_to(root) and actual != root and _exists(place)
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deploy.security.untrusted import read_at_most
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 
@@ -53,11 +55,15 @@ class JobFolder:
             raise _judged(error, name) from error
         try:
             found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise PoisonError(f"{name} is not a file")
+            # A second name may be that of somebody else's file.
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                raise PoisonError(f"{name} is not a file of one name")
             with os.fdopen(handle, "rb", closefd=False) as file:
                 # It may grow while it is read.
-                if found.st_size > most_bytes or len(content := file.read(most_bytes + 1)) > most_bytes:
+                if (
+                    found.st_size > most_bytes
+                    or len(content := read_at_most(file, most_bytes + 1)) > most_bytes
+                ):
                     raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
         finally:
             os.close(handle)

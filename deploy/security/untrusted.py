@@ -9,6 +9,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+_PIECE_BYTES = 1 << 20
 
 
 class UnsafePathError(OSError):
@@ -127,9 +130,18 @@ def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             raise UnsafePathError(f"{shown} is not a plain file")
-        if found.st_size > most_bytes or len(content := file.read(most_bytes + 1)) > most_bytes:
+        if found.st_size > most_bytes or len(content := read_at_most(file, most_bytes + 1)) > most_bytes:
             raise UnsafePathError("its files are too large together")
         return content
+
+
+def read_at_most(file: BinaryIO, most_bytes: int) -> bytes:
+    """What is left of a file, up to so many bytes. `read` alone would take the memory for all of them."""
+    pieces: list[bytes] = []
+    while most_bytes > 0 and (piece := file.read(min(most_bytes, _PIECE_BYTES))):
+        pieces.append(piece)
+        most_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def tail(folder: Path, path: str, size: int = 1 << 18) -> str:

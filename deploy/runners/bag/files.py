@@ -7,7 +7,8 @@ import tarfile
 from pathlib import Path
 
 from deploy.jobfile import MAX_BYTES, named_files
-from deploy.runners.jobfolder import JobFolder
+from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.yamlfile import ConfigError
 
 
 def packed(workdir: Path, words: tuple[str, ...]) -> bytes:
@@ -22,8 +23,12 @@ def packed(workdir: Path, words: tuple[str, ...]) -> bytes:
     """
     root, packed = workdir.resolve(), io.BytesIO()
     folder, left = JobFolder(root), MAX_BYTES
+    try:
+        paths = list(named_files(words, root))
+    except ConfigError as error:
+        raise PoisonError(str(error)) from error
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for path in named_files(words, root):
+        for path in paths:
             name = path.relative_to(root).as_posix()
             content = folder.read(name, left)
             if content is not None:

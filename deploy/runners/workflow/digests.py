@@ -17,6 +17,8 @@ from deploy.runners.jobfolder import PoisonError
 from deploy.security.untrusted import UnsafePathError, open_beneath
 
 MOST_PARTS = 100_000
+MOST_BYTES = 64 << 30
+"""Of one file of a workflow, or of all in a folder that is one."""
 
 
 class Part(BaseModel):
@@ -42,15 +44,25 @@ def digest_of(root: Path, name: str) -> dict[str, Part]:
 
     Raises:
         FileNotFoundError: if it is not there.
-        PoisonError: if it is, or holds, something else than files and folders, or too many.
+        PoisonError: if it is, or holds, something else than files and folders, or too many or too much.
         OSError: if it cannot be read.
     """
-    return {part: part_of(root, f"{name}/{part}".rstrip("/")) for part in _parts(root, name)}
+    found: dict[str, Part] = {}
+    left = MOST_BYTES
+    for part in _parts(root, name):
+        found[part] = part_of(root, f"{name}/{part}".rstrip("/"), left)
+        left -= found[part].size
+    return found
 
 
-def part_of(root: Path, name: str) -> Part:
+def part_of(root: Path, name: str, most_bytes: int = MOST_BYTES) -> Part:
     """The size and checksum of one file. Raises as `digest_of`."""
     with opened(root, name) as file:
+        # A file of holes takes no place on the disk, and as long to read as a full one.
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise PoisonError(
+                f"{name} has more than {MOST_BYTES >> 30} GiB: write less, or to an object store"
+            )
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Part(size=file.tell(), sha256=digest)
 
