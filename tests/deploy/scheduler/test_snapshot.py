@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from deploy.model.jobs import Places, Resources
+from agents.rules.appraisal import appraise
+from agents.weighed_policy import WeighedPolicy
+from deploy.model.jobs import FlowerClient, Places, Resources
+from deploy.scheduler.decide.decider import APPRAISED, Decider
+from deploy.scheduler.decide.policies import load_market_policy
+from deploy.scheduler.snapshot.memberships import Membership
 from deploy.scheduler.snapshot.needs import Round
 from deploy.scheduler.snapshot.occupancy import SAMPLE_S, Occupancy
 from deploy.scheduler.snapshot.writer import snapshot_of
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Category, encode
+from envs.simulation.snapshot import Category, Observation, encode
 from tests.deploy.scheduler.cases import need, offer
+from tests.deploy.scheduler.test_federated import TrainingWorld
+from tests.deploy.scheduler.training import federated, key_of
+from tests.deploy.scheduler.worlds import cheap_and_sure
 
 
 def test_columns_are_in_physical_units_and_the_encoder_derives_the_rest() -> None:
@@ -95,3 +104,56 @@ def test_more_used_than_the_quota_still_is_a_ratio() -> None:
     occupancy.sample(SAMPLE_S)
     assert occupancy.ratios("spot", 4).max() == 1.0
     assert np.isfinite(snapshot_of([offer("spot")], [], {"spot": 9}, occupancy).clusters).all()
+
+
+OFFERS = [offer("spot", price_usd_hour=0.2), offer("sure", "on_demand"), offer("down", available=False)]
+NEEDS = [
+    need("first"),
+    need("second", kind="deadline", slack_s=900.0),
+    need("third", kind="deadline", slack_s=5000.0, running=True, here="spot", left_here_s=300.0),
+]
+
+
+@pytest.mark.parametrize("name", ["multicloud", "cheapest"])
+def test_the_values_shown_are_those_of_the_whole_window(name: str) -> None:
+    """Only the decided task's row is computed for showing: it must not depend on the others."""
+    loaded = load_market_policy(name, len(OFFERS))
+    decider = Decider(loaded.policy, window=8, components=loaded.components)
+    snapshot = snapshot_of(OFFERS, NEEDS, {"spot": 1}, Occupancy())
+    decision = decider.decide(snapshot, NEEDS, OFFERS)
+    assert decision is not None
+    row = NEEDS.index(decision.need)
+    window = {key: np.asarray(array)[None] for key, array in encode(snapshot, 8).items()}
+    batch = cast(Observation, window)
+    if isinstance(loaded.policy, WeighedPolicy):
+        table = loaded.policy.value_table(batch)[0, row]
+        names = loaded.components
+    else:
+        table = appraise(batch, len(NEEDS))[0, row][:, None]
+        names = (APPRAISED,)
+    places = [*(one.offer_id for one in OFFERS), None]
+    for candidate in decision.candidates:
+        shown = [candidate.values.get(one, np.nan) for one in names]
+        expected = table[places.index(candidate.offer_id)]
+        assert shown == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.real
+def test_starts_and_epochs_are_measured(tmp_path: Path) -> None:
+    """Epochs go with the speed of the instance; a training that has gone on shows what its rounds take."""
+    world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=900.0)
+    job = world.submit(federated(4, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=600.0))
+    seen: list[Membership] = []
+    memberships = world.scheduler.chooser._roster.memberships
+    for _ in range(60):
+        world.go(50)
+        if world.trainings[job].done == 4:
+            break
+        memberships.look(world.store.jobs.get(job))
+        about = memberships.member(key_of(job, "b"))
+        assert about is not None
+        seen.append(about)
+    # Before a round is done the job's own word counts.
+    assert seen[0].epoch_s == 600
+    assert seen[-1].epoch_s == pytest.approx(900, rel=0.25)
+    assert seen[-1].rounds_left < seen[0].rounds_left
