@@ -74,14 +74,6 @@ def test_what_it_does_not_pay_is_shown_as_not_to_be_had(tmp_path: Path) -> None:
     assert "budget leaves 0.0100 USD" in shown["sure"][1]
 
 
-@pytest.mark.real
-def test_without_one_nothing_ends(tmp_path: Path) -> None:
-    here = world(tmp_path, None)
-    job = here.submit(batch(work_s=1200.0))
-    here.until_all_end()
-    assert here.state(job) is JobState.SUCCEEDED
-
-
 def test_what_was_asked_for_counts_before_any_bill_does(tmp_path: Path) -> None:
     """Launches are written down in one pass and done at its end: until then no bill knows of them."""
     # 60 s at 0.3 USD/h are half a cent: it pays one instance and not two.

@@ -29,13 +29,16 @@ from tests.deploy.scheduler.worlds import SETTINGS, World, batch, cheap_and_sure
 pytestmark = pytest.mark.mistakes
 
 
-def _raise_for(job_id: str, real: Callable[..., Any]) -> Callable[..., Any]:
+BEYOND = OverflowError("beyond everything\nthat was thought of")
+
+
+def _raise_for(job_id: str, real: Callable[..., Any], error: Exception = BEYOND) -> Callable[..., Any]:
     """The real thing, but for what is about one job."""
 
     def raises(*args: Any, **keywords: Any) -> Any:
         about = {getattr(getattr(one, "key", one), "job_id", None) for one in args}
         if job_id in about or job_id == ALL:
-            raise OverflowError("beyond everything\nthat was thought of")
+            raise error
         return real(*args, **keywords)
 
     return raises
@@ -67,16 +70,12 @@ def test_a_job_that_raises_is_set_aside_and_all_others_go_on(
     end_job(world.store, other, JobState.CANCELLED, world.clock.now(), "enough")
     world.go(600.0)
     assert world.state(honest) is JobState.SUCCEEDED
-    assert not world.store.instances.live(), (
-        "what the poisoned one held was ended, as was the cancelled one's"
-    )
+    assert not world.store.instances.live()
     (event, *_) = world.events("job.quarantined")
     assert event.job_id == poison
     assert "OverflowError: beyond everything" in str(event.data["reason"])
     assert "\n" not in str(event.data["reason"])
-    assert world.state(poison) in (JobState.PENDING, JobState.RUNNING), (
-        "the mistake is ours: it is not failed"
-    )
+    assert world.state(poison).live
     monkeypatch.undo()
     world.until_all_end()
     assert world.state(poison) is JobState.SUCCEEDED, "once it can be handled it goes on"
@@ -227,36 +226,24 @@ def _machines_until_the_end(world: World) -> int:
     return len(world.cloud.machines)
 
 
-def test_a_start_that_is_always_refused_is_given_up(tmp_path: Path) -> None:
+REFUSED = RunnerError("the argument list is too long")
+REFUSED_OR_RAISING = {"refused": REFUSED, "raises what nothing should": OverflowError("beyond everything")}
+
+
+@pytest.mark.parametrize("kind", REFUSED_OR_RAISING)
+def test_a_start_that_always_fails_is_given_up(tmp_path: Path, kind: str) -> None:
     world = World(tmp_path, cheap_and_sure())
-    job, honest = world.submit(batch("refused")), world.submit(batch("honest"))
-    real = world.runner.ensure
-
-    def ensure(assignment: Assignment) -> None:
-        if assignment.key.job_id == job:
-            raise RunnerError("the argument list is too long")
-        real(assignment)
-
-    world.runner.ensure = ensure  # type: ignore[method-assign]
+    job, honest = world.submit(batch("poison")), world.submit(batch("honest"))
+    world.runner.ensure = _raise_for(job, world.runner.ensure, REFUSED_OR_RAISING[kind])  # type: ignore[method-assign]
     began_s = world.clock.now()
     assert _machines_until_the_end(world) == world.settings.failures_most + 1
     assert world.state(honest) is JobState.SUCCEEDED
     record = world.store.jobs.get(job)
     assert record.state is JobState.FAILED
     assert "6 attempts in a row came to nothing" in record.reason
-    assert "the argument list is too long" in record.reason
+    assert ("the argument list is too long" if kind == "refused" else "OverflowError") in record.reason
     assert record.ended_s is not None
     assert record.ended_s - began_s < 20 * 60
-    world.check_nothing_is_left()
-
-
-def test_a_start_that_raises_what_nothing_should_is_given_up(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
-    job, honest = world.submit(batch("poison")), world.submit(batch("honest"))
-    world.runner.ensure = _raise_for(job, world.runner.ensure)  # type: ignore[method-assign]
-    assert _machines_until_the_end(world) == world.settings.failures_most + 1
-    assert world.state(honest) is JobState.SUCCEEDED
-    assert "OverflowError" in world.store.jobs.get(job).reason
     world.check_nothing_is_left()
 
 
@@ -324,6 +311,7 @@ def test_a_cancelled_job_s_driver_and_secrets_are_gone_with_it(tmp_path: Path) -
     assert world.cloud.drivers == set()
     assert world.cloud.remembered == set()
     world.go(20.0)
+    assert world.cloud.completions == {}
     world.check_nothing_is_left()
 
 

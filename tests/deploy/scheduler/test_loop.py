@@ -101,16 +101,6 @@ def test_a_gang_starts_together_and_waits_for_room(tmp_path: Path) -> None:
     world.check_nothing_is_left()
 
 
-def test_a_cancelled_job_leaves_nothing_behind(tmp_path: Path) -> None:
-    world = World(tmp_path, cheap_and_sure())
-    job = world.submit(batch(work_s=5000))
-    world.go(200)
-    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
-    world.go(100)
-    assert world.cloud.completions == {}
-    world.check_nothing_is_left()
-
-
 def test_what_is_cancelled_while_a_pass_goes_on_is_not_rented_for_any_more(tmp_path: Path) -> None:
     world = World(tmp_path, cheap_and_sure())
     job = world.submit(batch())
@@ -207,8 +197,6 @@ def test_one_federated_client_s_success_is_that_of_the_training(tmp_path: Path) 
 
 
 def test_an_instance_that_nobody_knows_is_ended(tmp_path: Path) -> None:
-    from deploy.model.instances import LaunchRequest
-
     world = World(tmp_path, cheap_and_sure())
     world.provider.launch(LaunchRequest("stray", "sure", world.store.deployment_id, "x", "main", "secret"))
     world.go(100)

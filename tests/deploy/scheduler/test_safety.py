@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,45 +35,39 @@ def goes(task: Need, chosen: str | None, offers: Sequence[Offer] = OFFERS, **use
     return GUARDS.bound(row, task, chosen, offers).offer_id
 
 
-def verdict(slack_s: float, chosen: str | None = "spot", **changes: Any) -> str | None:
-    """Where the net sends a task; None: the choice stands."""
-    task = need(kind="deadline", slack_s=slack_s, **changes)
-    kept = goes(task, chosen)
-    return None if kept == chosen else kept
+ON_SPOT: dict[str, Any] = {"running": True, "here": "spot", "left_here_s": 300.0}
+ON_SURE = {**ON_SPOT, "here": "sure"}
 
 
-def test_with_time_to_spare_the_policy_decides() -> None:
-    # On the fast type 60 s of launch and 300 of work; with margins 360 * 1.1 + 60 = 456 s.
-    assert verdict(457.0) is None
-    assert verdict(457.0, chosen=None) is None
+# On the fast type 60 s of launch and 300 of work; with margins 360 * 1.1 + 60 = 456 s.
+@pytest.mark.parametrize(
+    ("slack_s", "chosen", "changes", "expected"),
+    [
+        pytest.param(457.0, "spot", {}, None, id="time to spare"),
+        pytest.param(457.0, None, {}, None, id="time to wait"),
+        pytest.param(456.0, "spot", {}, "fast", id="time is up"),
+        pytest.param(456.0, None, {}, "fast", id="no time to wait"),
+        pytest.param(360.0, "spot", {}, "fast", id="just possible"),
+        pytest.param(359.0, "spot", {}, None, id="nothing meets it"),
+        pytest.param(400.0, "sure", {}, None, id="on demand is chosen"),
+        pytest.param(400.0, None, ON_SURE, None, id="runs on demand"),
+        pytest.param(310.0, None, ON_SURE, None, id="runs on demand, and nowhere else in time"),
+        pytest.param(400.0, None, ON_SPOT, "fast", id="runs on spot"),
+    ],
+)
+def test_a_task_goes_where_it_ends_first_when_its_time_is_up(
+    slack_s: float, chosen: str | None, changes: dict[str, Any], expected: str | None
+) -> None:
+    """None: the choice stands."""
+    kept = goes(need(kind="deadline", slack_s=slack_s, **changes), chosen)
+    assert (None if kept == chosen else kept) == expected
 
 
-def test_when_the_time_is_up_the_task_goes_where_it_ends_first() -> None:
-    assert verdict(456.0) == "fast"
-    assert verdict(456.0, chosen=None) == "fast"
-    assert verdict(360.0) == "fast"
-
-
-def test_a_deadline_that_nothing_meets_any_more_is_left_to_the_policy() -> None:
-    assert verdict(359.0) is None
-
-
-def test_on_demand_choices_stand() -> None:
-    assert verdict(400.0, chosen="sure") is None
-    for slack_s in (400.0, 310.0):
-        assert verdict(slack_s, chosen=None, running=True, here="sure", left_here_s=300.0) is None
-
-
-def test_a_task_that_runs_on_spot_is_moved_in_time() -> None:
-    assert verdict(400.0, chosen=None, running=True, here="spot", left_here_s=300.0) == "fast"
-
-
-def test_without_a_deadline_nothing_is_overruled() -> None:
-    assert goes(need(), "spot") == "spot"
-
-
-def test_streams_are_left_alone() -> None:
-    assert goes(need(kind="streaming", slack_s=400.0, executions_left=9, period_s=600.0), "spot") == "spot"
+@pytest.mark.parametrize(
+    "task", [need(), need(kind="streaming", slack_s=400.0, executions_left=9, period_s=600.0)]
+)
+def test_tasks_without_a_deadline_and_streams_are_left_alone(task: Need) -> None:
+    assert goes(task, "spot") == "spot"
 
 
 def test_only_what_is_free_counts() -> None:

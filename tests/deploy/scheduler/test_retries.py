@@ -1,0 +1,179 @@
+"""Tries that fail, ends, and what is written down and forgotten of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from deploy.model.instances import InstanceReport, LaunchRequest
+from deploy.model.jobs import FlowerClient, JobState
+from deploy.model.tasks import Phase
+from deploy.providers.base import CapacityError, ThrottledError
+from deploy.scheduler.loop import PRUNE_S
+from deploy.scheduler.retries.retries import attempt_id, end_job
+from deploy.scheduler.settings import SchedulerSettings
+from deploy.store.intents import IntentKind
+from tests.deploy.scheduler.test_federated import TrainingWorld
+from tests.deploy.scheduler.training import federated, key_of
+from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    settings = SchedulerSettings(back_off_s=5.0, back_off_most_s=300.0)
+    assert [settings.back_off(tries) for tries in range(1, 9)] == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert settings.back_off(0) == 5.0, "the first try has failed at most"
+
+
+def test_no_number_of_tries_is_too_large() -> None:
+    settings = SchedulerSettings()
+    waits = [settings.back_off(10**k) for k in range(0, 400, 40)]
+    assert all(earlier <= later for earlier, later in pairwise(waits))
+    assert waits[-1] == settings.back_off_most_s
+
+
+@pytest.mark.real
+def test_an_offer_that_refused_is_not_asked_again_before_its_time(tmp_path: Path) -> None:
+    """It is left alone for 60 s each time, and is all that there is."""
+    world = World(tmp_path, cheap_and_sure()[:1])
+    asked_s: list[float] = []
+    launch = world.provider.launch
+
+    def refuse(request: LaunchRequest) -> InstanceReport:
+        asked_s.append(world.clock.now())
+        if len(asked_s) < 4:
+            raise CapacityError("no capacity")
+        return launch(request)
+
+    world.provider.launch = refuse  # type: ignore[method-assign]
+    job = world.submit(batch())
+    world.until_all_end()
+    assert world.state(job) is JobState.SUCCEEDED
+    assert len(asked_s) == 4
+    assert all(later - earlier >= 60.0 for earlier, later in pairwise(asked_s))
+    world.check_nothing_is_left()
+
+
+def test_an_end_that_was_refused_does_not_wait_behind_looks(tmp_path: Path) -> None:
+    """One call is allowed for each pass, and the look of the pass takes it."""
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch(work_s=36_000.0))
+    world.go(100.0)
+    (machine,) = world.cloud.live()
+    describe, terminate = world.provider.describe, world.provider.terminate
+    left = 0
+
+    def take() -> None:
+        nonlocal left
+        if left == 0:
+            raise ThrottledError("too many requests")
+        left -= 1
+
+    def look(deployment: str) -> Sequence[InstanceReport]:
+        take()
+        return describe(deployment)
+
+    def end(instance_ids: Sequence[str]) -> None:
+        take()
+        terminate(instance_ids)
+
+    world.provider.describe = look  # type: ignore[method-assign]
+    world.provider.terminate = end  # type: ignore[method-assign]
+    end_job(world.store, job, JobState.CANCELLED, world.clock.now(), "by its owner")
+    left = 1
+    world.go(10.0)
+    assert world.cloud.live() == [machine]
+    left = 1
+    world.go(10.0)
+    assert world.cloud.live() == []
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.SUCCEEDED])
+def test_the_end_of_a_job_is_the_end_of_every_attempt_and_instance_of_it(
+    tmp_path: Path, state: JobState
+) -> None:
+    world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
+    job = world.submit(federated(20, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=60.0))
+    while {task.phase for task in world.store.tasks.of_job(job)} != {Phase.RUNNING}:
+        world.go(10.0)
+    tasks = world.store.tasks.of_job(job)
+    end_job(world.store, job, state, world.clock.now(), "enough")
+    stopped = world.store.intents.pending_targets(IntentKind.STOP)
+    assert {attempt_id(task) for task in tasks} <= stopped
+    ending = world.store.intents.pending_targets(IntentKind.TERMINATE)
+    assert ending == {name for task in tasks for name in task.instances}
+    before = len(world.store.intents.pending())
+    end_job(world.store, job, JobState.FAILED, world.clock.now(), "again")
+    assert world.store.jobs.get(job).state is state
+    assert len(world.store.intents.pending()) == before
+
+
+@pytest.mark.real
+def test_an_idle_client_that_stays_where_it_is_says_so_once(tmp_path: Path) -> None:
+    """The other one needs 30 s longer, for which no release pays; it is asked about every 10 s."""
+    world = TrainingWorld(tmp_path, cheap_and_sure(), a=60.0, b=90.0)
+    job = world.submit(federated(20, FlowerClient(name="a"), FlowerClient(name="b"), epoch_s=60.0))
+    quick, idle = key_of(job, "a"), 0
+    for _ in range(60):
+        world.go(10.0)
+        idle += world.store.tasks.get(quick).phase is Phase.WAITING
+    assert idle >= 10
+    told = [event.data["offer"] for event in world.events("task.decided") if event.task == quick.task]
+    assert told == ["spot", "spot"]
+    assert len([one for one in world.store.decisions.latest(100) if one.key == quick]) == 2
+
+
+@pytest.mark.real
+def test_a_task_that_waits_again_after_a_loss_says_so_again(tmp_path: Path) -> None:
+    down = [False]
+    world = World(tmp_path, cheap_and_sure(available=lambda _: not down[0])[:1])
+    job = world.submit(batch(work_s=400.0))
+    world.go(100.0)
+    down[0] = True
+    world.go(200.0)
+    down[0] = False
+    world.until_all_end()
+    told = [event.data["offer"] for event in world.events("task.decided") if event.job_id == job]
+    assert told == ["spot", None, "spot"]
+
+
+DAY_S = 86_400.0
+
+
+def test_nothing_is_remembered_of_jobs_that_are_over(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure(available=lambda now_s: (now_s // 200) % 2 == 0))
+    for k in range(6):
+        world.submit(batch(f"job{k}", work_s=120.0, deadline_s=5000.0 if k % 2 else None))
+    world.until_all_end()
+    scheduler, roster = world.scheduler, world.scheduler.chooser._roster
+    asking = roster.questions
+    for kept in (
+        scheduler.quarantine._cases,
+        scheduler.ending._drained,
+        asking._next_s,
+        asking._running_s,
+        asking._warned,
+        roster.lateness._known,
+        roster._urgency._ends,
+        roster._urgency._patient,
+    ):
+        assert not kept
+    assert not any(scheduler.observer._orphans.values())
+    assert not any(scheduler.observer._missing_s.values())
+
+
+@pytest.mark.real
+def test_what_is_older_than_the_store_keeps_is_removed_by_the_loop(tmp_path: Path) -> None:
+    world = World(tmp_path, cheap_and_sure())
+    job = world.submit(batch())
+    world.until_all_end()
+    assert world.store.events.after(0, 100, job_id=job)
+    assert world.store.decisions.latest(10, job_id=job)
+    world.clock.sleep(100 * DAY_S)
+    world.go(PRUNE_S)
+    assert not world.store.events.after(0, 100, job_id=job)
+    assert not world.store.decisions.latest(10, job_id=job)
+    assert world.store.jobs.get(job).ended_s is not None, "the books stay"
+    assert world.store.costs.of_job(job, world.clock.now()).cost > 0
