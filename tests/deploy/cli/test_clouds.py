@@ -263,14 +263,13 @@ def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> No
     assert names["Condition"]["StringEquals"] == {"aws:ResourceAccount": "999999999999"}
     said = spotweave("clouds", "policy", "--config", config, "--role", "operator").stdout
     assert "servicequotas:GetServiceQuota" in said
-    for options, words in (
-        (("--role", "admin"), "'admin': expected scheduler, operator, node"),
-        (("--account", "12"), "'12': expected 12 digits"),
+    for option, value, words in (
+        ("--role", "admin", "'admin': expected scheduler, operator, node"),
+        ("--account", "12", "'12': expected 12 digits"),
     ):
-        assert words in refusal(spotweave("clouds", "policy", "--config", config, *options))
+        assert words in refusal(spotweave("clouds", "policy", "--config", config, option, value))
     (tmp_path / "local").mkdir()
     local = deployment(tmp_path / "local")
-    assert "rents nothing from AWS" in refusal(spotweave("clouds", "policy", "--config", local))
     done = spotweave("clouds", "check", "--config", local)
     assert (done.exit_code, done.stdout) == (0, "ok       local: 2 offers are configured\n")
 
@@ -289,16 +288,13 @@ def test_offers_of_the_clouds_themselves(cloud: Any) -> None:
     _, first, *rest = table.stdout.splitlines()
     assert first.split() == cloud.shown.split()
     assert len(rest) == 3
-    assert "give one of them" in refusal(spotweave("offers", "--config", config, "--server", "http://x"))
+    if cloud.name == "aws":
+        found = spotweave("offers", "--config", cloud.deployment(), "--json")
+        scores = {one["zone"]: one["score"] for one in json.loads(found.stdout) if one["market"] == "spot"}
+        assert set(scores) == {"us-east-1a", "us-east-1b"}
+        assert all(1 <= score <= 10 for score in scores.values())
     none = spotweave("offers", "--config", config, "--gpu", "H100")
     assert none.stdout == "nothing that can be rented is so\n"
-
-
-def test_placement_scores_where_they_are_known(aws: Aws) -> None:
-    found = spotweave("offers", "--config", aws.deployment(), "--json")
-    scores = {one["zone"]: one["score"] for one in json.loads(found.stdout) if one["market"] == "spot"}
-    assert set(scores) == {"us-east-1a", "us-east-1b"}
-    assert all(1 <= score <= 10 for score in scores.values())
 
 
 def rent(config: Path) -> tuple[str, str, str]:
@@ -337,8 +333,8 @@ def test_a_sweep_lists_and_then_ends_what_no_job_needs(cloud: Any) -> None:
     assert listed.exit_code == 0, listed.output
     assert needed not in listed.stdout
     assert f"{cancelled}  " in listed.stdout
-    assert "job cancelled-1 does not need it" in listed.stdout
     assert f"{lost}  " in listed.stdout
+    assert "job cancelled-1 does not need it" in listed.stdout
     assert "2 would be ended: say so with --yes" in listed.stderr
     told = [json.loads(line) for line in spotweave(*sweep, "--json").stdout.splitlines()]
     assert {one["instance_id"] for one in told} == {cancelled, lost}
@@ -395,8 +391,3 @@ def play(traces: Path) -> None:
     assert ended
     assert not cut
     env.close()
-
-
-def test_emulate_aws_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
-    done = spotweave("emulate-aws", "--config", tmp_path / "none.yaml")
-    assert done.exit_code == 2
