@@ -68,6 +68,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(command: str, message: str, t
     for name, changes in (("new", {}), ("postgresql", {"store": "postgresql://nobody@127.0.0.1:1/none"})):
         (tmp_path / name).mkdir()
         deployment(tmp_path / name, **changes)
+    (tmp_path / "postgresql" / "state").mkdir()
     named = {
         "CONFIG": config,
         "NEW": tmp_path / "new" / "deployment.yaml",

@@ -173,13 +173,15 @@ def one_line_error(response: httpx.Response, *statuses: int) -> str:
     return error
 
 
-def decide(store: Store, job_id: str, *candidates: CandidateRecord, mode: Mode = Mode.ACT) -> None:
+def decide(
+    store: Store, job_id: str, *candidates: CandidateRecord, mode: Mode = Mode.ACT, policy: str = "spotweave"
+) -> None:
     """Record that the first candidate was chosen for a job's main task."""
     with store.transaction():
         store.decisions.add(
             DecisionRecord(
                 time_s=NOW,
-                policy="spotweave",
+                policy=policy,
                 mode=mode,
                 key=TaskKey(job_id, "main"),
                 candidates=candidates,

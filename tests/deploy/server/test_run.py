@@ -10,10 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from deploy.security.keys import SecurityError
 from deploy.security.listen import INSECURE_WORDS
 from deploy.security.roles import Role
+from deploy.security.tls import TlsFiles
 from deploy.server.app import create_app
 from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders
@@ -65,18 +67,17 @@ def test_wrong_input_starts_nothing(
 def test_beyond_loopback_it_needs_tokens_and_tls_both_or_the_words_that_ask_for_neither(
     tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
+    def refuse(app: FastAPI, tls: TlsFiles | None, why: str, words: str | None = None) -> None:
+        with pytest.raises(SecurityError, match=why):
+            HttpListener(app, "0.0.0.0", 0, tls, insecure_in_words=words)
+
     tls = self_signed(tmp_path, time.time())
     bare = create_app(ServerSettings(jobs=tmp_path / "jobs"), deciders, store, clock=HandClock())
-    with_tokens = make_service(tmp_path, store, deciders).app
+    refuse(bare, tls, "without access tokens: set")
+    refuse(make_service(tmp_path, store, deciders).app, None, "without a TLS certificate")
     not_asked = make_service(tmp_path, store, deciders, tokens=False).app
-    for app, files, words, why in (
-        (bare, tls, None, "without access tokens: set"),
-        (with_tokens, None, None, "without a TLS certificate"),
-        (not_asked, tls, None, "without access tokens"),
-        (not_asked, tls, "please", "asked for with 'please'"),
-    ):
-        with pytest.raises(SecurityError, match=why):
-            HttpListener(app, "0.0.0.0", 0, files, insecure_in_words=words)
+    refuse(not_asked, tls, "without access tokens")
+    refuse(not_asked, tls, "asked for with 'please'", "please")
     HttpListener(not_asked, "127.0.0.1", 0, insecure_in_words=INSECURE_WORDS).stop()
 
 
