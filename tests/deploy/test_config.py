@@ -15,15 +15,13 @@ Load = Callable[..., DeploymentConfig]
 FILE = "state: state\nproviders: {local: offers.yaml}\n"
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "deployment.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    return lambda more="", file=FILE: DeploymentConfig.load(written(tmp_path, file + more))
+    def loaded(more: str = "", file: str = FILE) -> DeploymentConfig:
+        (tmp_path / "deployment.yaml").write_text(file + more, encoding="utf-8")
+        return DeploymentConfig.load(tmp_path / "deployment.yaml")
+
+    return loaded
 
 
 def test_what_is_left_out_has_its_default(load: Load) -> None:
@@ -66,12 +64,18 @@ def test_what_is_said_holds(load: Load) -> None:
         ("runners: {checkpoints: kept}\n", "runners.checkpoints.flower"),
         ("runners: {checkpoints: {flower: 'hdfs://h/a'}}\n", "runners.checkpoints.flower"),
         ("runners: {checkpoints: {flowers: /mnt/kept}}\n", "runners.checkpoints.flowers"),
+        ("", "providers: "),
+        ("providers: {}\n", "providers: "),
+        # The mistyped key is told before the one that it should have been.
+        ("provider: {local: offers.yaml}\n", "provider: extra inputs"),
         *((f"budget_usd: {given}\n", "budget_usd") for given in ("0", "-1", "much", ".inf")),
     ],
 )
-def test_mistakes_are_one_line(load: Load, more: str, message: str) -> None:
+def test_mistakes_are_one_line(load: Load, tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
-        load(more)
+        load(more, file="state: state\n" if message.startswith("provider") else FILE)
+    file = tmp_path / "deployment.yaml"
+    assert str(refused.value).startswith((f"{file}: ", f"{file} is not YAML: "))
     assert "\n" not in str(refused.value)
 
 
@@ -105,21 +109,6 @@ regions:
 instance_types: {g4dn.xlarge: {quota: 1}}
 node: {scheduler_url: "https://scheduler.example:8443"}
 """
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("", "providers: "),
-        ("providers: {}\n", "providers: "),
-        # The mistyped key is told before the one that it should have been.
-        ("provider: {local: offers.yaml}\n", "provider: extra inputs"),
-    ],
-)
-def test_a_deployment_rents_somewhere(load: Load, tmp_path: Path, given: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refused:
-        load(given, file="state: state\n")
-    assert str(refused.value).startswith(f"{tmp_path / 'deployment.yaml'}: ")
 
 
 def test_a_provider_that_is_not_installed_is_named(load: Load) -> None:

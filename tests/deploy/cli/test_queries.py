@@ -31,7 +31,8 @@ from deploy.store.decisions import CandidateRecord
 from deploy.store.instances import Instance
 from deploy.store.jobs import Job
 from deploy.store.store import Store
-from tests.deploy.cli.commands import ROOT, eventually, refusal, spotweave
+from tests.deploy.cli.commands import ROOT, refusal, spotweave
+from tests.deploy.node.agents import wait_until
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import batch
 from tests.deploy.server.service import NOW, Service, decide, make_service
@@ -166,20 +167,17 @@ def test_what_is_asked_for_too_fast_is_asked_again_when_it_is_time(
         slept.append(seconds)
         service.clock.sleep(seconds)
 
-    with Listening(service.app, "127.0.0.1", 0) as listening, monkeypatch.context() as patched:
-        env = {
-            "SPOTWEAVE_SERVER": f"http://127.0.0.1:{listening.port}",
-            "SPOTWEAVE_TOKEN": service.tokens[Role.SUBMITTER],
-        }
-        patched.setattr(client_module, "_sleep", sleep)
-        result = spotweave("submit", job_file, job_file, job_file, env=env)
+    monkeypatch.setattr(client_module, "_sleep", sleep)
+    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
+    with Listening(service.app, "127.0.0.1", 0) as listening:
+        server = ("--server", f"http://127.0.0.1:{listening.port}")
+        result = spotweave("submit", job_file, job_file, job_file, *server)
         assert result.exit_code == 0, result.stderr
         assert len(result.stdout.split()) == 3
         assert slept == [60.0]
         assert "trying again in 60 s" in result.stderr
-        assert spotweave("submit", job_file, env=env).exit_code == 0
-        told = refusal(spotweave("submit", job_file, env=env))
-        assert "4 of your jobs have not ended" in told
+        assert spotweave("submit", job_file, *server).exit_code == 0
+        assert "4 of your jobs have not ended" in refusal(spotweave("submit", job_file, *server))
         assert slept == [60.0], "nothing says when one of them ends"
 
 
@@ -207,9 +205,7 @@ def test_explain_shows_decisions_and_events(run: Any, job_file: Path, store: Sto
 def test_a_job_is_cancelled_and_what_cannot_be_is_told(run: Any, job_file: Path, store: Store) -> None:
     job_id = submitted(run("submit", job_file))
     result = run("cancel", "no-such-job", job_id)
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert "no-such-job" in result.stderr
+    assert "no-such-job" in refusal(result)
     assert result.stdout == f"{job_id} is cancelled; what it still runs is being ended\n"
     assert store.jobs.get(job_id).state is JobState.CANCELLED
     assert run("cancel", job_id).exit_code == 0, "once more changes nothing"
@@ -221,7 +217,7 @@ def test_waiting_tells_by_the_exit_code_how_it_ended(
     run: Any, job_file: Path, store: Store, end: JobState, code: int
 ) -> None:
     def finish() -> None:
-        eventually(lambda: store.jobs.live())
+        wait_until(lambda: store.jobs.live())
         with store.transaction():
             store.jobs.set_state(store.jobs.live()[0].job_id, end, NOW + 90, "as the test says")
 
@@ -236,59 +232,48 @@ def test_waiting_tells_by_the_exit_code_how_it_ended(
         assert "met, 8m30s left" in result.stdout
 
 
+def write(store: Store, count: int, text: str = "") -> None:
+    for _ in range(count):
+        with store.transaction():
+            store.events.add("test.event", NOW, {"text": text})
+
+
 @pytest.mark.real
 def test_events_are_followed_over_a_break_without_loss_or_repetition(
-    service: Service, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    service: Service, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deploy.cli.client._AGAIN_S", 0.05)
-
-    def write(count: int) -> None:
-        for _ in range(count):
-            with store.transaction():
-                store.events.add("test.event", NOW, {})
-
-    write(3)
-    listening = Listening(service.app, "127.0.0.1", 0)
-    listening.start()
+    monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.VIEWER])
+    write(store, 3)
     seen: list[int] = []
     refused: list[ServiceError] = []
 
-    def follow() -> None:
-        token = service.tokens[Role.VIEWER]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SPOTWEAVE_TOKEN", token)
-            client = Client(f"http://127.0.0.1:{listening.port}")
-        with client:
+    def follow(port: int) -> None:
+        with Client(f"http://127.0.0.1:{port}") as client:
             try:
                 for event in client.follow(1, None):
                     seen.append(event["sequence"])
             except ServiceError as error:
                 refused.append(error)
 
-    follower = threading.Thread(target=follow, daemon=True)
-    follower.start()
-    eventually(lambda: seen == [2, 3])
-    listening.stop()
-    write(2)
+    with Listening(service.app, "127.0.0.1", 0) as listening:
+        follower = threading.Thread(target=follow, args=(listening.port,), daemon=True)
+        follower.start()
+        wait_until(lambda: seen == [2, 3])
+    write(store, 2)
     service.app.state.context.closing.clear()
-    again = Listening(service.app, "127.0.0.1", listening.port)
-    again.start()
-    try:
-        eventually(lambda: seen == [2, 3, 4, 5])
-        write(1)
-        eventually(lambda: seen == [2, 3, 4, 5, 6])
-        # What the service refuses is not tried again.
+    with Listening(service.app, "127.0.0.1", listening.port):
+        wait_until(lambda: seen == [2, 3, 4, 5])
+        write(store, 1)
+        wait_until(lambda: seen == [2, 3, 4, 5, 6])
         with store.transaction():
             for record in store.tokens.all():
                 store.tokens.revoke(record.token_id, NOW)
-        again.stop()
-        service.app.state.context.closing.clear()
-        again = Listening(service.app, "127.0.0.1", listening.port)
-        again.start()
+    # What the service refuses is not tried again.
+    service.app.state.context.closing.clear()
+    with Listening(service.app, "127.0.0.1", listening.port):
         follower.join(60)
-        assert "was revoked" in str(refused[0])
-    finally:
-        again.stop()
+    assert "was revoked" in str(refused[0])
 
 
 def test_the_latest_events_are_shown_in_one_line_each(run: Any, job_file: Path) -> None:
@@ -318,33 +303,24 @@ def test_a_lost_answer_does_not_submit_twice(
     assert len(store.jobs.live()) == 1
 
 
-@pytest.mark.parametrize("role", [None, Role.VIEWER])
-def test_who_may_not_is_told_what_to_do(
-    role: Role | None, service: Service, url: str, job_file: Path, store: Store
-) -> None:
-    env = {"SPOTWEAVE_SERVER": url}
-    if role is not None:
-        env["SPOTWEAVE_TOKEN"] = service.tokens[role]
-    line = refusal(spotweave("submit", job_file, env=env))
-    assert ("SPOTWEAVE_TOKEN" if role is None else "this needs a submitter's") in line
-    assert store.jobs.live() == []
+def test_who_may_not_is_told_what_to_do(service: Service, url: str, job_file: Path, tmp_path: Path) -> None:
+    def refused(*words: str | Path, token: str = "") -> str:
+        return refusal(spotweave(*words, "--server", url, env={"SPOTWEAVE_TOKEN": token} if token else None))
 
-
-def test_an_expired_an_unknown_and_an_unreadable_token(service: Service, url: str, tmp_path: Path) -> None:
-    def jobs(*words: str | Path, token: str | None = None) -> str:
-        env = {} if token is None else {"SPOTWEAVE_TOKEN": token}
-        return refusal(spotweave("jobs", "--server", url, *words, env=env))
-
+    assert "SPOTWEAVE_TOKEN" in refused("submit", job_file)
+    viewer = service.tokens[Role.VIEWER]
+    assert "this needs a submitter's" in refused("submit", job_file, token=viewer)
+    assert service.store.jobs.live() == []
     expired = AccessTokens(service.store).create("old", Role.ADMIN, NOW - 10, 5.0).text
-    line = jobs(token=expired)
+    line = refused("jobs", token=expired)
     assert "has expired: make a new one" in line
     assert expired not in line
-    assert "is not known here" in jobs(token="spw_0123456789ab_" + "A" * 43)
+    assert "is not known here" in refused("jobs", token="spw_0123456789ab_" + "A" * 43)
     file = tmp_path / "token"
-    assert "cannot read the token file" in jobs("--token-file", file)
-    file.write_text(service.tokens[Role.VIEWER] + "\n")
+    assert "cannot read the token file" in refused("jobs", "--token-file", file)
+    file.write_text(viewer + "\n")
     file.chmod(0o644)
-    assert "so that others can use it" in jobs("--token-file", file)
+    assert "so that others can use it" in refused("jobs", "--token-file", file)
     file.chmod(0o600)
     assert spotweave("jobs", "--server", url, "--token-file", file).exit_code == 0
 
@@ -419,15 +395,13 @@ def test_waiting_outlives_a_service_that_is_away(
 ) -> None:
     monkeypatch.setattr(queries, "_POLL_S", 0.05)
     monkeypatch.setenv("SPOTWEAVE_TOKEN", service.tokens[Role.SUBMITTER])
-    first = Listening(service.app, "127.0.0.1", 0)
-    first.start()
-    client = Client(f"http://127.0.0.1:{first.port}")
-    job_id = client.submit(job_file)["job_id"]
     ended: list[dict[str, Any]] = []
-    waiting = threading.Thread(target=lambda: ended.extend(queries.wait_for(client, [job_id])))
-    waiting.start()
-    time.sleep(0.3)
-    first.stop()
+    with Listening(service.app, "127.0.0.1", 0) as first:
+        client = Client(f"http://127.0.0.1:{first.port}")
+        job_id = client.submit(job_file)["job_id"]
+        waiting = threading.Thread(target=lambda: ended.extend(queries.wait_for(client, [job_id])))
+        waiting.start()
+        time.sleep(0.3)
     with store.transaction():
         store.jobs.set_state(job_id, JobState.SUCCEEDED, NOW + 60)
     time.sleep(0.3)
@@ -457,8 +431,7 @@ def test_steps_that_wait_for_others_are_not_said_to_wait_for_a_place(
 @pytest.mark.real
 def test_whoever_has_read_enough_ends_a_command_quietly(service: Service, url: str, store: Store) -> None:
     with store.transaction():
-        for _ in range(1000):
-            store.events.add("test.event", NOW, {"text": "x" * 200})
+        write(store, 1000, "x" * 200)
     command = (
         f"{sys.executable} -m spotweave.cli events --limit 1000 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
     )

@@ -15,7 +15,8 @@ from agents.stored import load_policy_state
 from deploy.config import DeploymentConfig
 from deploy.server.run import bind
 from deploy.service import open_store
-from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, eventually, refusal, served, spotweave
+from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, refusal, served, spotweave
+from tests.deploy.node.agents import wait_until
 from training.checkpoint import save_policy_state, write_policy
 
 JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a}]}\nresources: {vcpus: 1}\n"
@@ -39,14 +40,14 @@ def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path
         assert "policy cheapest, dry-run, 2 offers" in first.line
         assert httpx.get(f"{first.url}/healthz", timeout=60).json() == {"status": "ok"}
         assert "<html" in httpx.get(f"{first.url}/", timeout=60).text
-        eventually(lambda: httpx.get(f"{first.url}/readyz", timeout=60).status_code == 200)
+        wait_until(lambda: httpx.get(f"{first.url}/readyz", timeout=60).status_code == 200)
         assert "another scheduler works with the database" in serve(config)
         shutil.copytree(ROOT / "examples" / "federated_mnist", tmp_path / "app")
         (tmp_path / "job.yaml").write_text(JOB)
         sent = spotweave("submit", tmp_path / "job.yaml", "--server", first.url)
         assert sent.exit_code == 0, sent.output
         job_id = sent.stdout.strip()
-        eventually(lambda: "task.decided" in kinds(config))
+        wait_until(lambda: "task.decided" in kinds(config))
         # Killed, it leaves everything to the next one.
         first.end(signal.SIGKILL)
     with served(config, "--dry-run") as second:
