@@ -30,6 +30,39 @@ NOW = 1_772_323_200.0
 """2026-03-01 00:00 UTC."""
 SCRIPT = b"print('hello')\n"
 
+SECRET = "open-sesame"
+SCRIPTED: dict[str, Any] = {
+    "script": "hello.py",
+    "args": [f"--password={SECRET}"],
+    "conf": {"spark.hadoop.fs.s3a.secret.key": SECRET},
+}
+STEP = {"name": "one", **SCRIPTED, "writes": [{"name": "out"}], "minutes": 1.0}
+CLIENT = {"name": "one", "config": {"key": SECRET}, "region": "here", "budget_usd": 1.0}
+BAGGED = {"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}
+WORKS: dict[str, dict[str, Any]] = {
+    "spark-batch": {**SCRIPTED, "deadline_s": 900.0, "standard_s": 10.0},
+    "spark-streaming": {
+        **SCRIPTED,
+        "period_s": 10.0,
+        "batch_deadline_s": 20.0,
+        "batches": 3,
+        "standard_s": 1.0,
+    },
+    "flower": {
+        "app": "app",
+        "rounds": 3,
+        "clients": [CLIENT],
+        "run_config": {"key": SECRET},
+        "deadline_s": 900.0,
+        "epoch_s": 1.0,
+    },
+    "bag": {"tasks": [BAGGED], "checkpoint": ["save", SECRET]},
+    "workflow": {"steps": [STEP]},
+}
+"""Of every kind, with secrets wherever a job may have some."""
+for _kind, _work in WORKS.items():
+    _work["kind"] = _kind
+
 
 class HandClock:
     def __init__(self) -> None:

@@ -24,7 +24,15 @@ from deploy.server.deciding import Deciders
 from deploy.server.quotas import Quotas
 from deploy.server.schemas import DECISION_EXAMPLE, MAX_OFFERS, MAX_TASKS
 from deploy.store.store import Store
-from tests.deploy.server.service import SCRIPT, Service, encoded, job_request, make_service, one_line_error
+from tests.deploy.server.service import (
+    SCRIPT,
+    WORKS,
+    Service,
+    encoded,
+    job_request,
+    make_service,
+    one_line_error,
+)
 from tests.deploy.server.test_decisions import OFFERS, offer, task
 
 JSON = {"Content-Type": "application/json"}
@@ -75,33 +83,6 @@ def test_nothing_that_is_sent_makes_it_fail(
     assert any(400 <= status < 500 for status in answered)
 
 
-WORKS: dict[str, dict[str, Any]] = {
-    "batch": {
-        "kind": "spark-batch",
-        "script": "hello.py",
-        "args": ["a"],
-        "conf": {"a": "b"},
-        "deadline_s": 900.0,
-        "standard_s": 10.0,
-    },
-    "streaming": {
-        "kind": "spark-streaming",
-        "script": "hello.py",
-        "period_s": 10.0,
-        "batch_deadline_s": 20.0,
-        "batches": 3,
-        "standard_s": 1.0,
-    },
-    "flower": {
-        "kind": "flower",
-        "app": "app",
-        "rounds": 3,
-        "clients": [{"name": "one", "config": {"a": "b"}, "region": "here", "budget_usd": 1.0}],
-        "run_config": {"a": "b"},
-        "deadline_s": 900.0,
-        "epoch_s": 1.0,
-    },
-}
 ABOUT_IT: dict[str, Any] = {
     "name": "hello",
     "resources": {"instances": 1, "vcpus": 1, "memory_gib": 1.0},
@@ -179,7 +160,6 @@ def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
         assert service.viewer.get(listing).status_code == 200
 
 
-FLOWER = {"kind": "flower", "app": "app", "rounds": 3, "clients": [{"name": "one"}, {"name": "two"}]}
 WHOLE = json.dumps({"offers": [offer("cheap", price_usd_hour=123.0)], "tasks": []})
 HELLO = encoded(SCRIPT)
 DIGITS = b"1" * 401
@@ -212,7 +192,10 @@ BAD_BODIES: list[tuple[str, Any, str]] = [
     ("jobs", job_request(files={}), "the script 'hello.py' is missing, and the job came with no files"),
     ("jobs", job_request(files={"other.py": encoded()}), "came with other.py"),
     (
-        *("jobs", {"spec": {"name": "digits", "work": FLOWER}, "files": {"app/model.py": encoded()}}),
+        *(
+            "jobs",
+            {"spec": {"name": "digits", "work": WORKS["flower"]}, "files": {"app/model.py": encoded()}},
+        ),
         "needs 'app/pyproject.toml'",
     ),
     ("jobs", job_request(files={"hello.py": "?"}), "the content of 'hello.py' is not base64"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -17,33 +16,7 @@ from deploy.security.tokens import AccessTokens
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
-from tests.deploy.server.service import NOW, Api, Service, encoded, job_request, make_service
-
-SECRET = "open-sesame"
-SCRIPT_WITH_SECRETS: dict[str, Any] = {
-    "script": "hello.py",
-    "args": [f"--password={SECRET}"],
-    "conf": {"spark.hadoop.fs.s3a.secret.key": SECRET},
-}
-WORKS: dict[str, dict[str, Any]] = {
-    "spark": {"kind": "spark-batch", **SCRIPT_WITH_SECRETS},
-    "flower": {
-        "kind": "flower",
-        "app": "app",
-        "rounds": 3,
-        "run_config": {"key": SECRET},
-        "clients": [{"name": "one", "config": {"key": SECRET}}],
-    },
-    "bag": {
-        "kind": "bag",
-        "tasks": [{"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}],
-        "checkpoint": ["save", SECRET],
-    },
-    "workflow": {
-        "kind": "workflow",
-        "steps": [{"name": "one", **SCRIPT_WITH_SECRETS, "writes": [{"name": "out"}], "minutes": 1.0}],
-    },
-}
+from tests.deploy.server.service import NOW, SECRET, WORKS, Api, Service, encoded, job_request, make_service
 
 
 def submit(service: Service, work: str) -> str:
@@ -112,7 +85,7 @@ def test_others_see_that_there_is_something_and_not_what(
 
 
 def test_streams_hide_the_same_and_names_of_settings_are_shown(service: Service) -> None:
-    job_id = submit(service, "spark")
+    job_id = submit(service, "spark-batch")
     with Listening(service.app, port=0) as listening:
         for role, sees in ((Role.VIEWER, False), (Role.SUBMITTER, True), (Role.ADMIN, True)):
             headers = {"Authorization": f"Bearer {service.tokens[role]}"}

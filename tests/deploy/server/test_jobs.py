@@ -214,8 +214,6 @@ def test_explain_shows_decisions_and_events_of_the_job(service: Service) -> None
     (decision,) = shown["decisions"]
     assert (decision["job_id"], decision["chosen"]) == (job_id, "spot")
     assert [one["values"] for one in decision["candidates"]] == [{"money": 1.5}, {"money": -0.5}]
-    assert viewer.get(f"/v1/decisions/{decision['decision_id']}").json() == decision
-    assert len(viewer.get("/v1/decisions").json()) == 2
     assert viewer.get(f"/v1/decisions?job_id={job_id}").json() == [decision]
 
 
@@ -235,13 +233,12 @@ def test_instances_offers_and_costs_are_those_of_the_store_without_secrets(servi
         service.store.instances.ended("i-1", NOW + 1800.0)
     service.clock.sleep(3600.0)
     viewer = service.viewer
-    live, all_of_them = (viewer.get(f"/v1/instances{query}").json() for query in ("", "?ended=true"))
-    assert [one["instance_id"] for one in live] == ["i-2"]
-    assert sorted(one["instance_id"] for one in all_of_them) == ["i-1", "i-2"]
-    of_job = viewer.get(f"/v1/instances?job_id={job_id}&ended=true").json()
-    assert [one["instance_id"] for one in of_job] == ["i-1", "i-2"]
-    assert viewer.get("/v1/instances?job_id=other").json() == []
-    assert "hush" not in str((live, all_of_them))
+    both = ["i-1", "i-2"]
+    of_job = f"ended=true&job_id={job_id}"
+    for query, names in (("", ["i-2"]), ("ended=true", both), (of_job, both), ("job_id=other", [])):
+        shown = viewer.get(f"/v1/instances?{query}").json()
+        assert sorted(one["instance_id"] for one in shown) == names
+        assert "hush" not in str(shown)
     spot = viewer.get("/v1/offers").json()[0]
     assert (spot["offer_id"], spot["used"], spot["quota"]) == ("spot", 1, 4)
     # Half an hour and an hour at 0.36 USD.
