@@ -69,7 +69,7 @@ def test_the_cost_of_the_exercise_is_computed_from_the_list_that_ships(name: str
         assert float(row[3]) == pytest.approx(hours * float(row[2]), abs=0.0006 if name == "gcp" else 0.0005)
 
 
-def _listed_usd_hour(name: str) -> dict[str, float]:
+def _listed_usd_hour(name: str) -> dict[str, float | None]:
     """What the catalogue of a cloud says of the rows of its table."""
     if name == "aws":
         return {kind: load_catalogue().usd_hour("us-east-1", kind) for kind in ("g4dn.xlarge", "t3.large")}

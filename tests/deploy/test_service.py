@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
 from deploy.model.jobs import JobState, TaskKey
@@ -46,10 +47,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 @contextmanager
-def asking(service: Service) -> Iterator[httpx.Client]:
-    """A client of its HTTP application."""
+def asking(app: FastAPI) -> Iterator[httpx.Client]:
     with (
-        Listening(application(service), "127.0.0.1", 0) as listening,
+        Listening(app, "127.0.0.1", 0) as listening,
         httpx.Client(base_url=f"http://127.0.0.1:{listening.port}", timeout=60, trust_env=False) as client,
     ):
         yield client
@@ -74,7 +74,7 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
         assert {one.provider for one in service.offers()} == {"local", "aws"}
         assert len(service.offers()) == 2 + 4
         token = join_token(instance.node_token, instance.client_token)
-        with asking(service) as client:
+        with asking(application(service)) as client:
             shown = node_pair().certificate
             asked = {"client_token": instance.client_token, "join_token": token, "certificate": shown}
             assert client.post("/v1/join", json=asked).json() == {"node_token": instance.node_token}
@@ -89,9 +89,9 @@ def test_its_file_says_what_clients_may_take_and_nobody_joins_where_nothing_is_r
     limits = {"connections": 9, "connections_each": 4, "quotas": {"live_jobs": 5}}
     http = {"port": 0, "tokens": False, **limits}
     config = DeploymentConfig.load(make().deployment(providers={"local": str(OFFERS)}, http=http))
-    with closing(Service(config)) as service, asking(service) as client:
+    with closing(Service(config)) as service, asking(app := application(service)) as client:
         assert client.post("/v1/join", json={}).status_code == httpx.codes.NOT_FOUND
-        settings = application(service).state.context.settings
+    settings = app.state.context.settings
     assert settings.connections == ConnectionLimits(most=9, most_each=4)
     assert settings.quotas == Quotas(live_jobs=5)
     assert settings.jobs == config.state_folder / "jobs"
@@ -146,7 +146,11 @@ def test_a_dry_run_does_not_need_what_a_launch_does(make: Make) -> None:
 
 def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
     kept = CheckpointsConfig(spark="s3://bucket/checkpoints")
-    places = {"node_python": "/opt/python", "node_spark_home": "/opt/spark", "node_java_home": "/opt/java"}
+    places: dict[str, Any] = {
+        "node_python": "/opt/python",
+        "node_spark_home": "/opt/spark",
+        "node_java_home": "/opt/java",
+    }
     told = RunnersConfig(address=IPv4Address("10.0.0.10"), checkpoints=kept, **places)
     objects = FolderObjects(tmp_path / "kept")
     south = {"south": tmp_path / "south"}

@@ -40,8 +40,9 @@ STEP = {"name": "one", **SCRIPTED, "writes": [{"name": "out"}], "minutes": 1.0}
 CLIENT = {"name": "one", "config": {"key": SECRET}, "region": "here", "budget_usd": 1.0}
 BAGGED = {"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}
 WORKS: dict[str, dict[str, Any]] = {
-    "spark-batch": {**SCRIPTED, "deadline_s": 900.0, "standard_s": 10.0},
+    "spark-batch": {"kind": "spark-batch", **SCRIPTED, "deadline_s": 900.0, "standard_s": 10.0},
     "spark-streaming": {
+        "kind": "spark-streaming",
         **SCRIPTED,
         "period_s": 10.0,
         "batch_deadline_s": 20.0,
@@ -49,6 +50,7 @@ WORKS: dict[str, dict[str, Any]] = {
         "standard_s": 1.0,
     },
     "flower": {
+        "kind": "flower",
         "app": "app",
         "rounds": 3,
         "clients": [CLIENT],
@@ -56,12 +58,10 @@ WORKS: dict[str, dict[str, Any]] = {
         "deadline_s": 900.0,
         "epoch_s": 1.0,
     },
-    "bag": {"tasks": [BAGGED], "checkpoint": ["save", SECRET]},
-    "workflow": {"steps": [STEP]},
+    "bag": {"kind": "bag", "tasks": [BAGGED], "checkpoint": ["save", SECRET]},
+    "workflow": {"kind": "workflow", "steps": [STEP]},
 }
 """Of every kind, with secrets wherever a job may have some."""
-for _kind, _work in WORKS.items():
-    _work["kind"] = _kind
 
 
 class HandClock:
