@@ -19,6 +19,8 @@ from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, refusal, served
 from tests.deploy.node.agents import wait_until
 from training.checkpoint import save_policy_state, write_policy
 
+LIU2022 = min((ROOT / "checkpoints" / "liu2022").rglob("*.pt"))
+OTHER_CLUSTERS = f"{LIU2022} was trained for +env=multicluster, not for +env=multicloud"
 JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a}]}\nresources: {vcpus: 1}\n"
 
 
@@ -101,6 +103,10 @@ def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
         ({"policy": {"market": "nope"}}, "no checkpoint at nope"),
         ({"policy": {"market": "cheapest", "federated": "cheapest"}}, "does not know federated tasks"),
         ({"policy": {"market": "liu2022"}}, "liu2022"),
+        (
+            {"policy": {"market": str(LIU2022)}},
+            OTHER_CLUSTERS,
+        ),
         ({"policy": {"market": "cheapest", "weights": [1.0]}}, "has no value components"),
         ({"state": "/proc/here"}, "cannot write to the state folder /proc/here"),
         ({"state": "/etc/hostname"}, "cannot write to the state folder /etc/hostname"),
@@ -115,12 +121,6 @@ def test_what_cannot_be_served_is_one_line_and_starts_nothing(
 ) -> None:
     assert message in serve(deployment(tmp_path, **changes))
     assert not list(tmp_path.glob("state/spark/*"))
-
-
-def test_a_checkpoint_for_other_clusters_is_refused(tmp_path: Path) -> None:
-    (found,) = sorted((ROOT / "checkpoints" / "liu2022").rglob("*.pt"))[:1]
-    line = serve(deployment(tmp_path, policy={"market": str(found)}))
-    assert f"{found} was trained for +env=multicluster, not for +env=multicloud" in line
 
 
 def test_a_checkpoint_that_is_damaged_or_diverged_is_refused(tmp_path: Path) -> None:
@@ -199,9 +199,8 @@ def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
 def test_check_tells_of_a_database_of_a_newer_version(tmp_path: Path) -> None:
     config = deployment(tmp_path)
     assert spotweave("token", "list", "--config", config).exit_code == 0
-    database = tmp_path / "state" / "store.db"
     assert "version" in spotweave("check", "--config", config).stdout
-    with sqlite3.connect(database) as opened:
+    with sqlite3.connect(tmp_path / "state" / "store.db") as opened:
         opened.execute("UPDATE schema_version SET version_num = '9999'")
     opened.close()
     result = spotweave("check", "--config", config)

@@ -33,9 +33,7 @@ def test_every_file_is_served_to_everyone_with_a_strict_policy(service: Service,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_asked_of_elsewhere_or_parses_html_or_mixes_scripts_into_it(
-    name: str,
-) -> None:
+def test_nothing_is_asked_of_elsewhere_or_parses_html_or_mixes_scripts_into_it(name: str) -> None:
     text = PAGE.joinpath(name).read_text()
     assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
     assert not re.search(

@@ -90,9 +90,7 @@ def read(
     return found
 
 
-def test_a_stream_shows_each_event_as_it_comes(
-    live: tuple[Service, httpx.Client],
-) -> None:
+def test_a_stream_shows_each_event_as_it_comes(live: tuple[Service, httpx.Client]) -> None:
     service, client = live
     happen(service, 2)
     found = read(client, 3, then=lambda: happen(service, 3))
@@ -126,9 +124,7 @@ def test_a_stream_ends_when_its_token_does(live: tuple[Service, httpx.Client]) -
         assert all(line in ("", ": still here") for line in lines), "the rest of the stream"
 
 
-def test_only_so_many_streams_at_once(
-    live: tuple[Service, httpx.Client],
-) -> None:
+def test_only_so_many_streams_at_once(live: tuple[Service, httpx.Client]) -> None:
     client = live[1]
     for last in ("x", "-1", str(2**63)):
         one_line_error(client.get("/v1/events/stream", headers={"Last-Event-ID": last}), 422)

@@ -137,11 +137,7 @@ def bag(**large: Any) -> dict[str, Any]:
         ({}, {"gpu": "H100"}, "has no GPU, the job needs H100"),
         (bag(vcpus=64), {}, NONE_FOR_LARGE + "4 vCPUs, the job needs 64"),
         (bag(memory_gib=9.0), {}, NONE_FOR_LARGE + "8 GiB, the job needs 9"),
-        (
-            bag(minutes=30),
-            {},
-            "1200 s cannot be met: the fastest offer, spot, needs about 1860 s",
-        ),
+        (bag(minutes=30), {}, "1200 s cannot be met: the fastest offer, spot, needs about 1860 s"),
     ],
 )
 def test_a_job_that_no_offer_can_run_is_refused(
@@ -280,9 +276,7 @@ HIDDEN = ["a ", "a/b /c", "logs/a", "checkpoint", "flower/x", ".spotweave-upload
 
 
 @pytest.mark.parametrize("name", OUTSIDE + HIDDEN + LONG_NAMES)
-def test_names_that_would_leave_the_folder_or_hide_in_it_are_refused(
-    name: str,
-) -> None:
+def test_names_that_would_leave_the_folder_or_hide_in_it_are_refused(name: str) -> None:
     with pytest.raises(UploadError, match="a file is called"):
         check_names({name: ""})
     with pytest.raises(UploadError, match="'a' is a file and a folder"):

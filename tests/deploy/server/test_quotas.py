@@ -43,7 +43,7 @@ def kept(service: Service) -> int:
     return len(jobs)
 
 
-def test_of_live_jobs_there_are_so_many_of_a_submitter(make: Any) -> None:
+def test_so_many_jobs_of_a_submitter_live_at_once(make: Any) -> None:
     service = make(live_jobs=2)
     made = [service.submit(request_id=f"r{k}") for k in range(3)]
     assert [one.status_code for one in made] == [201, 201, 429]
@@ -52,7 +52,12 @@ def test_of_live_jobs_there_are_so_many_of_a_submitter(make: Any) -> None:
     assert service.submit(request_id="r1").status_code == 200
     assert service.another().post("/v1/jobs", json=job_request()).status_code == 201
     assert kept(service) == 3
+    # However one of them ends.
     assert service.submitter.delete(f"/v1/jobs/{made[0].json()['job_id']}").status_code == 200
+    another_id = service.submitted()
+    assert service.submit().status_code == 429
+    with service.store.transaction():
+        service.store.jobs.set_state(another_id, JobState.FAILED, NOW)
     assert service.submit().status_code == 201
 
 
@@ -105,14 +110,6 @@ def test_jobs_that_come_all_at_once_pass_no_quota(make: Any) -> None:
     answers = service.submitter.at_once("/v1/jobs", [job_request()] * 12)
     assert sorted(one.status_code for one in answers) == [201] * 3 + [429] * 9
     assert kept(service) == 3
-
-
-def test_ended_jobs_do_not_count_as_live(make: Any) -> None:
-    service = make(live_jobs=1)
-    for _ in range(3):
-        job_id = service.submitted()
-        with service.store.transaction():
-            service.store.jobs.set_state(job_id, JobState.FAILED, NOW)
 
 
 @pytest.mark.real
