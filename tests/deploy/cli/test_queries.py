@@ -20,8 +20,8 @@ from deploy.billing import CHARGES_PER_USD
 from deploy.cli import client as client_module
 from deploy.cli import queries
 from deploy.cli.client import Client, ServiceError
-from deploy.model.instances import InstanceReport, InstanceState
-from deploy.model.jobs import JobState, TaskKey
+from deploy.model.instances import InstanceState
+from deploy.model.jobs import JobState
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.deciding import Deciders
@@ -29,14 +29,12 @@ from deploy.server.quotas import Quotas
 from deploy.server.run import HttpListener as Listening
 from deploy.store.decisions import CandidateRecord
 from deploy.store.instances import Instance
-from deploy.store.jobs import Job
 from deploy.store.store import Store
 from tests.deploy.cli.commands import ROOT, refusal, spotweave
 from tests.deploy.node.agents import wait_until
 from tests.deploy.scheduler.cases import offer
-from tests.deploy.scheduler.worlds import batch
 from tests.deploy.server.service import NOW, Service, decide, make_service
-from tests.deploy.store.cases import add_job
+from tests.deploy.store.cases import add_job, report, request
 from tests.deploy.workflows import step, workflow
 
 JOB = """
@@ -119,15 +117,10 @@ def test_what_could_be_rented_is_chosen_by_gpu_and_price(run: Any, service: Serv
 
 def rented_for_an_hour(store: Store, number: int) -> Instance:
     """By a job of its own."""
-    job_id, name, token = f"job-{number}", f"i-{number}", f"token-{number}"
-    began_s = NOW - 3600
-    told = InstanceReport(f"x-{number}", token, "spot", "", 0, InstanceState.TERMINATED, began_s, NOW)
-    with store.transaction():
-        store.jobs.add(Job(job_id, batch(), JobState.PENDING, began_s + number, "/", "me"))
-        store.instances.request(
-            name, offer("spot"), TaskKey(job_id, "main"), client_token=token, node_token="n", now_s=began_s
-        )
-        return store.instances.told(store.instances.get(name), told, NOW)
+    job_id, name, began_s, gone = f"job-{number}", f"i-{number}", NOW - 3600, InstanceState.TERMINATED
+    add_job(store, job_id, submitted_s=began_s + number)
+    request(store, name, offer("spot"), job_id, began_s)
+    return report(store, name, gone, offer_id="spot", launched_s=began_s, now_s=NOW, ended_s=NOW)
 
 
 def test_costs_by_zone_and_market_beside_what_on_demand_would_have_cost(run: Any, store: Store) -> None:

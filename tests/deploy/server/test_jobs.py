@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.model.instances import InstanceReport, InstanceState
-from deploy.model.jobs import JobState, TaskKey
+from deploy.model.instances import InstanceState
+from deploy.model.jobs import JobState
 from deploy.runners.flower import app
 from deploy.runners.flower.inspecting import inspect
 from deploy.server import uploads
@@ -33,6 +33,7 @@ from tests.deploy.server.service import (
     make_service,
     one_line_error,
 )
+from tests.deploy.store.cases import report, request
 
 
 def flower(app: str = "app", **files: str) -> dict[str, Any]:
@@ -217,14 +218,8 @@ def test_instances_offers_and_costs_are_those_of_the_store_without_secrets(servi
     job_id = service.submitted()
     rented = replace(service.scheduler.shown[0], price_usd_hour=0.36, on_demand_usd_hour=0.72)
     for name in ("i-1", "i-2"):
-        with service.store.transaction():
-            service.store.instances.request(
-                name, rented, TaskKey(job_id, "main"), client_token=f"c-{name}", node_token="hush", now_s=NOW
-            )
-            told = InstanceReport(
-                f"p-{name}", f"c-{name}", rented.offer_id, "127.0.0.9", 7000, InstanceState.RUNNING, NOW
-            )
-            service.store.instances.report(name, told, NOW)
+        request(service.store, name, rented, job_id)
+        report(service.store, name, InstanceState.RUNNING, offer_id=rented.offer_id, launched_s=NOW)
     with service.store.transaction():
         service.store.instances.ended("i-1", NOW + 1800.0)
     service.clock.sleep(3600.0)
@@ -234,7 +229,7 @@ def test_instances_offers_and_costs_are_those_of_the_store_without_secrets(servi
     for query, names in (("", ["i-2"]), ("ended=true", both), (of_job, both), ("job_id=other", [])):
         shown = viewer.get(f"/v1/instances?{query}").json()
         assert sorted(one["instance_id"] for one in shown) == names
-        assert "hush" not in str(shown)
+        assert "secret of" not in str(shown)
     spot = viewer.get("/v1/offers").json()[0]
     assert (spot["offer_id"], spot["used"], spot["quota"]) == ("spot", 1, 4)
     # Half an hour and an hour at 0.36 USD.
