@@ -12,7 +12,6 @@ import pytest
 
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
-from deploy.server.context import Context
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
@@ -111,7 +110,10 @@ def test_a_stream_that_broke_is_taken_up_where_it_was(live: tuple[Service, httpx
     assert sequences(rest) == list(range(3, 701))
 
 
-def test_a_stream_ends_when_its_token_does(live: tuple[Service, httpx.Client]) -> None:
+@pytest.mark.parametrize("ends", ["its token", "the service"])
+def test_a_stream_ends_with_its_token_and_with_the_service(
+    live: tuple[Service, httpx.Client], ends: str
+) -> None:
     service, client = live
     access = AccessTokens(service.store)
     token = access.create("leaver", Role.VIEWER, NOW)
@@ -120,7 +122,10 @@ def test_a_stream_ends_when_its_token_does(live: tuple[Service, httpx.Client]) -
         lines = response.iter_lines()
         while next(lines) != ": still here":
             pass
-        access.revoke(token.record.token_id, NOW)
+        if ends == "its token":
+            access.revoke(token.record.token_id, NOW)
+        else:
+            service.app.state.context.closing.set()
         assert all(line in ("", ": still here") for line in lines), "the rest of the stream"
 
 
@@ -138,16 +143,3 @@ def test_only_so_many_streams_at_once(live: tuple[Service, httpx.Client]) -> Non
         one_line_error(refused, 429)
         assert "spotweave_event_followers 2.0" in client.get("/metrics").text
     wait_until(lambda: "spotweave_event_followers 0.0" in client.get("/metrics").text)
-
-
-def test_the_end_of_the_service_ends_streams(tmp_path: Path, store: Store, deciders: Deciders) -> None:
-    service = make_service(tmp_path, store, deciders, poll_s=0.02)
-    context: Context = service.app.state.context
-    with Listening(service.app, port=0) as listening:
-        headers = {"Authorization": f"Bearer {service.tokens[Role.VIEWER]}"}
-        url = f"http://127.0.0.1:{listening.port}/v1/events/stream"
-        with httpx.stream("GET", url, headers=headers, timeout=PATIENCE_S) as response:
-            lines = response.iter_lines()
-            next(lines)
-            context.closing.set()
-            assert list(lines) == [""]
