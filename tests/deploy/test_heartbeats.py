@@ -172,7 +172,9 @@ def test_a_node_has_its_time_again(store: Store, ears: Ears, before_s: float) ->
     assert ears.silence("i1") == 30.0
 
 
-def test_on_demand_instances_and_those_with_a_notice_are_heard_too(store: Store, ears: Ears) -> None:
+def test_on_demand_instances_and_those_with_a_notice_are_heard_until_they_end(
+    store: Store, ears: Ears
+) -> None:
     run(store, "firm", offer=ON_DEMAND)
     run(store, "noticed", "other")
     with store.transaction():
@@ -180,6 +182,11 @@ def test_on_demand_instances_and_those_with_a_notice_are_heard_too(store: Store,
     ears.silent = {"firm", "noticed"}
     ears.round(rounds=4)
     assert ears.silence("firm") == ears.silence("noticed") == 30.0
+    with store.transaction():
+        store.instances.ended("firm", NOW)
+    ears.round()
+    assert (ears.silence("firm"), ears.silence("noticed")) == (0.0, 40.0)
+    assert "firm" not in ears.heartbeats._heard
 
 
 def test_where_all_nodes_are_silent_it_is_us_for_a_while(store: Store, ears: Ears) -> None:
@@ -196,18 +203,6 @@ def test_where_all_nodes_are_silent_it_is_us_for_a_while(store: Store, ears: Ear
     ears.round()
     assert ears.silence("i1") == 610.0
     assert ears.silence("i3") == 0.0
-
-
-def test_an_instance_that_ended_is_forgotten(store: Store, ears: Ears) -> None:
-    run(store, "i1", "i2")
-    ears.silent = {"i1"}
-    ears.round(rounds=4)
-    assert ears.silence("i1") > 0
-    with store.transaction():
-        store.instances.ended("i1", NOW)
-    ears.round()
-    assert ears.silence("i1") == 0.0
-    assert "i1" not in ears.heartbeats._heard
 
 
 @pytest.mark.real

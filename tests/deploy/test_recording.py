@@ -176,7 +176,12 @@ def test_a_store_becomes_the_folders_that_it_should(store: Store, tmp_path: Path
     assert traces["aws", "us-east-1", "", "g5.xlarge", "on_demand"].available is None
     with pytest.raises(TraceError, match="exists already"):
         write(record(store, PLACES), out, "a deployment")
+    (tmp_path / "file").touch()
+    with pytest.raises(TraceError, match="cannot be written"):
+        write(record(store, PLACES), tmp_path / "file" / "out", "x")
+    # What could not be written has left nothing.
     assert sorted(path.name for path in out.parent.iterdir()) == ["market"]
+    assert not list(tmp_path.glob("*out*"))
 
 
 def test_only_what_was_since_then_and_no_on_demand_price_beside_an_on_demand_offer(store: Store) -> None:
@@ -196,14 +201,6 @@ def test_only_what_was_since_then_and_no_on_demand_price_beside_an_on_demand_off
     assert [(row.time_s, row.available) for row in first] == [(0, False), (30, True), (70, True), (370, True)]
     assert record(store, places, NOW + 1001) == []
     assert record(store, {"other": PLACES[ZONE_A]}) == []
-
-
-def test_what_cannot_be_written_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    fill(store)
-    (tmp_path / "file").touch()
-    with pytest.raises(TraceError, match="cannot be written"):
-        write(record(store, PLACES), tmp_path / "file" / "out", "x")
-    assert [path.name for path in tmp_path.glob("*out*")] == []
 
 
 @pytest.fixture

@@ -78,6 +78,14 @@ class Live:
         head = f"GET /v1/events/stream{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         return f"{head}Authorization: Bearer {self.service.tokens[role]}\r\n\r\n".encode()
 
+    def posting_a_job(self, length: int, more: str = "") -> bytes:
+        """The head of such a request."""
+        return (
+            "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {self.service.tokens[Role.SUBMITTER]}\r\n"
+            f"Content-Length: {length}\r\n{more}\r\n"
+        ).encode()
+
     def sample(self, name: str, labels: dict[str, str] | None = None) -> float:
         registry = self.service.app.state.context.metrics.registry
         return float(registry.get_sample_value(name, labels) or 0.0)
@@ -283,11 +291,7 @@ def test_an_answer_in_parts_to_a_request_in_parts_is_whole(serve: Serve) -> None
     """The limits are for those who are too slow; this one only dawdles."""
     body = json.dumps(job_request()).encode()
     with serve(head_within_s=3.0) as live:
-        token = live.service.tokens[Role.SUBMITTER]
-        head = (
-            "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            f"Authorization: Bearer {token}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        ).encode()
+        head = live.posting_a_job(len(body), "Connection: close\r\n")
         with live.connect() as one:
             for part in (head[:20], head[20:], body[:50], body[50:]):
                 one.sendall(part)

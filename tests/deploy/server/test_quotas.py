@@ -11,7 +11,6 @@ import pytest
 
 from deploy.config import QuotasConfig
 from deploy.model.jobs import JobState
-from deploy.security.roles import Role
 from deploy.server import bodies
 from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
@@ -165,12 +164,8 @@ def test_a_body_that_drips_is_refused_before_its_time_is_over(
 ) -> None:
     monkeypatch.setattr(bodies, "_GRACE_S", 0.5)
     with serving(tmp_path, store, deciders, ConnectionLimits(), body_within_s=3600.0) as live:
-        head = (
-            "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            f"Authorization: Bearer {live.service.tokens[Role.SUBMITTER]}\r\nContent-Length: 1000000\r\n\r\n"
-        )
         with live.connect() as one:
-            one.sendall(head.encode())
+            one.sendall(live.posting_a_job(1_000_000))
             one.settimeout(0.1)
             answer, end = b"", time.monotonic() + 30.0
             while b"\r\n\r\n" not in answer:
