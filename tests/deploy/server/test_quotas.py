@@ -115,7 +115,6 @@ def test_jobs_that_come_all_at_once_pass_no_quota(make: Any) -> None:
 def test_of_large_bodies_only_some_are_in_memory_at_once(
     tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten uploads that come at once, of two submitters: all are kept, two of them at a time."""
     service = make_service(tmp_path, store, deciders, job_bytes=2 * MIB, bodies_bytes=4 * MIB)
     submit = Submissions.submit
     lock, inside, most = threading.Lock(), [0], [0]
