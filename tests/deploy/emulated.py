@@ -15,6 +15,7 @@ from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.server import Server
+from tests.deploy.cli.commands import deployment
 from tests.deploy.sdk import read_models_once
 
 IMAGE = "ami-0123456789abcdef0"
@@ -24,23 +25,13 @@ ZONES = ("us-east-1a", "us-east-1b")
 
 @dataclass
 class Emulated:
-    """One account.
-
-    Attributes:
-        emulator: what is behind it.
-        folder: for the files of deployments.
-    """
+    """One account, and a folder for the files of deployments."""
 
     emulator: AwsEmulator
     folder: Path
 
     def deployment(self, rented: dict[str, Any] | None = None, **changes: Any) -> Path:
-        """The file of a deployment: rules decide, any free port, no tokens; jobs need not be kept apart.
-
-        Args:
-            rented: changes of the provider's configuration.
-            changes: of the deployment's.
-        """
+        """The file of one that rents here, with changes of what is rented and of the rest."""
         region = {
             "image": IMAGE,
             "security_group": group_of("us-east-1"),
@@ -52,16 +43,7 @@ class Emulated:
             "node": {"scheduler_url": "http://127.0.0.1:8421"},
         }
         (self.folder / "aws.yaml").write_text(yaml.safe_dump({**rents, **(rented or {})}))
-        content = {
-            "state": str(self.folder / "state"),
-            "policy": {"market": "cheapest", "federated": "round_cost"},
-            "http": {"port": 0, "tokens": False},
-            "providers": {"aws": "aws.yaml"},
-            "runners": {"trust_submitters": True},
-        }
-        path = self.folder / "deployment.yaml"
-        path.write_text(yaml.safe_dump({**content, **changes}))
-        return path
+        return deployment(self.folder, **{"providers": {"aws": "aws.yaml"}, **changes})
 
     def running(self) -> list[str]:
         """Ids of what is rented."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,46 +59,34 @@ def usage(
     )
 
 
-def test_an_hour_at_one_price_costs_that_price() -> None:
-    made = bill(usage(3600, (0, 0.0035)), now_s=NOON)
-    assert made.usd == Decimal("0.003500")
-    assert made.on_demand_usd == Decimal("3.600000")
-    assert made.seconds == 3600
+FREE_HOUR: dict[str, Any] = {"by_provider": True, "free_first_s": 3600}
 
 
-def test_each_second_costs_the_price_at_its_begin() -> None:
-    # 10 s at 0.36 USD/h (0.0001 USD/s), 90 s at 0.72: the price changes within second 9, so second 10 is the
-    # first at the new one.
-    assert bill(usage(100, (0, 0.36), (9.5, 0.72)), now_s=NOON).usd == Decimal("0.019000")
-
-
-def test_a_begun_second_is_billed() -> None:
-    assert bill(usage(60.000001, (0, 3.6)), now_s=NOON).usd == Decimal("0.061000")
-
-
-def test_the_minimum_is_billed_whoever_ends_it() -> None:
-    for by_provider in (False, True):
-        made = bill(usage(12, (0, 3.6), by_provider=by_provider), now_s=NOON)
-        assert made.usd == Decimal("0.060000")
-        assert made.on_demand_usd == Decimal("0.060000")
-        assert made.seconds == 12
-
-
-def test_an_interruption_within_the_first_hour_is_free_and_a_stop_is_not() -> None:
-    prices = ((0, 3.6),)
-    assert bill(usage(3599.9, *prices, by_provider=True, free_first_s=3600), NOON).cost == 0
-    assert bill(usage(3599.9, *prices, by_provider=True, free_first_s=3600), NOON).on_demand_usd == Decimal(
-        "3.6"
-    )
-    assert bill(usage(3600, *prices, by_provider=True, free_first_s=3600), NOON).usd == Decimal("3.6")
-    assert bill(usage(3599, *prices, by_provider=False, free_first_s=3600), NOON).usd == Decimal("3.599")
+@pytest.mark.parametrize(
+    ("used", "instance_usd", "on_demand_usd", "seconds"),
+    [
+        pytest.param(usage(3600, (0, 0.0035)), "0.0035", "3.6", 3600, id="an hour at one price"),
+        # 10 s at 0.36 USD/h (0.0001 USD/s), 90 s at 0.72: the price changes within second 9, so second 10 is
+        # the first at the new one.
+        pytest.param(usage(100, (0, 0.36), (9.5, 0.72)), "0.019", "0.1", 100, id="the price at its begin"),
+        pytest.param(usage(60.000001, (0, 3.6)), "0.061", "0.061", 61, id="a begun second"),
+        pytest.param(usage(12, (0, 3.6)), "0.06", "0.06", 12, id="the minimum"),
+        pytest.param(usage(12, (0, 3.6), by_provider=True), "0.06", "0.06", 12, id="whoever ends it"),
+        pytest.param(usage(3599.9, (0, 3.6), **FREE_HOUR), "0", "3.6", 3600, id="taken in a free hour"),
+        pytest.param(usage(3600, (0, 3.6), **FREE_HOUR), "3.6", "3.6", 3600, id="interrupted after it"),
+        pytest.param(usage(3599, (0, 3.6), free_first_s=3600), "3.599", "3.599", 3599, id="stopped in it"),
+    ],
+)
+def test_what_has_ended_costs(used: Usage, instance_usd: str, on_demand_usd: str, seconds: int) -> None:
+    made = bill(used, NOON)
+    assert (made.usd, made.on_demand_usd) == (Decimal(instance_usd), Decimal(on_demand_usd))
+    assert made.seconds == seconds
 
 
 def test_a_running_instance_costs_as_if_it_were_ended_now() -> None:
     running = usage(None, (0, 3.6), free_first_s=3600)
-    assert bill(running, NOON - 5).usd == Decimal("0.06")
-    assert bill(running, NOON + 30).usd == Decimal("0.06")
-    assert bill(running, NOON + 61).usd == Decimal("0.061")
+    amounts = [bill(running, NOON + after).usd for after in (-5, 30, 61)]
+    assert amounts == [Decimal("0.06"), Decimal("0.06"), Decimal("0.061")]
 
 
 def test_midnight_utc_parts_a_bill() -> None:
@@ -113,12 +102,8 @@ def test_what_is_stopped_costs_nothing_until_it_is_started_again() -> None:
     stopped = usage(1000, (0, 3.6), stops=((100, None),))
     assert (bill(stopped, NOON).usd, bill(stopped, NOON).seconds) == (Decimal("0.1"), 100)
     still = usage(None, (0, 3.6), stops=((100, None),))
-    assert [bill(still, NOON + after).usd for after in (30, 90, 100, 5000)] == [
-        Decimal("0.06"),
-        Decimal("0.09"),
-        Decimal("0.1"),
-        Decimal("0.1"),
-    ]
+    amounts = [bill(still, NOON + after).usd for after in (30, 90, 100, 5000)]
+    assert amounts == [Decimal(told) for told in ("0.06", "0.09", "0.1", "0.1")]
     # Each start is billed for a minute at least: 100 s, 60 s for the 10 that it ran, 800 s.
     again = usage(2000, (0, 3.6), stops=((100, 300), (310, 1200)))
     assert (bill(again, NOON).usd, bill(again, NOON).seconds) == (Decimal("0.96"), 910)
@@ -160,12 +145,6 @@ def test_a_disk_costs_also_where_the_instance_is_free_but_not_where_it_never_ran
     assert bill(at_once, NOON).usd == Decimal("0.076667"), "whoever ends it himself pays the minimum"
 
 
-@pytest.mark.parametrize("stops", [((20, 10),), ((10, None), (20, None)), ((10, 30), (20, 40))])
-def test_stops_in_disorder_are_refused(stops: tuple[tuple[float, float | None], ...]) -> None:
-    with pytest.raises(ValueError, match="by time"):
-        usage(100, (0, 1.0), stops=stops)
-
-
 def test_amounts_are_rounded_only_when_shown() -> None:
     third = CHARGES_PER_USD // 3 // 1_000_000
     assert usd(third) == Decimal("0.000000")
@@ -174,16 +153,20 @@ def test_amounts_are_rounded_only_when_shown() -> None:
     assert usd(5_400) == Decimal("0.000002"), "a tie goes to the even micro-USD"
 
 
-@pytest.mark.parametrize("price", [-0.1, float("nan"), float("inf")])
-def test_a_price_that_is_none_is_refused(price: float) -> None:
-    with pytest.raises(ValueError, match="expected 0 or more"):
-        micro_usd_hour(price)
-
-
-@pytest.mark.parametrize("starts", [(), (1.0, 1.0), (2.0, 1.0)])
-def test_segments_in_disorder_are_refused(starts: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="rising start"):
-        usage(10, *((start, 1.0) for start in starts))
+@pytest.mark.parametrize(
+    ("prices", "stops", "message"),
+    [
+        *((((0, price),), (), "expected 0 or more") for price in (-0.1, float("nan"), float("inf"))),
+        *((starts, (), "rising start") for starts in ((), ((1, 1.0), (1, 1.0)), ((2, 1.0), (1, 1.0)))),
+        *(
+            (((0, 1.0),), stops, "by time")
+            for stops in (((20, 10),), ((10, None), (20, None)), ((10, 30), (20, 40)))
+        ),
+    ],
+)
+def test_prices_that_are_none_and_disorder_are_refused(prices: Any, stops: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        usage(100, *prices, stops=stops)
 
 
 class Ledger:

@@ -1,29 +1,34 @@
-"""Deployment files: what is read, and one line for what cannot be."""
+"""Deployment files and job files: what is read, and one line for what cannot be."""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from deploy import jobfile
 from deploy.config import CheckpointsConfig, DeploymentConfig
+from deploy.jobfile import MAX_BYTES, read_files, read_job
+from deploy.model.jobs import JobSpec, SparkBatch
+from deploy.server.settings import ServerSettings
 from deploy.store.decisions import Mode
 from deploy.yamlfile import ConfigError
 
+ROOT = Path(__file__).resolve().parents[2]
 Load = Callable[..., DeploymentConfig]
 FILE = "state: state\nproviders: {local: offers.yaml}\n"
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "deployment.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    return lambda more="", file=FILE: DeploymentConfig.load(written(tmp_path, file + more))
+    def loaded(more: str = "", file: str = FILE) -> DeploymentConfig:
+        (tmp_path / "deployment.yaml").write_text(file + more, encoding="utf-8")
+        return DeploymentConfig.load(tmp_path / "deployment.yaml")
+
+    return loaded
 
 
 def test_what_is_left_out_has_its_default(load: Load) -> None:
@@ -66,12 +71,18 @@ def test_what_is_said_holds(load: Load) -> None:
         ("runners: {checkpoints: kept}\n", "runners.checkpoints.flower"),
         ("runners: {checkpoints: {flower: 'hdfs://h/a'}}\n", "runners.checkpoints.flower"),
         ("runners: {checkpoints: {flowers: /mnt/kept}}\n", "runners.checkpoints.flowers"),
+        ("", "providers: "),
+        ("providers: {}\n", "providers: "),
+        # The mistyped key is told before the one that it should have been.
+        ("provider: {local: offers.yaml}\n", "provider: extra inputs"),
         *((f"budget_usd: {given}\n", "budget_usd") for given in ("0", "-1", "much", ".inf")),
     ],
 )
-def test_mistakes_are_one_line(load: Load, more: str, message: str) -> None:
+def test_mistakes_are_one_line(load: Load, tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
-        load(more)
+        load(more, file="state: state\n" if message.startswith("provider") else FILE)
+    file = tmp_path / "deployment.yaml"
+    assert str(refused.value).startswith((f"{file}: ", f"{file} is not YAML: "))
     assert "\n" not in str(refused.value)
 
 
@@ -107,21 +118,6 @@ node: {scheduler_url: "https://scheduler.example:8443"}
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("", "providers: "),
-        ("providers: {}\n", "providers: "),
-        # The mistyped key is told before the one that it should have been.
-        ("provider: {local: offers.yaml}\n", "provider: extra inputs"),
-    ],
-)
-def test_a_deployment_rents_somewhere(load: Load, tmp_path: Path, given: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refused:
-        load(given, file="state: state\n")
-    assert str(refused.value).startswith(f"{tmp_path / 'deployment.yaml'}: ")
-
-
 def test_a_provider_that_is_not_installed_is_named(load: Load) -> None:
     config = load(file="state: state\nproviders: {abc: abc.yaml}\n")
     with pytest.raises(ConfigError, match="no provider 'abc' is installed: expected aws, gcp, local"):
@@ -145,5 +141,90 @@ def test_instances_elsewhere_must_reach_what_runs_jobs_here(load: Load, tmp_path
 
 @pytest.mark.parametrize("name", ["aws", "demo", "demo_aws", "local"])
 def test_the_example_deployments_are_ones(name: str) -> None:
-    config = DeploymentConfig.load(Path(__file__).parents[2] / "configs" / "deploy" / f"{name}.yaml")
+    config = DeploymentConfig.load(ROOT / "configs" / "deploy" / f"{name}.yaml")
     assert config.rented()
+
+
+def spec(*args: str, script: str = "run.py") -> JobSpec:
+    return JobSpec.model_validate(
+        {"name": "job", "work": {"kind": "spark-batch", "script": script, "args": args}}
+    )
+
+
+GIS = {f"workflows/{script}.py" for script in ("accumulate", "join", "mean", "median")}
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("wordcount", {"wordcount.py", "gettysburg.txt"}),
+        ("bag", {"primes.py"}),
+        ("gis", GIS),
+        ("streaming", None),
+        ("federated_mnist", None),
+        ("fed_suda", None),
+    ],
+)
+def test_the_examples_can_be_read(name: str, files: set[str] | None) -> None:
+    path = ROOT / "examples" / f"{name}.yaml"
+    found = set(read_files(read_job(path), path.parent))
+    assert found
+    assert files is None or found == files
+    assert not [file for file in found if file.startswith("/") or "__pycache__" in file]
+    if name.startswith("fed"):
+        assert "federated_mnist/pyproject.toml" in found
+
+
+def test_the_largest_job_fits_into_a_request() -> None:
+    # In base64 four characters for three bytes; names, arguments and the rest of the request come on top.
+    assert ServerSettings().job_bytes > MAX_BYTES * 4 / 3 + (1 << 20)
+
+
+def test_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobfile, "MAX_BYTES", 1 << 20)
+    (tmp_path / "run.py").write_text("")
+    (tmp_path / "data").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).write_bytes(bytes(600_000))
+    with pytest.raises(ConfigError, match="more than 1 MiB"):
+        read_files(spec("data"), tmp_path)
+    assert len(read_files(spec("data/a"), tmp_path)) == 2
+
+
+def test_an_argument_is_a_file_only_if_it_is_one_there(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "run.py").write_text("1")
+    (tmp_path / "beside").write_text("not in the folder")
+    found = read_files(spec("x" * 4000, "../beside", ".", "", "3", script="./run.py"), tmp_path / "jobs")
+    assert found == {"run.py": b"1"}
+
+
+def test_what_a_script_imports_from_beside_it_goes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "helpers").mkdir(parents=True)
+    (tmp_path / "jobs" / "other").mkdir()
+    for name, text in {
+        "main.py": "import os, pyspark\nfrom helpers.clean import twice\nfrom .near import x\n",
+        "helpers/__init__.py": "",
+        "helpers/clean.py": "import tools\ndef twice(x): return 2 * x\n",
+        "tools.py": "import main\n",
+        "near.py": "",
+        "unused.py": "",
+        "other/lib.py": "VALUE = 1\n",
+    }.items():
+        (tmp_path / "jobs" / name).write_text(text)
+    (tmp_path / "job.yaml").write_text(
+        """{name: job, work: {kind: spark-batch, script: jobs/main.py, py_files: [jobs/other],
+        conf: {spark.files: "jobs/near.py,s3a://b/c"}}}"""
+    )
+    read = read_job(tmp_path / "job.yaml")
+    assert isinstance(read.work, SparkBatch)
+    assert read.work.py_files == ("jobs/other.folder.zip", "jobs/helpers.folder.zip", "jobs/tools.py")
+    files = read_files(read, tmp_path)
+    assert set(files) == {"jobs/main.py", "jobs/near.py", *read.work.py_files}
+    assert read_files(read, tmp_path) == files
+    for name, inside in (
+        ("other", ["other/lib.py"]),
+        ("helpers", ["helpers/__init__.py", "helpers/clean.py"]),
+    ):
+        with zipfile.ZipFile(io.BytesIO(files[f"jobs/{name}.folder.zip"])) as packed:
+            assert packed.namelist() == inside

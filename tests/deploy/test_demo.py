@@ -39,19 +39,17 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def run_demo(config: Path, *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.demo", "--config", str(config), *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
 @pytest.mark.real
 @pytest.mark.nightly
 def test_every_job_ends_well_and_nothing_is_left(config: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     # On a machine that others use too it may take longer than the promised ten minutes.
-    demo = subprocess.run(
-        [sys.executable, "-m", "deploy.demo", "--config", str(config), "--within", "1500"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
+    demo = run_demo(config, "--within", "1500", timeout_s=1800)
     assert demo.returncode == 0, demo.stdout[-3000:] + demo.stderr[-3000:]
     report = demo.stdout.splitlines()
     for job in ("wordcount-", "pi-", "streaming-", "federated-mnist-"):
@@ -67,8 +65,7 @@ def test_every_job_ends_well_and_nothing_is_left(config: Path, tmp_path: Path) -
 @pytest.mark.real
 def test_mistakes_are_one_line_and_delete_nothing(config: Path, tmp_path: Path) -> None:
     def refused(*words: str) -> str:
-        command = [sys.executable, "-m", "deploy.demo", "--config", str(config), *words]
-        demo = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        demo = run_demo(config, *words, timeout_s=300)
         assert demo.returncode == 2
         assert demo.stderr.startswith("error: ")
         assert demo.stderr.count("\n") == 1

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +14,11 @@ import pytest
 from deploy import heartbeats
 from deploy.heartbeats import Heartbeats
 from deploy.model.clock import VirtualClock
-from deploy.model.instances import InstanceState
+from deploy.model.instances import InstanceState, Offer
 from deploy.store.instances import Instance
 from deploy.store.store import Store
 from tests.deploy.node.agents import wait_until
-from tests.deploy.store.cases import ON_DEMAND, add_job, report, request
+from tests.deploy.store.cases import ON_DEMAND, SPOT, add_job, report, request
 from tests.deploy.store.conftest import NOW
 
 
@@ -37,83 +36,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def run(store: Store, *names: str) -> None:
-    for name in names:
-        request(store, name)
-        report(store, name, state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
-        with store.transaction():
+def run(store: Store, *names: str, offer: Offer = SPOT) -> None:
+    with store.transaction():
+        for name in names:
+            request(store, name, offer)
+            report(store, name, state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
             store.instances.ready(name, NOW)
 
 
 def noticed(store: Store) -> list[str | None]:
     return [one.instance_id for one in store.events.latest(100) if one.kind == "instance.noticed"]
-
-
-@contextmanager
-def listening(store: Store, said: dict[str, Says | None], asked: list[str]) -> Iterator[Heartbeats]:
-    def ask(instance: Instance) -> Says | None:
-        asked.append(instance.instance_id)
-        return said.get(instance.instance_id, Says())
-
-    made = Heartbeats(store, VirtualClock(NOW + 60), ask)
-    yield made
-    made.close()
-
-
-def test_a_notice_is_kept_and_told_once(store: Store) -> None:
-    run(store, "i1", "i2", "i3")
-    said: dict[str, Says | None] = {"i1": Says(NOW + 180, True), "i2": Says(rebalance=True), "i3": None}
-    asked: list[str] = []
-    with listening(store, said, asked) as heard:
-        assert heard.listen() == 2
-        told = {name: store.instances.get(name) for name in ("i1", "i2", "i3")}
-        assert {name: (one.notice_s, one.rebalance) for name, one in told.items()} == {
-            "i1": (NOW + 180, True),
-            "i2": (None, True),
-            "i3": (None, False),
-        }
-        assert heard.listen() == 0
-        # All of them, all the time: also whose end is known.
-        assert sorted(asked) == ["i1", "i1", "i2", "i2", "i3", "i3"]
-    assert noticed(store) == ["i1"]
-
-
-def test_each_is_asked_in_turn_where_a_round_does_not_hold_all(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeats, "_MOST", 2)
-    run(store, "i1", "i2", "i3")
-    asked: list[str] = []
-    with listening(store, {}, asked) as heard:
-        rounds = []
-        for _ in range(3):
-            asked.clear()
-            heard.listen()
-            rounds.append(sorted(asked))
-    assert rounds == [["i1", "i2"], ["i1", "i3"], ["i2", "i3"]]
-
-
-def test_a_node_that_hangs_and_one_that_breaks_do_not_end_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeats, "_EVERY_S", 0.01)
-    run(store, "i1")
-    again = threading.Event()
-    tries: list[str] = []
-
-    def ask(instance: Instance) -> Says | None:
-        tries.append(instance.instance_id)
-        if len(tries) == 1:
-            raise OSError("broken")
-        again.set()
-        return Says(NOW + 180)
-
-    made = Heartbeats(store, VirtualClock(NOW), ask)
-    made.start()
-    assert again.wait(60)
-    made.close()
-    assert store.instances.get("i1").notice_s == NOW + 180
-    assert noticed(store) == ["i1"]
 
 
 class Ears:
@@ -124,6 +56,7 @@ class Ears:
         self.broken: set[str] = set()
         self.hanging: set[str] = set()
         self.says = Says()
+        self.says_of: dict[str, Says] = {}
         self.asked: list[str] = []
         self.hang_s = 60.0
         self.freed = threading.Event()
@@ -138,11 +71,15 @@ class Ears:
         if name in self.hanging:
             self.freed.wait(self.hang_s)
             return None
-        return None if name in self.silent else self.says
+        return None if name in self.silent else self.says_of.get(name, self.says)
 
-    def round(self, seconds: float = 10.0) -> None:
-        self.clock.sleep(seconds)
-        self.heartbeats.listen()
+    def round(self, seconds: float = 10.0, rounds: int = 1) -> int:
+        """How many told of their end in the last of these rounds."""
+        heard = 0
+        for _ in range(rounds):
+            self.clock.sleep(seconds)
+            heard = self.heartbeats.listen()
+        return heard
 
     def silence(self, name: str, later_s: float = 0.0) -> float:
         return self.heartbeats.silent_s(name, self.clock.now() + later_s)
@@ -154,6 +91,48 @@ def ears(store: Store) -> Iterator[Ears]:
     yield made
     made.freed.set()
     made.heartbeats.close()
+
+
+def test_a_notice_is_kept_and_told_once(store: Store, ears: Ears) -> None:
+    run(store, "i1", "i2", "i3")
+    ears.says_of = {"i1": Says(NOW + 180, True), "i2": Says(rebalance=True)}
+    ears.silent = {"i3"}
+    assert ears.round() == 2
+    told = {one.instance_id: (one.notice_s, one.rebalance) for one in store.instances.live()}
+    assert told == {"i1": (NOW + 180, True), "i2": (None, True), "i3": (None, False)}
+    assert ears.round() == 0
+    # All of them, all the time: also whose end is known.
+    assert sorted(ears.asked) == ["i1", "i1", "i2", "i2", "i3", "i3"]
+    assert noticed(store) == ["i1"]
+
+
+def test_each_is_asked_in_turn_where_a_round_does_not_hold_all(
+    store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeats, "_MOST", 2)
+    run(store, "i1", "i2", "i3")
+    ears.round(rounds=3)
+    assert [sorted(ears.asked[k : k + 2]) for k in (0, 2, 4)] == [["i1", "i2"], ["i1", "i3"], ["i2", "i3"]]
+    assert len(ears.asked) == 6
+
+
+def test_what_breaks_once_is_asked_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "_EVERY_S", 0.01)
+    run(store, "i1")
+    tries: list[str] = []
+
+    def ask(instance: Instance) -> Says | None:
+        tries.append(instance.instance_id)
+        if len(tries) == 1:
+            raise OSError("broken")
+        return Says(NOW + 180)
+
+    made = Heartbeats(store, VirtualClock(NOW), ask)
+    made.start()
+    wait_until(lambda: len(tries) > 1)
+    made.close()
+    assert store.instances.get("i1").notice_s == NOW + 180
+    assert noticed(store) == ["i1"]
 
 
 def test_silence_is_counted_from_the_last_answer_to_the_last_question_without_one(
@@ -180,37 +159,34 @@ def test_silence_is_counted_from_the_last_answer_to_the_last_question_without_on
     assert ears.silence("i1") == 0.0
 
 
-def test_after_a_restart_a_node_has_its_time_again(store: Store, ears: Ears) -> None:
-    run(store, "i1", "i2")
-    ears.silent = {"i1"}
-    ears.round(10_000.0)
-    for _ in range(3):
-        ears.round()
-    assert ears.silence("i1") == 30.0
-
-
-def test_a_clock_that_is_set_back_does_not_end_all_silence(store: Store, ears: Ears) -> None:
+@pytest.mark.parametrize("before_s", [10_000.0, -3600.0], ids=["after a restart", "with its clock set back"])
+def test_a_node_has_its_time_again(store: Store, ears: Ears, before_s: float) -> None:
     run(store, "i1", "i2")
     ears.silent = {"i1"}
     ears.round()
-    ears.clock._now_s -= 3600.0
-    for _ in range(4):
-        ears.round()
+    if before_s > 0:
+        ears.heartbeats.close()
+        ears.heartbeats = Heartbeats(store, ears.clock, ears._ask)
+    ears.clock._now_s += before_s
+    ears.round(rounds=4)
     assert ears.silence("i1") == 30.0
 
 
-def test_on_demand_instances_and_those_with_a_notice_are_heard_too(store: Store, ears: Ears) -> None:
-    request(store, "firm", ON_DEMAND)
-    report(store, "firm", state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
-    with store.transaction():
-        store.instances.ready("firm", NOW)
+def test_on_demand_instances_and_those_with_a_notice_are_heard_until_they_end(
+    store: Store, ears: Ears
+) -> None:
+    run(store, "firm", offer=ON_DEMAND)
     run(store, "noticed", "other")
     with store.transaction():
         store.instances.noticed("noticed", NOW + 1000)
     ears.silent = {"firm", "noticed"}
-    for _ in range(4):
-        ears.round()
+    ears.round(rounds=4)
     assert ears.silence("firm") == ears.silence("noticed") == 30.0
+    with store.transaction():
+        store.instances.ended("firm", NOW)
+    ears.round()
+    assert (ears.silence("firm"), ears.silence("noticed")) == (0.0, 40.0)
+    assert "firm" not in ears.heartbeats._heard
 
 
 def test_where_all_nodes_are_silent_it_is_us_for_a_while(store: Store, ears: Ears) -> None:
@@ -229,19 +205,6 @@ def test_where_all_nodes_are_silent_it_is_us_for_a_while(store: Store, ears: Ear
     assert ears.silence("i3") == 0.0
 
 
-def test_an_instance_that_ended_is_forgotten(store: Store, ears: Ears) -> None:
-    run(store, "i1", "i2")
-    ears.silent = {"i1"}
-    for _ in range(4):
-        ears.round()
-    assert ears.silence("i1") > 0
-    with store.transaction():
-        store.instances.ended("i1", NOW)
-    ears.round()
-    assert ears.silence("i1") == 0.0
-    assert "i1" not in ears.heartbeats._heard
-
-
 @pytest.mark.real
 def test_whatever_breaks_at_one_node_the_others_are_heard(
     store: Store, ears: Ears, monkeypatch: pytest.MonkeyPatch
@@ -258,8 +221,7 @@ def test_whatever_breaks_at_one_node_the_others_are_heard(
 
     monkeypatch.setattr(store.instances, "noticed", noticed)
     ears.says = Says(NOW + 500)
-    for _ in range(4):
-        ears.round()
+    ears.round(rounds=4)
     assert store.instances.get("i3").notice_s == NOW + 500
     assert ears.silence("i1") == 30.0
     assert ears.silence("i2") == ears.silence("i3") == 0.0
@@ -273,11 +235,7 @@ def test_three_hundred_that_hang_of_a_thousand_hold_no_one_up(
     monkeypatch.setattr(heartbeats, "_ROUND_S", 0.3)
     ears.hang_s = 0.3
     names = [f"i{number:04d}" for number in range(1000)]
-    with store.transaction():
-        for name in names:
-            request(store, name)
-            report(store, name, state=InstanceState.RUNNING, launched_s=NOW, now_s=NOW)
-            store.instances.ready(name, NOW)
+    run(store, *names)
     ears.hanging = {name for name in names if name[-1] in "037"}
     began_s = time.monotonic()
     rounds = 25
@@ -307,5 +265,4 @@ def test_a_new_node_that_hangs_is_not_waited_for(store: Store, ears: Ears) -> No
     ears.freed.set()
     wait_until(lambda: ears.heartbeats.answers(new))
     ears.says = Says(draining=True)
-    for _ in range(5):
-        assert not ears.heartbeats.answers(new)
+    assert not any(ears.heartbeats.answers(new) for _ in range(5))

@@ -96,12 +96,10 @@ def test_a_record_that_says_available_ends_a_refusal_and_one_that_does_not_outla
 def test_within_a_second_the_last_counts_and_what_was_before_the_start_holds_at_it() -> None:
     said = quotes((-500, False), (10.2, True), (10.7, False, 450_000), (20, True))
     made = series(said, Happenings(refused=[NOW + 20.1]), START, NOW + 30.9)
-    assert [(row.time_s, row.available, row.price_micro_usd_hour) for row in made] == [
-        (0, False, 400_000),
-        (10, False, 450_000),
-        (20, False, 400_000),
-        (30, False, 400_000),
+    assert [(row.time_s, row.price_micro_usd_hour) for row in made] == [
+        *((0, 400_000), (10, 450_000), (20, 400_000), (30, 400_000))
     ]
+    assert not any(row.available for row in made)
 
 
 def fill(store: Store) -> None:
@@ -178,7 +176,12 @@ def test_a_store_becomes_the_folders_that_it_should(store: Store, tmp_path: Path
     assert traces["aws", "us-east-1", "", "g5.xlarge", "on_demand"].available is None
     with pytest.raises(TraceError, match="exists already"):
         write(record(store, PLACES), out, "a deployment")
+    (tmp_path / "file").touch()
+    with pytest.raises(TraceError, match="cannot be written"):
+        write(record(store, PLACES), tmp_path / "file" / "out", "x")
+    # What could not be written has left nothing.
     assert sorted(path.name for path in out.parent.iterdir()) == ["market"]
+    assert not list(tmp_path.glob("*out*"))
 
 
 def test_only_what_was_since_then_and_no_on_demand_price_beside_an_on_demand_offer(store: Store) -> None:
@@ -198,14 +201,6 @@ def test_only_what_was_since_then_and_no_on_demand_price_beside_an_on_demand_off
     assert [(row.time_s, row.available) for row in first] == [(0, False), (30, True), (70, True), (370, True)]
     assert record(store, places, NOW + 1001) == []
     assert record(store, {"other": PLACES[ZONE_A]}) == []
-
-
-def test_what_cannot_be_written_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    fill(store)
-    (tmp_path / "file").touch()
-    with pytest.raises(TraceError, match="cannot be written"):
-        write(record(store, PLACES), tmp_path / "file" / "out", "x")
-    assert [path.name for path in tmp_path.glob("*out*")] == []
 
 
 @pytest.fixture
@@ -264,7 +259,3 @@ def test_what_cannot_be_recorded_is_one_line(config: Path, tmp_path: Path) -> No
         fill(opened)
     assert "nothing was seen of its cloud offers since 2026-03-02" in refused("--since", "2026-03-02")
     assert "'yesterday' is not a time: expected ISO 8601" in refused("--since", "yesterday")
-    other = tmp_path / "other"
-    other.mkdir()
-    line = refusal(spotweave("record", "--config", deployment(other), "--out", tmp_path / "out"))
-    assert "rents from no cloud" in line

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
 from deploy.model.jobs import JobState, TaskKey
@@ -46,10 +47,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 @contextmanager
-def asking(service: Service) -> Iterator[httpx.Client]:
-    """A client of its HTTP application."""
+def asking(app: FastAPI) -> Iterator[httpx.Client]:
     with (
-        Listening(application(service), "127.0.0.1", 0) as listening,
+        Listening(app, "127.0.0.1", 0) as listening,
         httpx.Client(base_url=f"http://127.0.0.1:{listening.port}", timeout=60, trust_env=False) as client,
     ):
         yield client
@@ -74,7 +74,7 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
         assert {one.provider for one in service.offers()} == {"local", "aws"}
         assert len(service.offers()) == 2 + 4
         token = join_token(instance.node_token, instance.client_token)
-        with asking(service) as client:
+        with asking(application(service)) as client:
             shown = node_pair().certificate
             asked = {"client_token": instance.client_token, "join_token": token, "certificate": shown}
             assert client.post("/v1/join", json=asked).json() == {"node_token": instance.node_token}
@@ -83,20 +83,18 @@ def test_it_rents_from_all_that_it_names_and_nodes_join_there(make: Make) -> Non
             assert service.store.instances.get(instance.instance_id).certificate == shown
 
 
-def test_its_file_says_what_submitters_and_clients_may_take(make: Make) -> None:
-    http = {"connections": 9, "connections_each": 4, "quotas": {"live_jobs": 5}}
-    config = DeploymentConfig.load(make().deployment(http=http))
-    with closing(Service(config)) as service:
-        settings = application(service).state.context.settings
+def test_its_file_says_what_clients_may_take_and_nobody_joins_where_nothing_is_rented_elsewhere(
+    make: Make,
+) -> None:
+    limits = {"connections": 9, "connections_each": 4, "quotas": {"live_jobs": 5}}
+    http = {"port": 0, "tokens": False, **limits}
+    config = DeploymentConfig.load(make().deployment(providers={"local": str(OFFERS)}, http=http))
+    with closing(Service(config)) as service, asking(app := application(service)) as client:
+        assert client.post("/v1/join", json={}).status_code == httpx.codes.NOT_FOUND
+    settings = app.state.context.settings
     assert settings.connections == ConnectionLimits(most=9, most_each=4)
     assert settings.quotas == Quotas(live_jobs=5)
     assert settings.jobs == config.state_folder / "jobs"
-
-
-def test_nobody_joins_where_nothing_is_rented_elsewhere(make: Make) -> None:
-    config = DeploymentConfig.load(make().deployment(providers={"local": str(OFFERS)}))
-    with closing(Service(config)) as service, asking(service) as client:
-        assert client.post("/v1/join", json={}).status_code == httpx.codes.NOT_FOUND
 
 
 def test_what_is_rented_is_looked_after_in_an_account_where_nothing_can_be_launched(make: Make) -> None:
@@ -147,31 +145,28 @@ def test_a_dry_run_does_not_need_what_a_launch_does(make: Make) -> None:
 
 
 def test_runners_are_told_where_nodes_reach_them(tmp_path: Path) -> None:
-    told = RunnersConfig(
-        address=IPv4Address("10.0.0.10"),
-        node_python="/opt/python",
-        node_spark_home="/opt/spark",
-        node_java_home="/opt/java",
-        checkpoints=CheckpointsConfig(spark="s3://bucket/checkpoints"),
-    )
+    kept = CheckpointsConfig(spark="s3://bucket/checkpoints")
+    places: dict[str, Any] = {
+        "node_python": "/opt/python",
+        "node_spark_home": "/opt/spark",
+        "node_java_home": "/opt/java",
+    }
+    told = RunnersConfig(address=IPv4Address("10.0.0.10"), checkpoints=kept, **places)
     objects = FolderObjects(tmp_path / "kept")
     south = {"south": tmp_path / "south"}
     spark, workflows, flower, bags = make_runners(told, tmp_path, objects, data=south)
     spark_settings = SparkSettings(
-        state=tmp_path / "spark",
-        address="10.0.0.10",
-        node_spark_home="/opt/spark",
-        node_python="/opt/python",
-        node_java_home="/opt/java",
-        checkpoints="s3a://bucket/checkpoints",
+        tmp_path / "spark", address="10.0.0.10", checkpoints="s3a://bucket/checkpoints", **places
     )
-    assert vars(spark)["_settings"] == spark_settings
-    assert vars(workflows)["_settings"] == WorkflowSettings(tmp_path / "workflow", spark_settings, south)
-    assert vars(flower)["_settings"] == FlowerSettings(
-        tmp_path / "flower", "10.0.0.10", "/opt/python", objects
-    )
-    assert vars(bags)["_settings"] == BagSettings(tmp_path / "bag", objects, "/opt/python")
-    defaults = make_runners(RunnersConfig(), tmp_path)
-    assert vars(defaults[0])["_settings"] == SparkSettings(state=tmp_path / "spark")
-    assert vars(defaults[2])["_settings"] == FlowerSettings(state=tmp_path / "flower")
-    assert vars(defaults[3])["_settings"] == BagSettings(state=tmp_path / "bag")
+    assert [vars(one)["_settings"] for one in (spark, workflows, flower, bags)] == [
+        spark_settings,
+        WorkflowSettings(tmp_path / "workflow", spark_settings, south),
+        FlowerSettings(tmp_path / "flower", "10.0.0.10", "/opt/python", objects),
+        BagSettings(tmp_path / "bag", objects, "/opt/python"),
+    ]
+    spark, _, flower, bags = make_runners(RunnersConfig(), tmp_path)
+    assert [vars(one)["_settings"] for one in (spark, flower, bags)] == [
+        SparkSettings(state=tmp_path / "spark"),
+        FlowerSettings(state=tmp_path / "flower"),
+        BagSettings(state=tmp_path / "bag"),
+    ]

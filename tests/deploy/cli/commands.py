@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,12 +87,3 @@ def served(config: Path, *options: str) -> Iterator[Served]:
     finally:
         process.kill()
         process.communicate()
-
-
-def eventually(true: object, *, within_s: float = 120.0) -> None:
-    """Wait until a callable gives something true."""
-    assert callable(true)
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from deploy.config import DeploymentConfig
 from deploy.service import open_store
@@ -24,6 +25,10 @@ def names(config: Path) -> Sequence[str]:
 def add(config: Path, name: str) -> None:
     made = spotweave("token", "create", "--config", config, "--role", "viewer", "--name", name)
     assert made.exit_code == 0, made.output
+
+
+def restore(config: Path, saved: Path) -> Result:
+    return spotweave("restore", "--config", config, "--from", saved)
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def test_what_was_saved_comes_back_and_what_was_there_is_kept(
     config: Path, saved: Path, tmp_path: Path
 ) -> None:
     add(config, "second")
-    result = spotweave("restore", "--config", config, "--from", saved)
+    result = restore(config, saved)
     assert result.exit_code == 0, result.output
     assert names(config) == ["first"]
     (kept,) = (tmp_path / "state").glob("store.db.replaced-*")
@@ -65,27 +70,29 @@ def test_a_backup_is_taken_beside_a_service_and_a_restore_is_not(
         lead = store.lead()
         second = tmp_path / "second.db"
         assert spotweave("backup", "--config", config, "--to", second).exit_code == 0
-        line = refusal(spotweave("restore", "--config", config, "--from", saved))
+        line = refusal(restore(config, saved))
         assert "a scheduler works with the database" in line
         lead.release()
     assert names(config) == ["first"]
 
 
-def test_stale_files_beside_a_lost_database_are_not_taken_for_the_backups(
-    config: Path, saved: Path, tmp_path: Path
-) -> None:
-    state = tmp_path / "state"
-    add(config, "second")
-    # Killed between the two renames of a restore, say.
+def lose(state: Path) -> None:
+    """Killed between the two renames of a restore, say."""
     (state / "store.db").rename(state / "elsewhere")
     (state / "store.db-wal").write_bytes(b"of another database" * 100)
-    assert spotweave("restore", "--config", config, "--from", saved).exit_code == 0
-    assert names(config) == ["first"]
 
 
-def test_a_damaged_database_can_be_replaced(config: Path, saved: Path, tmp_path: Path) -> None:
-    (tmp_path / "state" / "store.db").write_bytes(b"nothing of value" * 512)
-    assert spotweave("restore", "--config", config, "--from", saved).exit_code == 0
+def damage(state: Path) -> None:
+    (state / "store.db").write_bytes(b"nothing of value" * 512)
+
+
+@pytest.mark.parametrize("harm", [lose, damage])
+def test_a_database_that_is_damaged_or_lost_beside_stale_files_can_be_replaced(
+    config: Path, saved: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    add(config, "second")
+    harm(tmp_path / "state")
+    assert restore(config, saved).exit_code == 0
     assert names(config) == ["first"]
 
 
@@ -93,14 +100,14 @@ def test_a_restore_on_another_machine_needs_the_key(config: Path, saved: Path, t
     other = tmp_path / "other"
     other.mkdir()
     moved = deployment(other)
-    assert "there is no key file" in refusal(spotweave("restore", "--config", moved, "--from", saved))
+    assert "there is no key file" in refusal(restore(moved, saved))
     # A deployment of its own has another key.
     add(moved, "stranger")
-    line = refusal(spotweave("restore", "--config", moved, "--from", saved))
+    line = refusal(restore(moved, saved))
     assert "does not belong to the database" in line
     assert names(moved) == ["stranger"]
     shutil.copy(tmp_path / "state" / "store.db.key", other / "state" / "store.db.key")
-    assert spotweave("restore", "--config", moved, "--from", saved).exit_code == 0
+    assert restore(moved, saved).exit_code == 0
     assert names(moved) == ["first"]
 
 
@@ -112,20 +119,7 @@ def test_what_is_no_backup_changes_nothing(config: Path, saved: Path, tmp_path: 
     text.write_text("hello " * 1000)
     sqlite3.connect(other).execute("CREATE TABLE t (x)").connection.close()
     for file in (empty, text, other):
-        assert "is no backup" in refusal(spotweave("restore", "--config", config, "--from", file))
-    assert "there is no backup" in refusal(
-        spotweave("restore", "--config", config, "--from", tmp_path / "no")
-    )
+        assert "is no backup" in refusal(restore(config, file))
     assert names(config) == ["first"]
     assert sorted(path.name for path in state.iterdir()) == before
     assert "exists already" in refusal(spotweave("backup", "--config", config, "--to", saved))
-    unserved = deployment(tmp_path, state=str(tmp_path / "unserved"))
-    assert "nothing was served" in refusal(spotweave("backup", "--config", unserved, "--to", tmp_path / "x"))
-    assert not (tmp_path / "unserved").exists()
-
-
-@pytest.mark.parametrize("command", [("backup", "--to"), ("restore", "--from")])
-def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, command: tuple[str, str]) -> None:
-    config = deployment(tmp_path, store="postgresql://nobody@127.0.0.1:1/none")
-    line = refusal(spotweave(command[0], "--config", config, command[1], tmp_path / "file"))
-    assert "pg_dump" in line

@@ -38,6 +38,7 @@ BUCKET = "spotweave-kept"
 GCP_TYPE = "n1-standard-4"
 GCP_SPOT = {"us-central1-a": 0.05, "us-central1-b": 0.09}
 GCP_ZONE = "us-central1-a"
+Changes = dict[str, Any] | None
 
 
 class Aws:
@@ -51,12 +52,7 @@ class Aws:
     def __init__(self, make: Make) -> None:
         self._make = make
 
-    def deployment(
-        self,
-        account: dict[str, Any] | None = None,
-        rented: dict[str, Any] | None = None,
-        bucket: str | None = None,
-    ) -> Path:
+    def deployment(self, account: Changes = None, rented: Changes = None, bucket: str = "") -> Path:
         self.made: Emulated = self._make(**{"buckets": [BUCKET], **(account or {})})
         runners = {"checkpoints": {"flower": f"s3://{bucket}/a"}} if bucket else {}
         rents = {"instance_types": {TYPE: {"quota": 5}}, **(rented or {})}
@@ -79,12 +75,7 @@ class Gcp:
         self._patch = patch
         self._opened = opened
 
-    def deployment(
-        self,
-        account: dict[str, Any] | None = None,
-        rented: dict[str, Any] | None = None,
-        bucket: str | None = None,
-    ) -> Path:
+    def deployment(self, account: Changes = None, rented: Changes = None, bucket: str = "") -> Path:
         about = {"instance_type": GCP_TYPE, "n_vcpus": 4, "on_demand_usd_hour": 0.19}
         pools = [{"zone": zone, "spot_usd_hour": usd, **about} for zone, usd in GCP_SPOT.items()]
         quick = {"launch_s": 0, "shutdown_s": 0, "operation_s": 0}
@@ -144,10 +135,8 @@ def test_an_account_in_which_all_is_right(cloud: Any) -> None:
     assert cloud.running() == set()
 
 
-_OTHER_IMAGE = "ami-00000000000000001"
 _NONE = {"standard": 0, "g": 0, "p": 0, "inf": 0}
 _POOL = {"spot_usd_hour": 0.2, "on_demand_usd_hour": 0.5}
-_ONE_POOL = {"zone": "us-east-1a", "instance_type": TYPE, **_POOL}
 _GPU_POOL = {"zone": GCP_ZONE, "instance_type": "g2-standard-24", "n_vcpus": 24, **_POOL}
 _NO_GPUS = {"NVIDIA_L4_GPUS": 1, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}
 _GPU_RENTED = {
@@ -160,15 +149,9 @@ _OTHER_ZONE = {"regions": {"us-central1": {"zones": ["us-central1-z"]}}, "prices
 _OTHER_NET = {"regions": {"us-central1": {"zones": [GCP_ZONE], "subnetwork": "none"}}}
 _PROJECT, _QUOTA = "us-central1 project", "us-central1 spot quota"
 _MISSING: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
-    ("aws", {"access_keys": ["AKIAOTHER"]}, {}, "credentials", "does not accept these credentials"),
     ("aws", {"denied": ["ec2:RunInstances"]}, {}, "us-east-1 launch", "may not ec2:RunInstances"),
-    ("aws", {"denied": ["ec2:Terminate*"]}, {}, "permissions", "may not ec2:TerminateInstances"),
-    ("aws", {"images": [{"image_id": _OTHER_IMAGE}]}, {}, "us-east-1 image", "not there, or not shared"),
-    ("aws", {"pools": [_ONE_POOL]}, {}, "us-east-1 types", f"{TYPE} is not offered in us-east-1b"),
     ("aws", {"spot_quota": _NONE}, {}, "us-east-1 quotas", "spot: 0 vCPUs allowed"),
     ("aws", {"faults": {"clock_skew_s": 900}}, {}, "credentials", "synchronise it (NTP)"),
-    ("aws", {"buckets": []}, {}, "checkpoints", f"s3://{BUCKET}/a: there is no such bucket: create it"),
-    ("aws", {"denied": ["s3:ListBucket"]}, {}, "checkpoints", "may not s3:ListBucket: attach what spotweave"),
     ("aws", {"denied": ["s3:PutObject"]}, {}, "checkpoints", "may not s3:PutObject: attach what spotweave"),
     ("gcp", {}, {"project": "another"}, _PROJECT, "The resource 'projects/another' was not found"),
     ("gcp", {"token": "another"}, {}, _PROJECT, "they have expired: gcloud auth"),
@@ -189,7 +172,6 @@ _MISSING: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
         *("gcp", {"pools": [_GPU_POOL], "quotas": _NO_GPUS}, _GPU_RENTED, _QUOTA),
         "1 (NVIDIA_L4_GPUS): too few for g2-standard-24: ask for more",
     ),
-    ("gcp", {"buckets": []}, {}, "checkpoints", f"gs://{BUCKET}/a: there is no such bucket: create it"),
     (
         *("gcp", {"denied": ["storage.objects.create"]}, {}, "checkpoints"),
         "may not storage.objects.create: grant deploy/providers/gcp/checkpoints_role.yaml on the bucket",
@@ -227,17 +209,6 @@ def test_where_permissions_cannot_be_asked_for_the_calls_themselves_tell(gcp: Gc
     assert line.startswith("unknown  gcp permissions: the API cloudresourcemanager.googleapis.com is not")
 
 
-def test_without_a_network_it_says_so(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = aws.deployment()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
-    checked = spotweave("clouds", "check", "--config", config)
-    assert checked.exit_code == 2
-    assert "MISSING  aws credentials: " in checked.stdout
-    assert "AWS cannot be reached" in checked.stdout
-    assert "AWS cannot be reached" in refusal(spotweave("serve", "--config", config, env=NO_JAVA))
-
-
 def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> None:
     aws.deployment()
     config = aws.made.deployment(
@@ -263,14 +234,13 @@ def test_policies_are_printed_for_the_deployment(aws: Aws, tmp_path: Path) -> No
     assert names["Condition"]["StringEquals"] == {"aws:ResourceAccount": "999999999999"}
     said = spotweave("clouds", "policy", "--config", config, "--role", "operator").stdout
     assert "servicequotas:GetServiceQuota" in said
-    for options, words in (
-        (("--role", "admin"), "'admin': expected scheduler, operator, node"),
-        (("--account", "12"), "'12': expected 12 digits"),
+    for option, value, words in (
+        ("--role", "admin", "'admin': expected scheduler, operator, node"),
+        ("--account", "12", "'12': expected 12 digits"),
     ):
-        assert words in refusal(spotweave("clouds", "policy", "--config", config, *options))
+        assert words in refusal(spotweave("clouds", "policy", "--config", config, option, value))
     (tmp_path / "local").mkdir()
     local = deployment(tmp_path / "local")
-    assert "rents nothing from AWS" in refusal(spotweave("clouds", "policy", "--config", local))
     done = spotweave("clouds", "check", "--config", local)
     assert (done.exit_code, done.stdout) == (0, "ok       local: 2 offers are configured\n")
 
@@ -289,16 +259,13 @@ def test_offers_of_the_clouds_themselves(cloud: Any) -> None:
     _, first, *rest = table.stdout.splitlines()
     assert first.split() == cloud.shown.split()
     assert len(rest) == 3
-    assert "give one of them" in refusal(spotweave("offers", "--config", config, "--server", "http://x"))
+    if cloud.name == "aws":
+        found = spotweave("offers", "--config", cloud.deployment(), "--json")
+        scores = {one["zone"]: one["score"] for one in json.loads(found.stdout) if one["market"] == "spot"}
+        assert set(scores) == {"us-east-1a", "us-east-1b"}
+        assert all(1 <= score <= 10 for score in scores.values())
     none = spotweave("offers", "--config", config, "--gpu", "H100")
     assert none.stdout == "nothing that can be rented is so\n"
-
-
-def test_placement_scores_where_they_are_known(aws: Aws) -> None:
-    found = spotweave("offers", "--config", aws.deployment(), "--json")
-    scores = {one["zone"]: one["score"] for one in json.loads(found.stdout) if one["market"] == "spot"}
-    assert set(scores) == {"us-east-1a", "us-east-1b"}
-    assert all(1 <= score <= 10 for score in scores.values())
 
 
 def rent(config: Path) -> tuple[str, str, str]:
@@ -337,8 +304,8 @@ def test_a_sweep_lists_and_then_ends_what_no_job_needs(cloud: Any) -> None:
     assert listed.exit_code == 0, listed.output
     assert needed not in listed.stdout
     assert f"{cancelled}  " in listed.stdout
-    assert "job cancelled-1 does not need it" in listed.stdout
     assert f"{lost}  " in listed.stdout
+    assert "job cancelled-1 does not need it" in listed.stdout
     assert "2 would be ended: say so with --yes" in listed.stderr
     told = [json.loads(line) for line in spotweave(*sweep, "--json").stdout.splitlines()]
     assert {one["instance_id"] for one in told} == {cancelled, lost}
@@ -395,8 +362,3 @@ def play(traces: Path) -> None:
     assert ended
     assert not cut
     env.close()
-
-
-def test_emulate_aws_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
-    done = spotweave("emulate-aws", "--config", tmp_path / "none.yaml")
-    assert done.exit_code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 from pathlib import Path
@@ -12,18 +13,20 @@ import httpx
 import pytest
 
 from agents.stored import load_policy_state
+from deploy.config import DeploymentConfig
 from deploy.server.run import bind
 from deploy.service import open_store
-from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, eventually, refusal, served, spotweave
+from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, refusal, served, spotweave
+from tests.deploy.node.agents import wait_until
 from training.checkpoint import save_policy_state, write_policy
 
+LIU2022 = min((ROOT / "checkpoints" / "liu2022").rglob("*.pt"))
+OTHER_CLUSTERS = f"{LIU2022} was trained for +env=multicluster, not for +env=multicloud"
 JOB = "name: hello\nwork: {kind: flower, app: app, rounds: 1, clients: [{name: a}]}\nresources: {vcpus: 1}\n"
 
 
 def kinds(config: Path) -> list[str]:
     """Of the events of a deployment."""
-    from deploy.config import DeploymentConfig
-
     with open_store(DeploymentConfig.load(config), 0.0) as store:
         return [event.kind for event in store.events.latest(100)]
 
@@ -40,12 +43,14 @@ def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path
         assert "policy cheapest, dry-run, 2 offers" in first.line
         assert httpx.get(f"{first.url}/healthz", timeout=60).json() == {"status": "ok"}
         assert "<html" in httpx.get(f"{first.url}/", timeout=60).text
-        eventually(lambda: httpx.get(f"{first.url}/readyz", timeout=60).status_code == 200)
+        wait_until(lambda: httpx.get(f"{first.url}/readyz", timeout=60).status_code == 200)
         assert "another scheduler works with the database" in serve(config)
-        sent = spotweave("submit", _app(tmp_path), "--server", first.url)
+        shutil.copytree(ROOT / "examples" / "federated_mnist", tmp_path / "app")
+        (tmp_path / "job.yaml").write_text(JOB)
+        sent = spotweave("submit", tmp_path / "job.yaml", "--server", first.url)
         assert sent.exit_code == 0, sent.output
         job_id = sent.stdout.strip()
-        eventually(lambda: "task.decided" in kinds(config))
+        wait_until(lambda: "task.decided" in kinds(config))
         # Killed, it leaves everything to the next one.
         first.end(signal.SIGKILL)
     with served(config, "--dry-run") as second:
@@ -53,9 +58,8 @@ def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path
         assert job["job_id"] == job_id
         assert spotweave("cancel", job_id, "--server", second.url).exit_code == 0
         (tmp_path / "hello.py").write_text("print('hello')\n")
-        spark = _written(
-            tmp_path / "spark.yaml", "name: hello\nwork: {kind: spark-batch, script: hello.py}\n"
-        )
+        spark = tmp_path / "spark.yaml"
+        spark.write_text("name: hello\nwork: {kind: spark-batch, script: hello.py}\n")
         line = refusal(spotweave("submit", spark, "--server", second.url))
         assert "Spark jobs need Java 17 or newer" in line
         assert "apt install openjdk-17-jre-headless" in line
@@ -69,22 +73,6 @@ def test_it_serves_until_it_is_told_to_end_and_another_takes_over(tmp_path: Path
         assert len([line for line in lines if not line.startswith("{")]) == 2
     assert kinds(config)[-1] == "service.ended"
     assert not [kind for kind in kinds(config) if kind.startswith("instance.")], "it was a dry run"
-
-
-def _app(folder: Path) -> Path:
-    return _written(folder / "job.yaml", JOB.replace("app: app", f"app: {_flower_app(folder)}"))
-
-
-def _flower_app(folder: Path) -> str:
-    import shutil
-
-    shutil.copytree(ROOT / "examples" / "federated_mnist", folder / "federated_mnist", dirs_exist_ok=True)
-    return "federated_mnist"
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 @pytest.mark.real
@@ -116,6 +104,10 @@ def test_with_tokens_it_says_how_to_make_the_first_one(tmp_path: Path) -> None:
         ({"policy": {"market": "nope"}}, "no checkpoint at nope"),
         ({"policy": {"market": "cheapest", "federated": "cheapest"}}, "does not know federated tasks"),
         ({"policy": {"market": "liu2022"}}, "liu2022"),
+        (
+            {"policy": {"market": str(LIU2022)}},
+            OTHER_CLUSTERS,
+        ),
         ({"policy": {"market": "cheapest", "weights": [1.0]}}, "has no value components"),
         ({"state": "/proc/here"}, "cannot write to the state folder /proc/here"),
         ({"state": "/etc/hostname"}, "cannot write to the state folder /etc/hostname"),
@@ -130,12 +122,6 @@ def test_what_cannot_be_served_is_one_line_and_starts_nothing(
 ) -> None:
     assert message in serve(deployment(tmp_path, **changes))
     assert not list(tmp_path.glob("state/spark/*"))
-
-
-def test_a_checkpoint_for_other_clusters_is_refused(tmp_path: Path) -> None:
-    (found,) = sorted((ROOT / "checkpoints" / "liu2022").rglob("*.pt"))[:1]
-    line = serve(deployment(tmp_path, policy={"market": str(found)}))
-    assert f"{found} was trained for +env=multicluster, not for +env=multicloud" in line
 
 
 def test_a_checkpoint_that_is_damaged_or_diverged_is_refused(tmp_path: Path) -> None:
@@ -160,15 +146,12 @@ def test_a_checkpoint_that_is_damaged_or_diverged_is_refused(tmp_path: Path) -> 
     assert f"{policy} holds weights that are not finite numbers" in serve(config)
 
 
-def test_a_port_in_use_a_missing_file_and_unknown_log_options(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
     with bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         config = deployment(tmp_path, http={"port": port, "tokens": False})
         assert f"port {port} on 127.0.0.1 is in use" in serve(config)
     assert not (tmp_path / "state" / "spark").exists()
-    assert "cannot read" in serve(tmp_path / "none.yaml")
-    assert "expected json or console" in serve(config, "--log-format", "xml")
-    assert "expected one of debug" in serve(config, "--log-level", "loud")
 
 
 def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Path) -> None:
@@ -203,7 +186,6 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     assert result.exit_code == 2
     bad = [line for line in result.stdout.splitlines() if line.startswith("error")]
     assert [line.split()[1] for line in bad] == ["state:", "policies:", "http:"]
-    assert "cannot read" in refusal(spotweave("check", "--config", tmp_path / "none.yaml"))
 
 
 def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
@@ -226,9 +208,8 @@ def test_nothing_is_served_where_jobs_would_be_operators_unless_that_is_said(
 def test_check_tells_of_a_database_of_a_newer_version(tmp_path: Path) -> None:
     config = deployment(tmp_path)
     assert spotweave("token", "list", "--config", config).exit_code == 0
-    database = tmp_path / "state" / "store.db"
     assert "version" in spotweave("check", "--config", config).stdout
-    with sqlite3.connect(database) as opened:
+    with sqlite3.connect(tmp_path / "state" / "store.db") as opened:
         opened.execute("UPDATE schema_version SET version_num = '9999'")
     opened.close()
     result = spotweave("check", "--config", config)

@@ -37,9 +37,9 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
-    def look(self, width: int, height: int, scheme: str = "light", scale: float = 1.0) -> None:
+    def look(self, width: int, height: int, scheme: str = "light") -> None:
         """The size of the page in CSS pixels, and which colours its user prefers."""
-        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+        size = {"width": width, "height": height, "deviceScaleFactor": 1.0, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -86,14 +86,8 @@ class Browser:
         found: list[dict[str, Any]] = self.driver.get_log(kind)  # type: ignore[no-untyped-call]
         return found
 
-    def picture(self, path: Path, whole: bool = False) -> None:
-        """A PNG of what is seen, or of the whole page."""
-        if whole:
-            height = int(self.run("return document.documentElement.scrollHeight"))
-            width = int(self.run("return window.innerWidth"))
-            scale = float(self.run("return window.devicePixelRatio"))
-            size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
-            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    def picture(self, path: Path) -> None:
+        """A PNG of what is seen."""
         self.driver.save_screenshot(str(path))
 
 

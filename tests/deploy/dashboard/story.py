@@ -17,7 +17,6 @@ from deploy.model.jobs import (
     Flower,
     FlowerClient,
     JobSpec,
-    JobState,
     Places,
     Resources,
     SparkBatch,
@@ -27,9 +26,9 @@ from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
 from deploy.store.decisions import Mode
-from deploy.store.jobs import Job
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.scheduler.worlds import World, batch
+from tests.deploy.store.cases import add_job
 
 BEGIN_S = 1_772_366_400.0
 """2026-03-01 12:00 UTC."""
@@ -58,18 +57,9 @@ class Shown:
 def offers() -> list[SimulatedOffer]:
     def made(name: str, market: Any, price: float, quota: int, **changes: Any) -> Offer:
         region, kind = name.split("/")[0], name.split("/")[1]
-        facts = {
-            "provider": "simulated",
-            "region": region.rstrip("ab"),
-            "zone": region,
-            "instance_type": kind,
-        }
-        return offer(
-            name,
-            market,
-            **{**facts, "price_usd_hour": price, "on_demand_usd_hour": 0.96, "quota": quota, **changes},
-            launch_s=40.0,
-        )
+        facts = {"region": region.rstrip("ab"), "zone": region, "instance_type": kind, "launch_s": 40.0}
+        facts |= {"price_usd_hour": price, "on_demand_usd_hour": 0.96, "quota": quota}
+        return offer(name, market, **{"provider": "simulated", **facts, **changes})
 
     return [
         SimulatedOffer(
@@ -90,14 +80,12 @@ def offers() -> list[SimulatedOffer]:
     ]
 
 
-def submit(world: World, spec: JobSpec, number: int, submitter: str = "ana") -> str:
-    job_id = f"{spec.name}-{number:04x}"
-    now_s = world.clock.now()
+def submit(world: World, spec: JobSpec, number: int, submitter: str) -> None:
+    now_s, job_id = world.clock.now(), f"{spec.name}-{number:04x}"
+    add_job(world.store, job_id, spec, submitted_s=now_s, workdir=str(world.folder), submitter=submitter)
     with world.store.transaction():
-        world.store.jobs.add(Job(job_id, spec, JobState.PENDING, now_s, str(world.folder), submitter))
         data = {"name": spec.name, "kind": spec.work.kind, "submitter": submitter}
         world.store.events.add("job.submitted", now_s, data, job_id=job_id)
-    return job_id
 
 
 def gpu_job() -> JobSpec:

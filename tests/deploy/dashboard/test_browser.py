@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -15,11 +17,12 @@ from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener
-from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from deploy.store.decisions import CandidateRecord
 from deploy.store.jobs import Job
 from tests.deploy.dashboard.browser import INSTALLED, Browser, browser
-from tests.deploy.dashboard.story import EVIL, Shown, application, told
+from tests.deploy.dashboard.story import EVIL, LENGTH_S, Shown, application, told
 from tests.deploy.scheduler.worlds import World
+from tests.deploy.server.service import decide
 
 pytestmark = [
     pytest.mark.real,
@@ -84,36 +87,33 @@ class Open:
 
 
 @pytest.fixture(scope="module")
-def deciders() -> Deciders:
-    return Deciders.load("multicloud", "round_cost")
-
-
-@pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
 
 
+@contextmanager
+def opened(
+    folder: Path, deciders: Deciders, page: Browser, length_s: float, **options: Any
+) -> Iterator[Open]:
+    world = told(folder, length_s)
+    shown = Shown(world)
+    with HttpListener(application(world, shown, deciders, **options), port=0) as service:
+        yield Open(world, shown, service, page)
+
+
 @pytest.fixture(scope="module")
 def afternoon(tmp_path_factory: pytest.TempPathFactory, deciders: Deciders, page: Browser) -> Iterator[Open]:
     """Only looked at: what changes the world has one of its own."""
-    world = told(tmp_path_factory.mktemp("world"))
-    shown = Shown(world)
-    service = HttpListener(application(world, shown, deciders), port=0)
-    service.start()
-    yield Open(world, shown, service, page)
-    service.stop()
+    with opened(tmp_path_factory.mktemp("world"), deciders, page, LENGTH_S) as one:
+        yield one
 
 
 @pytest.fixture
 def morning(tmp_path: Path, deciders: Deciders, page: Browser) -> Iterator[Open]:
     """Nothing has been submitted yet."""
-    world = told(tmp_path, length_s=-1.0)
-    shown = Shown(world)
-    service = HttpListener(application(world, shown, deciders, mode=None), port=0)
-    service.start()
-    yield Open(world, shown, service, page)
-    service.stop()
+    with opened(tmp_path, deciders, page, -1.0, mode=None) as one:
+        yield one
 
 
 def test_every_job_interruption_and_the_money_are_seen(afternoon: Open) -> None:
@@ -201,24 +201,13 @@ def test_what_people_wrote_is_shown_as_text(morning: Open) -> None:
     store, now_s = morning.world.store, morning.world.clock.now()
     spec = JobSpec(name="evil", work=SparkBatch(script=EVIL, deadline_s=100.0))
     key = TaskKey("evil-1", "main")
-    candidate = CandidateRecord(EVIL, {EVIL: 1.0}, 0.3, True, EVIL)
     with store.transaction():
         store.jobs.add(Job("evil-1", spec, JobState.RUNNING, now_s, "/x", submitter=EVIL))
         attempt = store.tasks.begin(key, [], now_s)
         store.tasks.report(TaskReport(key, attempt, Phase.FAILED, message=EVIL, details={EVIL: EVIL}), now_s)
         store.jobs.set_state("evil-1", JobState.FAILED, now_s, EVIL)
-        store.decisions.add(
-            DecisionRecord(
-                time_s=now_s,
-                policy=EVIL,
-                mode=Mode.ACT,
-                key=key,
-                candidates=(candidate,),
-                chosen=EVIL,
-                latency_s=0.0,
-            )
-        )
         store.events.add(f"task.{EVIL}", now_s, {EVIL: EVIL}, key=key)
+    decide(store, "evil-1", CandidateRecord(EVIL, {EVIL: 1.0}, 0.3, True, EVIL), policy=EVIL)
     page = morning.show()
     page.one("[data-key^='candidates']").click()
     page.until("return document.querySelector('.candidates table') !== null")
@@ -265,14 +254,12 @@ def test_what_is_new_appears_by_itself_and_not_while_paused(morning: Open) -> No
 def test_a_token_is_asked_for_kept_in_this_tab_and_refused_in_the_service_s_words(
     tmp_path: Path, deciders: Deciders, page: Browser
 ) -> None:
-    world = told(tmp_path, length_s=-1.0)
-    access = AccessTokens(world.store)
-    token = access.create("a viewer", Role.VIEWER, world.clock.now())
-    service = HttpListener(application(world, Shown(world), deciders, tokens=True), port=0)
-    service.start()
-    try:
+    with opened(tmp_path, deciders, page, -1.0, tokens=True) as closed:
+        now_s = closed.world.clock.now()
+        access = AccessTokens(closed.world.store)
+        token = access.create("a viewer", Role.VIEWER, now_s)
         page.look(375, 812)
-        page.open(f"http://127.0.0.1:{service.port}/")
+        page.open(closed.url)
         page.until("return !document.querySelector('#token-form').hidden")
         assert page.run("return document.querySelector('#content').hidden")
         assert page.run("return document.documentElement.scrollWidth") <= 375
@@ -284,9 +271,7 @@ def test_a_token_is_asked_for_kept_in_this_tab_and_refused_in_the_service_s_word
         kept = page.run("return [sessionStorage.length, localStorage.length, document.cookie, location.href]")
         assert kept[:3] == [1, 0, ""]
         assert token.text not in kept[3]
-        access.revoke(token.record.token_id, world.clock.now())
+        access.revoke(token.record.token_id, now_s)
         page.until("return !document.querySelector('#token-form').hidden")
         assert "revoked" in page.text("#token-error")
         assert page.run("return sessionStorage.length") == 0
-    finally:
-        service.stop()

@@ -15,7 +15,7 @@ from deploy.model.tasks import Phase, TaskReport
 from deploy.security.roles import Role
 from deploy.store.decisions import CandidateRecord, Mode
 from tests.deploy.scheduler.cases import offer
-from tests.deploy.server.service import NOW, Service, decide, one_line_error
+from tests.deploy.server.service import NOW, Service, decide
 from tests.deploy.store.cases import BATCH, FEDERATED, SPOT, add_job, report, request
 from tests.deploy.workflows import step, workflow
 
@@ -116,17 +116,12 @@ def test_so_many_jobs_of_each_group(service: Service) -> None:
     assert [job.progress for job in found.jobs if job.state is JobState.SUCCEEDED] == [1.0]
 
 
-@pytest.mark.parametrize("limit", ["0", "101", "x"])
-def test_the_number_of_jobs_is_bounded(service: Service, limit: str) -> None:
-    response = service.as_(Role.VIEWER).get(f"/v1/overview?limit={limit}")
-    assert response.status_code == 422
-    one_line_error(response)
-
-
 def test_decisions_show_the_chosen_the_next_best_and_why_the_net_stepped_in(service: Service) -> None:
-    add_job(service.store)
+    work = BATCH.work.model_copy(update={"deadline_s": None})
+    add_job(service.store, spec=BATCH.model_copy(update={"work": work}))
     decide(service.store, "j1", *CANDIDATES, mode=Mode.DRY_RUN)
     found = seen(service)
+    assert found.jobs[0].deadline_s is None
     (one,) = found.decisions
     assert (one.chosen, one.values, one.reason) == ("spot", {"money": 0.2}, "only this is in time")
     assert (one.next_best, one.next_values) == ("sure", {"money": 0.05})
@@ -143,34 +138,21 @@ def test_offers_in_use_come_first_and_then_what_can_be_had(service: Service) -> 
         offer("used", price_usd_hour=0.5),
     ]
     found = seen(service)
-    assert [(one.offer_id, one.used) for one in found.offers] == [
-        ("used", 1),
-        ("cheap", 0),
-        ("dear", 0),
-        ("gone", 0),
-    ]
+    shown = [(one.offer_id, one.used) for one in found.offers]
+    assert shown == [("used", 1), ("cheap", 0), ("dear", 0), ("gone", 0)]
     assert found.offers[3].reason == "no capacity"
 
 
-def test_long_messages_are_cut(service: Service) -> None:
+def test_long_messages_are_cut_events_come_the_newest_first_and_no_secrets(service: Service) -> None:
     add_job(service.store)
-    with service.store.transaction():
-        service.store.jobs.set_state("j1", JobState.FAILED, NOW, "x" * 3000)
-    assert seen(service).jobs[0].reason == "x" * MAX_TEXT
-
-
-def test_events_come_with_the_newest_first(service: Service) -> None:
-    add_job(service.store)
+    request(service.store, "i1")
     with service.store.transaction():
         for kind in ("a.first", "b.second"):
             service.store.events.add(kind, NOW, {"n": 1}, job_id="j1")
-    assert [one.kind for one in seen(service).events] == ["b.second", "a.first"]
-
-
-def test_it_needs_a_viewer_s_token_and_shows_no_secrets(service: Service) -> None:
-    add_job(service.store)
-    request(service.store, "i1")
-    assert service.as_(None).get("/v1/overview").status_code == 401
+        service.store.jobs.set_state("j1", JobState.FAILED, NOW, "x" * 3000)
+    found = seen(service)
+    assert found.jobs[0].reason == "x" * MAX_TEXT
+    assert [one.kind for one in found.events][:2] == ["b.second", "a.first"]
     for role in Role:
         answer = service.as_(role).get("/v1/overview")
         assert answer.status_code == 200
@@ -192,9 +174,3 @@ def test_openapi_describes_it_with_an_example_that_is_true(service: Service) -> 
     answer = described["paths"]["/v1/overview"]["get"]["responses"]["200"]["content"]["application/json"]
     assert answer["schema"] == {"$ref": "#/components/schemas/Overview"}
     assert "/" not in described["paths"]
-
-
-def test_a_spec_without_a_deadline_has_none(service: Service) -> None:
-    work = BATCH.work.model_copy(update={"deadline_s": None})
-    add_job(service.store, spec=BATCH.model_copy(update={"work": work}))
-    assert seen(service).jobs[0].deadline_s is None

@@ -108,7 +108,7 @@ def test_a_bucket_that_is_not_there_is_an_error_and_no_empty_place(project: Gcs,
 
 
 def test_every_call_is_for_a_permission_of_the_role(project: Gcs) -> None:
-    from tests.deploy.test_gcp_guide import granted
+    from tests.deploy.test_guides import granted
 
     objects = project.objects()
     objects.put("job/a", CONTENT)

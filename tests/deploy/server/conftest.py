@@ -28,4 +28,4 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory, deciders: Deciders) -> I
     """One service for all requests that change nothing: to make it takes most of such a test's time."""
     folder = tmp_path_factory.mktemp("unchanged")
     with Store.open(f"sqlite:///{folder}/store.db", NOW, durable=False) as store:
-        yield make_service(folder, store, deciders)
+        yield make_service(folder, store, deciders, dashboard=True)

@@ -7,12 +7,14 @@ import base64
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
 
+from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.security.roles import Role
@@ -27,6 +29,39 @@ from tests.deploy.scheduler.cases import offer
 NOW = 1_772_323_200.0
 """2026-03-01 00:00 UTC."""
 SCRIPT = b"print('hello')\n"
+
+SECRET = "open-sesame"
+SCRIPTED: dict[str, Any] = {
+    "script": "hello.py",
+    "args": [f"--password={SECRET}"],
+    "conf": {"spark.hadoop.fs.s3a.secret.key": SECRET},
+}
+STEP = {"name": "one", **SCRIPTED, "writes": [{"name": "out"}], "minutes": 1.0}
+CLIENT = {"name": "one", "config": {"key": SECRET}, "region": "here", "budget_usd": 1.0}
+BAGGED = {"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}
+WORKS: dict[str, dict[str, Any]] = {
+    "spark-batch": {"kind": "spark-batch", **SCRIPTED, "deadline_s": 900.0, "standard_s": 10.0},
+    "spark-streaming": {
+        "kind": "spark-streaming",
+        **SCRIPTED,
+        "period_s": 10.0,
+        "batch_deadline_s": 20.0,
+        "batches": 3,
+        "standard_s": 1.0,
+    },
+    "flower": {
+        "kind": "flower",
+        "app": "app",
+        "rounds": 3,
+        "clients": [CLIENT],
+        "run_config": {"key": SECRET},
+        "deadline_s": 900.0,
+        "epoch_s": 1.0,
+    },
+    "bag": {"kind": "bag", "tasks": [BAGGED], "checkpoint": ["save", SECRET]},
+    "workflow": {"kind": "workflow", "steps": [STEP]},
+}
+"""Of every kind, with secrets wherever a job may have some."""
 
 
 class HandClock:
@@ -93,9 +128,8 @@ class Api:
 
     def _client(self) -> httpx.AsyncClient:
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        return httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1", headers=headers
-        )
+        transport = httpx.ASGITransport(self.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers)
 
 
 @dataclass
@@ -114,24 +148,55 @@ class Service:
     def submitter(self) -> Api:
         return self.as_(Role.SUBMITTER)
 
+    @property
+    def viewer(self) -> Api:
+        return self.as_(Role.VIEWER)
 
-def make_service(folder: Path, store: Store, deciders: Deciders, **settings: Any) -> Service:
+    def another(self) -> Api:
+        """A second submitter, of whom nothing was heard before."""
+        return Api(self.app, AccessTokens(self.store).create("another", Role.SUBMITTER, NOW).text)
+
+    def submit(self, **changes: Any) -> httpx.Response:
+        return self.submitter.post("/v1/jobs", json=job_request(**changes))
+
+    def submitted(self, **changes: Any) -> str:
+        """The id of a new job of the submitter's."""
+        response = self.submit(**changes)
+        assert response.status_code == 201, response.text
+        return str(response.json()["job_id"])
+
+    def folders(self) -> list[str]:
+        """Of jobs, on the disk."""
+        return sorted(path.name for path in self.jobs.iterdir()) if self.jobs.exists() else []
+
+
+def make_service(
+    folder: Path, store: Store, deciders: Deciders, dashboard: bool = False, **settings: Any
+) -> Service:
     clock, scheduler, jobs = HandClock(), ToldScheduler(), folder / "jobs"
     access = AccessTokens(store)
     tokens = {role: access.create(f"the {role}", role, NOW).text for role in Role}
-    app = create_app(ServerSettings(jobs=jobs, **settings), deciders, store, scheduler, clock)
+    more = [partial(router, store=store, scheduler=scheduler)] if dashboard else []
+    options = ServerSettings(jobs=jobs, **settings)
+    app = create_app(options, deciders, store, scheduler, clock, more_routes=more)
     return Service(app, store, jobs, clock, scheduler, tokens)
+
+
+def encoded(content: bytes = b"x") -> str:
+    return base64.b64encode(content).decode()
 
 
 def job_request(**changes: Any) -> dict[str, Any]:
     request: dict[str, Any] = {
         "spec": {"name": "hello", "work": {"kind": "spark-batch", "script": "hello.py"}},
-        "files": {"hello.py": base64.b64encode(SCRIPT).decode()},
+        "files": {"hello.py": encoded(SCRIPT)},
     }
     return copy.deepcopy({**request, **changes})
 
 
-def one_line_error(response: httpx.Response) -> str:
+def one_line_error(response: httpx.Response, *statuses: int) -> str:
+    """The contract of all errors: one shape, one line; and one of these statuses, if some are given."""
+    assert not statuses or response.status_code in statuses, response.text
     body = response.json()
     assert set(body) == {"error"}
     error = body["error"]
@@ -141,13 +206,15 @@ def one_line_error(response: httpx.Response) -> str:
     return error
 
 
-def decide(store: Store, job_id: str, *candidates: CandidateRecord, mode: Mode = Mode.ACT) -> None:
+def decide(
+    store: Store, job_id: str, *candidates: CandidateRecord, mode: Mode = Mode.ACT, policy: str = "spotweave"
+) -> None:
     """Record that the first candidate was chosen for a job's main task."""
     with store.transaction():
         store.decisions.add(
             DecisionRecord(
                 time_s=NOW,
-                policy="spotweave",
+                policy=policy,
                 mode=mode,
                 key=TaskKey(job_id, "main"),
                 candidates=candidates,

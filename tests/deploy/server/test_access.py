@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
+from deploy.dashboard.routes import HEADERS
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
 from deploy.server.app import create_app
@@ -16,8 +17,9 @@ from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 from tests.deploy.server.service import NOW, Api, Service, job_request, make_service, one_line_error
 
-OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
-NEEDED = {
+NEEDED: dict[tuple[str, str], Role | None] = {
+    ("GET", "/healthz"): None,
+    ("GET", "/readyz"): None,
     ("GET", "/metrics"): Role.VIEWER,
     ("POST", "/v1/decisions"): Role.SUBMITTER,
     ("GET", "/v1/decisions"): Role.VIEWER,
@@ -33,10 +35,13 @@ NEEDED = {
     ("GET", "/v1/events"): Role.VIEWER,
     # Without end: whoever may read it is told 422 for a number that is none, and never gets a stream here.
     ("GET", "/v1/events/stream"): Role.VIEWER,
+    ("GET", "/v1/overview"): Role.VIEWER,
 }
 
 
 def routes(service: Service) -> Iterator[tuple[str, str]]:
+    """All but the files of the dashboard's page, which everyone gets."""
+
     def below(found: object) -> Iterator[APIRoute]:
         for route in getattr(found, "routes", []):
             if isinstance(route, APIRoute):
@@ -46,11 +51,12 @@ def routes(service: Service) -> Iterator[tuple[str, str]]:
 
     for route in below(service.app):
         for method in route.methods or ():
-            yield method, route.path
+            if route.path != "/" and not route.path.startswith("/dashboard/"):
+                yield method, route.path
 
 
 def test_every_route_is_in_the_table(unchanged: Service) -> None:
-    assert set(routes(unchanged)) == OPEN | set(NEEDED)
+    assert set(routes(unchanged)) == set(NEEDED)
 
 
 @pytest.mark.parametrize("role", [None, *Role])
@@ -60,22 +66,19 @@ def test_every_role_on_every_route(unchanged: Service, method: str, path: str, r
     if path.endswith("/stream"):
         concrete += "?after=none"
     response = unchanged.as_(role).request(method, concrete)
-    if role is None:
-        assert response.status_code == 401
+    needed = NEEDED[method, path]
+    if needed is None:
+        assert response.status_code == 200
+    elif role is None:
+        one_line_error(response, 401)
         assert response.headers["WWW-Authenticate"] == "Bearer"
-        one_line_error(response)
-    elif not role.allows(NEEDED[method, path]):
-        assert response.status_code == 403
-        assert "this needs a" in one_line_error(response)
+    elif not role.allows(needed):
+        assert "this needs a" in one_line_error(response, 403)
     else:
         assert response.status_code in (200, 404, 415, 422)
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(OPEN))
-def test_probes_need_no_token(unchanged: Service, method: str, path: str) -> None:
-    assert unchanged.as_(None).request(method, path).status_code == 200
-
-
+PAGE_POLICY = HEADERS["Content-Security-Policy"]
 UNKNOWN = "Bearer spw_000000000000_" + "A" * 43
 
 
@@ -83,9 +86,7 @@ UNKNOWN = "Bearer spw_000000000000_" + "A" * 43
     "header", ["", "Bearer", "Bearer ", "Basic YTpi", UNKNOWN, "bearer \N{SNOWMAN}", "Bearer x y"]
 )
 def test_what_is_not_a_token_gives_no_access(unchanged: Service, header: str) -> None:
-    response = unchanged.as_(None).get("/v1/jobs", headers={"Authorization": header.encode()})
-    assert response.status_code == 401
-    one_line_error(response)
+    one_line_error(unchanged.as_(None).get("/v1/jobs", headers={"Authorization": header.encode()}), 401)
 
 
 def test_revoked_and_expired_tokens_give_no_access(service: Service) -> None:
@@ -97,22 +98,18 @@ def test_revoked_and_expired_tokens_give_no_access(service: Service) -> None:
     access.revoke(gone.record.token_id, NOW)
     service.clock.sleep(61.0)
     for text, why in ((short.text, "has expired"), (gone.text, "was revoked")):
-        response = Api(service.app, text).get("/v1/jobs")
-        assert response.status_code == 401
-        error = one_line_error(response)
+        error = one_line_error(Api(service.app, text).get("/v1/jobs"), 401)
         assert why in error
         assert text not in error
 
 
 def test_submitters_cancel_their_own_jobs_and_admins_all(service: Service) -> None:
-    other = Api(service.app, AccessTokens(service.store).create("other", Role.SUBMITTER, NOW).text)
-    ids = [service.submitter.post("/v1/jobs", json=job_request()).json()["job_id"] for _ in range(2)]
-    refused = other.delete(f"/v1/jobs/{ids[0]}")
-    assert refused.status_code == 403
-    assert "only they or an admin" in one_line_error(refused)
-    assert service.store.jobs.get(ids[0]).state.live
-    assert service.submitter.delete(f"/v1/jobs/{ids[0]}").status_code == 200
-    assert service.as_(Role.ADMIN).delete(f"/v1/jobs/{ids[1]}").status_code == 200
+    mine, other = service.submitted(), service.submitted()
+    refused = service.another().delete(f"/v1/jobs/{mine}")
+    assert "only they or an admin" in one_line_error(refused, 403)
+    assert service.store.jobs.get(mine).state.live
+    assert service.submitter.delete(f"/v1/jobs/{mine}").status_code == 200
+    assert service.as_(Role.ADMIN).delete(f"/v1/jobs/{other}").status_code == 200
 
 
 @pytest.fixture
@@ -120,33 +117,22 @@ def without_tokens(tmp_path: Path, store: Store, deciders: Deciders) -> Api:
     return Api(make_service(tmp_path, store, deciders, tokens=False).app)
 
 
-def test_without_tokens_everyone_on_this_machine_may_do_everything(without_tokens: Api) -> None:
+def test_without_tokens_this_machine_may_do_everything_and_pages_of_the_web_in_its_browser_nothing(
+    without_tokens: Api,
+) -> None:
     made = without_tokens.post("/v1/jobs", json=job_request())
     assert made.status_code == 201
     assert without_tokens.delete(f"/v1/jobs/{made.json()['job_id']}").status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("Host", host) for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1")),
-        ("Origin", "https://evil.example"),
-        ("Origin", "null"),
-    ],
-)
-def test_without_tokens_pages_of_the_web_in_a_browser_here_may_not(
-    without_tokens: Api, name: str, value: str
-) -> None:
-    """A name that resolves to 127.0.0.1, or a page's request across origins."""
-    response = without_tokens.get("/v1/jobs", headers={name: value})
-    assert response.status_code == 403
-    one_line_error(response)
-
-
-def test_a_form_cannot_submit(without_tokens: Api) -> None:
+    # A name that resolves to 127.0.0.1, or a page's request across origins.
+    for name, values in (
+        ("Host", ("evil.example", "127.0.0.1.evil.example", "", "[::1")),
+        ("Origin", ("https://evil.example", "null")),
+    ):
+        for value in values:
+            one_line_error(without_tokens.get("/v1/jobs", headers={name: value}), 403)
+    # A form of a page.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
-        response = without_tokens.post("/v1/jobs", content=b"{}", headers={"Content-Type": kind})
-        assert response.status_code == 415
+        one_line_error(without_tokens.post("/v1/jobs", content=b"{}", headers={"Content-Type": kind}), 415)
 
 
 def test_tokens_need_a_store_and_a_store_a_folder_for_jobs(deciders: Deciders, store: Store) -> None:
@@ -156,12 +142,18 @@ def test_tokens_need_a_store_and_a_store_a_folder_for_jobs(deciders: Deciders, s
         create_app(ServerSettings(), deciders, store)
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/jobs", "/nowhere", "/openapi.json"])
-def test_every_answer_tells_browsers_to_do_nothing_with_it(unchanged: Service, path: str) -> None:
-    headers = unchanged.as_(Role.VIEWER).get(path).headers
-    assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
-    assert headers["Referrer-Policy"] == "no-referrer"
-    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
-    assert headers["Cache-Control"] == "no-store"
-    assert "Strict-Transport-Security" not in headers, "of plain HTTP it would be ignored"
+@pytest.mark.parametrize("path", ["/healthz", "/v1/jobs", "/nowhere", "/openapi.json", "/"])
+def test_every_answer_tells_browsers_what_not_to_do_with_it(unchanged: Service, path: str) -> None:
+    headers = unchanged.viewer.get(path).headers
+    expected = {
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": PAGE_POLICY
+        if path == "/"
+        else "default-src 'none'; frame-ancestors 'none'",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+        # Of plain HTTP it would be ignored.
+        "Strict-Transport-Security": None,
+    }
+    assert {name: headers.get(name) for name in expected} == expected

@@ -22,10 +22,20 @@ from schemathesis.core.result import Ok
 from deploy.security.roles import Role
 from deploy.server.deciding import Deciders
 from deploy.server.quotas import Quotas
-from deploy.server.schemas import DECISION_EXAMPLE
+from deploy.server.schemas import DECISION_EXAMPLE, MAX_OFFERS, MAX_TASKS
 from deploy.store.store import Store
-from tests.deploy.server.service import Service, job_request, make_service, one_line_error
+from tests.deploy.server.service import (
+    SCRIPT,
+    WORKS,
+    Service,
+    encoded,
+    job_request,
+    make_service,
+    one_line_error,
+)
+from tests.deploy.server.test_decisions import OFFERS, offer, task
 
+JSON = {"Content-Type": "application/json"}
 ENDLESS = "/v1/events/stream"
 NIGHTLY = pytest.mark.nightly
 
@@ -37,7 +47,7 @@ def test_nothing_that_is_sent_makes_it_fail(
     mode: GenerationMode, examples: int, tmp_path: Path, store: Store, deciders: Deciders
 ) -> None:
     service = make_service(tmp_path, store, deciders, quotas=Quotas(jobs_a_minute=10**6, free_disk_mib=0))
-    assert service.submitter.post("/v1/jobs", json=job_request()).status_code == 201
+    service.submitted()
     schema = schemathesis.openapi.from_asgi("/openapi.json", service.app, config=SchemathesisConfig())
     headers = {"Authorization": f"Bearer {service.tokens[Role.ADMIN]}"}
     answered: Counter[int] = Counter()
@@ -62,9 +72,7 @@ def test_nothing_that_is_sent_makes_it_fail(
             answered[response.status_code] += 1
             assert response.status_code < 500, (case.as_curl_command(), response.text)
             if response.status_code >= 400:
-                body = response.json()
-                assert set(body) == {"error"}
-                assert "\n" not in body["error"]
+                one_line_error(response)
 
         # Of an operation without anything that could be wrong no invalid request can be made.
         with suppress(Unsatisfiable):
@@ -75,33 +83,6 @@ def test_nothing_that_is_sent_makes_it_fail(
     assert any(400 <= status < 500 for status in answered)
 
 
-WORKS: dict[str, dict[str, Any]] = {
-    "batch": {
-        "kind": "spark-batch",
-        "script": "hello.py",
-        "args": ["a"],
-        "conf": {"a": "b"},
-        "deadline_s": 900.0,
-        "standard_s": 10.0,
-    },
-    "streaming": {
-        "kind": "spark-streaming",
-        "script": "hello.py",
-        "period_s": 10.0,
-        "batch_deadline_s": 20.0,
-        "batches": 3,
-        "standard_s": 1.0,
-    },
-    "flower": {
-        "kind": "flower",
-        "app": "app",
-        "rounds": 3,
-        "clients": [{"name": "one", "config": {"a": "b"}, "region": "here", "budget_usd": 1.0}],
-        "run_config": {"a": "b"},
-        "deadline_s": 900.0,
-        "epoch_s": 1.0,
-    },
-}
 ABOUT_IT: dict[str, Any] = {
     "name": "hello",
     "resources": {"instances": 1, "vcpus": 1, "memory_gib": 1.0},
@@ -164,44 +145,94 @@ def test_extremes_in_every_place_are_answered_and_what_is_kept_can_be_shown(
     if kind in WORKS:
         content = {"hello.py": "aGk=", "app/pyproject.toml": "aGk="}
         path, body = "/v1/jobs", {"spec": {**ABOUT_IT, "work": WORKS[kind]}, "files": content}
-    headers = {"Content-Type": "application/json"}
     assert service.submitter.post(path, json=body).status_code < 300
     for number, place in enumerate(places(body)):
         for name, text in list(EXTREMES.items())[number % every :: every]:
             sent = with_it(body, place, text)
-            response = service.submitter.post(path, content=sent, headers=headers)
+            response = service.submitter.post(path, content=sent, headers=JSON)
             assert response.status_code < 500, (place, name, response.text)
             if response.status_code >= 400:
                 one_line_error(response)
             elif path == "/v1/jobs":
-                shown = service.as_(Role.VIEWER).get(f"/v1/jobs/{response.json()['job_id']}/explain")
+                shown = service.viewer.get(f"/v1/jobs/{response.json()['job_id']}/explain")
                 assert shown.status_code == 200, (place, name, shown.text)
     for listing in ("/v1/jobs", "/v1/events", "/v1/costs", "/v1/decisions"):
-        assert service.as_(Role.VIEWER).get(listing).status_code == 200
+        assert service.viewer.get(listing).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"spec": ' + b"1" * 401 + b"}", "a number of more than 300 digits"),
-        (b'{"spec": -0.' + b"1" * 401 + b"e5}", "a number of more than 300 digits"),
-        (b'{"spec": "\\u0000"}', "a zero character"),
-        (b'{"\\\\\\u0000": 1}', "a zero character"),
-        (b'{"spec": "' + b"1" * 401 + b'"}', "spec"),
-        (b'{"spec": "\\\\u0000 and ' + b"1" * 401 + b'"}', "spec"),
-        (b'{"spec": "' + b'\\"' * 200_000 + b"1" * 401, "JSON"),
-        (b'"' + b"1" * 401 + b"\\", "JSON"),
-        (b"\xff\xfe", "JSON"),
-        (b"", "JSON"),
-    ],
-)
-def test_what_no_model_needs_is_refused_in_one_line(unchanged: Service, body: bytes, message: str) -> None:
+WHOLE = json.dumps({"offers": [offer("cheap", price_usd_hour=123.0)], "tasks": []})
+HELLO = encoded(SCRIPT)
+DIGITS = b"1" * 401
+
+
+def asked(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"offers": OFFERS, "tasks": tasks, **more}
+
+
+# Route, body, and what the one line holds. Mistakes in what is said:
+BAD_BODIES: list[tuple[str, Any, str]] = [
+    ("decisions", {"tasks": []}, "offers: Field required"),
+    ("decisions", {"offers": [], "tasks": []}, "offers: Tuple should have at least 1 item"),
+    ("decisions", {"offers": OFFERS * 2, "tasks": []}, "two offers are called 'cheap'"),
+    ("decisions", asked(task("job"), task("job")), "two tasks are 'job/main'"),
+    ("decisions", asked(task("j", here="gone")), "'gone', which is not among the offers"),
+    ("decisions", asked(task("j", colour="red")), "tasks.0.colour: Extra inputs"),
+    ("decisions", asked(task("j", standard_s="6")), "tasks.0.standard_s: Input should be"),
+    ("decisions", asked(task("j", standard_s=-1)), "tasks.0.standard_s"),
+    ("decisions", asked(task("j", standard_s=1e300)), "tasks.0.standard_s"),
+    ("decisions", asked(task("j", resources={"instances": 10**30})), "instances"),
+    ("decisions", asked(task("j"), weights={"luck": 1.0}), "no value component 'luck'"),
+    ("decisions", asked(weights={"money": 1e99}), "weights.money"),
+    ("decisions", {"offers": [offer(f"o{k}") for k in range(MAX_OFFERS + 1)], "tasks": []}, "offers: Tuple"),
+    ("decisions", asked(*(task(f"j{k}") for k in range(MAX_TASKS + 1))), "tasks: Tuple"),
+    *(
+        ("decisions", WHOLE.replace("123.0", number).encode(), "price_usd_hour")
+        for number in ("NaN", "Infinity", "-Infinity", "1e999")
+    ),
+    ("jobs", job_request(files={}), "the script 'hello.py' is missing, and the job came with no files"),
+    ("jobs", job_request(files={"other.py": encoded()}), "came with other.py"),
+    (
+        *(
+            "jobs",
+            {"spec": {"name": "digits", "work": WORKS["flower"]}, "files": {"app/model.py": encoded()}},
+        ),
+        "needs 'app/pyproject.toml'",
+    ),
+    ("jobs", job_request(files={"hello.py": "?"}), "the content of 'hello.py' is not base64"),
+    ("jobs", job_request(files={"hello.py": HELLO, "../x": encoded()}), "a file is called '../x'"),
+    ("jobs", job_request(files={"hello.py": HELLO, "logs/x": encoded()}), "logs is a name that the service"),
+    ("jobs", job_request(request_id="a b"), "request_id"),
+    ("jobs", job_request(colour="red"), "colour: Extra inputs"),
+    ("jobs", {"spec": {"name": "x"}}, "spec.work: Field required"),
+    # What no model needs:
+    ("jobs", b'{"spec": ' + DIGITS + b"}", "a number of more than 300 digits"),
+    ("jobs", b'{"spec": -0.' + DIGITS + b"e5}", "a number of more than 300 digits"),
+    ("jobs", b'{"spec": "\\u0000"}', "a zero character"),
+    ("jobs", b'{"\\\\\\u0000": 1}', "a zero character"),
+    ("jobs", b'{"spec": "' + DIGITS + b'"}', "spec"),
+    ("jobs", b'{"spec": "\\\\u0000 and ' + DIGITS + b'"}', "spec"),
+    ("jobs", b'{"spec": "' + b'\\"' * 200_000 + DIGITS, "JSON"),
+    ("jobs", b'"' + DIGITS + b"\\", "JSON"),
+    *(
+        (route, body, "")
+        for route in ("decisions", "jobs")
+        for body in (b"", b"{", b"[]", b"\xff\xfe", b'{"a": "\\ud800"}', b"[" * 100_000)
+    ),
+]
+
+
+@pytest.mark.parametrize(("route", "body", "message"), BAD_BODIES)
+def test_a_bad_body_is_refused_in_one_line_and_leaves_nothing(
+    unchanged: Service, route: str, body: Any, message: str
+) -> None:
     began = time.monotonic()
-    headers = {"Content-Type": "application/json"}
-    response = unchanged.submitter.post("/v1/jobs", content=body, headers=headers)
-    assert response.status_code == 422
-    assert message in one_line_error(response)
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = unchanged.submitter.post(f"/v1/{route}", content=content, headers=JSON)
+    assert message in one_line_error(response, 422)
     assert time.monotonic() - began < 10.0, "no text makes it look at everything again and again"
+    assert unchanged.folders() == []
+    assert unchanged.store.jobs.latest(10) == []
+    assert unchanged.store.events.latest(10) == []
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "1.5e400", "%00", "%ED%A0%80", "\N{SNOWMAN}", "-1", "[" * 500])
@@ -213,17 +244,50 @@ def test_what_no_model_needs_is_refused_in_one_line(unchanged: Service, body: by
         "/v1/costs?by={}",
         "/v1/costs?limit={}",
         "/v1/events?after={}",
+        "/v1/events?limit={}",
         "/v1/instances?job_id={}",
         "/v1/instances?ended={}",
+        "/v1/overview?limit={}",
         "/v1/decisions/{}",
         "/v1/jobs/{}",
         "/{}",
     ],
 )
 def test_queries_and_paths_that_make_no_sense_are_refused(unchanged: Service, path: str, value: str) -> None:
-    response = unchanged.as_(Role.VIEWER).get(path.format(value))
-    assert response.status_code in (404, 422)
-    one_line_error(response)
+    one_line_error(unchanged.viewer.get(path.format(value)), 404, 422)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/nope", 404, "there is no /nope"),
+        ("GET", "/docs", 404, "there is no /docs"),
+        ("PUT", "/v1/jobs", 405, "PUT is not possible on /v1/jobs"),
+        ("GET", "/v1/jobs?state=lost", 422, "query.state"),
+        ("GET", "/v1/jobs?limit=0", 422, "query.limit"),
+        ("GET", "/v1/costs?by=colour", 422, "query.by"),
+        ("GET", f"/v1/events?after={2**63}", 422, "query.after"),
+        ("GET", "/v1/events?limit=1001", 422, "query.limit"),
+        ("GET", "/v1/events?job_id=A", 422, "query.job_id"),
+        ("GET", "/v1/overview?limit=0", 422, "query.limit"),
+        ("GET", "/v1/overview?limit=101", 422, "query.limit"),
+        *(
+            (method, f"/v1/jobs/{job_id}{more}", 404, "there is no job")
+            for job_id in ("nope", "no-such-job-0123456789")
+            for method, more in (("GET", ""), ("GET", "/explain"), ("DELETE", ""))
+        ),
+        *(
+            ("GET", f"/v1/jobs/{job_id}", 422, "path.job_id")
+            for job_id in ("A", "a%00b", "%ff", "a" * 81, "'; drop table jobs")
+        ),
+        ("GET", "/v1/jobs/a%2Fb", 404, ""),
+        ("GET", "/v1/jobs/..", 404, ""),
+    ],
+)
+def test_what_is_not_there_or_beyond_bounds_is_refused(
+    unchanged: Service, method: str, path: str, status: int, message: str
+) -> None:
+    assert message in one_line_error(unchanged.submitter.request(method, path), status)
 
 
 def test_a_description_of_a_job_has_a_size(service: Service) -> None:
@@ -235,8 +299,7 @@ def test_a_description_of_a_job_has_a_size(service: Service) -> None:
     assert service.submitter.post("/v1/jobs", json=request).status_code == 201
     request["spec"]["work"]["run_config"] = {"a": "b" * 2**20}
     refused = service.submitter.post("/v1/jobs", json=request)
-    assert refused.status_code == 422
-    assert "expected at most 65536 together" in one_line_error(refused)
+    assert "expected at most 65536 together" in one_line_error(refused, 422)
 
 
 def test_a_text_that_only_speaks_of_a_zero_character_is_taken(service: Service) -> None:

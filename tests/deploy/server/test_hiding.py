@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import httpx
 import pytest
 from pydantic import BaseModel
 
-from deploy.dashboard import routes as dashboard
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.security.roles import Role
 from deploy.security.tokens import AccessTokens
-from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening
-from deploy.server.settings import ServerSettings
-from tests.deploy.server.service import NOW, Api, Service, job_request
-
-SECRET = "open-sesame"
-
-WORKS: dict[str, dict[str, Any]] = {
-    "spark": {
-        "kind": "spark-batch",
-        "script": "hello.py",
-        "args": [f"--password={SECRET}"],
-        "conf": {"spark.hadoop.fs.s3a.secret.key": SECRET},
-    },
-    "flower": {
-        "kind": "flower",
-        "app": "app",
-        "rounds": 3,
-        "run_config": {"key": SECRET},
-        "clients": [{"name": "one", "config": {"key": SECRET}}],
-    },
-    "bag": {
-        "kind": "bag",
-        "tasks": [{"name": "one", "command": ["run", f"--password={SECRET}"], "minutes": 1.0}],
-        "checkpoint": ["save", SECRET],
-    },
-    "workflow": {
-        "kind": "workflow",
-        "steps": [
-            {
-                "name": "one",
-                "script": "hello.py",
-                "args": [f"--password={SECRET}"],
-                "conf": {"spark.hadoop.fs.s3a.secret.key": SECRET},
-                "writes": [{"name": "out"}],
-                "minutes": 1.0,
-            }
-        ],
-    },
-}
+from deploy.store.store import Store
+from tests.deploy.server.service import NOW, SECRET, WORKS, Api, Service, encoded, job_request, make_service
 
 
 def submit(service: Service, work: str) -> str:
     """A job that has secrets everywhere, and failed with them in its last words."""
-    content = base64.b64encode(b"x").decode()
-    request = job_request(files={"hello.py": content, "app/pyproject.toml": content})
+    request = job_request(files={"hello.py": encoded(), "app/pyproject.toml": encoded()})
     request["spec"] |= {"work": WORKS[work], "env": {"PASSWORD": SECRET}}
-    made = service.submitter.post("/v1/jobs", json=request)
+    made = service.submit(**request)
     assert made.status_code == 201, made.text
     assert SECRET in made.text
     job_id: str = made.json()["job_id"]
@@ -84,18 +44,6 @@ def submit(service: Service, work: str) -> str:
     return job_id
 
 
-def with_dashboard(service: Service, deciders: Deciders) -> Service:
-    service.app = create_app(
-        ServerSettings(jobs=service.jobs, poll_s=0.02),
-        deciders,
-        service.store,
-        service.scheduler,
-        service.clock,
-        more_routes=[lambda context: dashboard.router(context, service.store, service.scheduler)],
-    )
-    return service
-
-
 def paths(service: Service, job_id: str) -> Sequence[str]:
     found = service.app.openapi()["paths"]
     return [
@@ -108,16 +56,16 @@ def paths(service: Service, job_id: str) -> Sequence[str]:
 @pytest.mark.real
 @pytest.mark.parametrize("work", sorted(WORKS))
 def test_others_see_that_there_is_something_and_not_what(
-    service: Service, deciders: Deciders, work: str
+    tmp_path: Path, store: Store, deciders: Deciders, work: str
 ) -> None:
-    service = with_dashboard(service, deciders)
+    service = make_service(tmp_path, store, deciders, dashboard=True)
     job_id = submit(service, work)
-    access = AccessTokens(service.store)
+    own_viewer = AccessTokens(store).create("the submitter", Role.VIEWER, NOW).text
     told = {
-        "a viewer": Api(service.app, service.tokens[Role.VIEWER]),
-        "another submitter": Api(service.app, access.create("other", Role.SUBMITTER, NOW).text),
+        "a viewer": service.viewer,
+        "another submitter": service.another(),
         "its submitter": service.submitter,
-        "its submitter's viewer": Api(service.app, access.create("the submitter", Role.VIEWER, NOW).text),
+        "its submitter's viewer": Api(service.app, own_viewer),
         "an admin": service.as_(Role.ADMIN),
     }
     holding: dict[str, set[str]] = {}
@@ -127,31 +75,17 @@ def test_others_see_that_there_is_something_and_not_what(
             assert response.status_code == 200, (who, path, response.text)
             if SECRET in response.text:
                 holding.setdefault(who, set()).add(path)
-    everywhere = {
-        "/v1/jobs",
-        f"/v1/jobs/{job_id}",
-        f"/v1/jobs/{job_id}/explain",
-        "/v1/events",
-        "/v1/overview",
-    }
+    of_job = f"/v1/jobs/{job_id}"
+    everywhere = {"/v1/jobs", of_job, f"{of_job}/explain", "/v1/events", "/v1/overview"}
     assert holding == dict.fromkeys(["its submitter", "its submitter's viewer", "an admin"], everywhere)
-    for path in (f"/v1/jobs/{job_id}/explain", "/v1/events", "/v1/overview"):
+    for path in (f"{of_job}/explain", "/v1/events", "/v1/overview"):
         text = told["a viewer"].get(path).text
         assert "(hidden)" in text
         assert "its deadline" in text, "the scheduler's own words are for everyone"
 
 
-def test_a_viewer_still_sees_which_settings_there_are(service: Service) -> None:
-    job_id = submit(service, "spark")
-    spec = service.as_(Role.VIEWER).get(f"/v1/jobs/{job_id}").json()["spec"]
-    assert spec["env"] == {"PASSWORD": "(hidden)"}
-    assert spec["work"]["args"] == ["(hidden)"]
-    assert spec["work"]["conf"] == {"spark.hadoop.fs.s3a.secret.key": "(hidden)"}
-    assert spec["work"]["script"] == "hello.py"
-
-
-def test_streams_hide_the_same(service: Service) -> None:
-    submit(service, "spark")
+def test_streams_hide_the_same_and_names_of_settings_are_shown(service: Service) -> None:
+    job_id = submit(service, "spark-batch")
     with Listening(service.app, port=0) as listening:
         for role, sees in ((Role.VIEWER, False), (Role.SUBMITTER, True), (Role.ADMIN, True)):
             headers = {"Authorization": f"Bearer {service.tokens[role]}"}
@@ -163,14 +97,20 @@ def test_streams_hide_the_same(service: Service) -> None:
                     if line == "event: job.failed":
                         break
             assert (SECRET in found) is sees
+    # Which settings there are is for everyone.
+    spec = service.viewer.get(f"/v1/jobs/{job_id}").json()["spec"]
+    assert spec["env"] == {"PASSWORD": "(hidden)"}
+    assert spec["work"]["args"] == ["(hidden)"]
+    assert spec["work"]["conf"] == {"spark.hadoop.fs.s3a.secret.key": "(hidden)"}
+    assert spec["work"]["script"] == "hello.py"
 
 
 @pytest.mark.parametrize("reason", ["cancelled by an admin", ""])
 def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) -> None:
-    job_id = service.submitter.post("/v1/jobs", json=job_request()).json()["job_id"]
+    job_id = service.submitted()
     with service.store.transaction():
         service.store.jobs.set_state(job_id, JobState.CANCELLED, NOW, reason)
-    assert service.as_(Role.VIEWER).get(f"/v1/jobs/{job_id}").json()["reason"] == reason
+    assert service.viewer.get(f"/v1/jobs/{job_id}").json()["reason"] == reason
 
 
 @pytest.mark.parametrize(

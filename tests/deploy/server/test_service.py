@@ -1,24 +1,45 @@
-"""Health, metrics, limits, logs, and what happens when something fails."""
+"""Health, metrics, limits, logs, what happens when something fails; as a process: ports, TLS, refusals."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 from structlog.testing import capture_logs
 
+from deploy.security.keys import SecurityError
+from deploy.security.listen import INSECURE_WORDS
 from deploy.security.roles import Role
+from deploy.security.tls import TlsFiles
 from deploy.server.app import create_app
+from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders
+from deploy.server.run import HttpListener, ListenError, bind, main
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest
 from deploy.server.settings import ServerSettings
 from deploy.store.errors import StoreUnavailableError
 from deploy.store.jobs import Jobs
 from deploy.store.store import Store
-from tests.deploy.server.service import NOW, Api, Service, job_request, make_service, one_line_error
+from tests.deploy.node.agents import wait_until
+from tests.deploy.server.service import (
+    NOW,
+    Api,
+    HandClock,
+    Service,
+    job_request,
+    make_service,
+    one_line_error,
+)
+from tests.deploy.tls import self_signed
 
 JSON = {"Content-Type": "application/json"}
 
@@ -34,43 +55,36 @@ def test_it_is_ready_while_the_scheduler_makes_its_passes(service: Service) -> N
     }
     service.clock.sleep(61.0)
     late = probe.get("/readyz")
-    assert late.status_code == 503
-    assert "the scheduler's latest pass ended 61 s ago" in one_line_error(late)
+    assert "the scheduler's latest pass ended 61 s ago" in one_line_error(late, 503)
     service.scheduler.passed_s = None
     assert "has not ended yet" in one_line_error(probe.get("/readyz"))
     assert probe.get("/healthz").json() == {"status": "ok"}
 
 
-def test_it_is_not_ready_without_its_store(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> None:
-        raise StoreUnavailableError("the database postgresql://secret-host/db cannot be used now")
-
-    monkeypatch.setattr(Store, "check", broken)
-    response = service.as_(None).get("/readyz")
-    assert response.status_code == 503
-    assert "secret-host" not in one_line_error(response)
-
-
+@pytest.mark.parametrize("path", ["/readyz", "/v1/jobs"])
 def test_a_store_that_cannot_be_used_now_is_503_and_one_line(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
-        raise StoreUnavailableError("the database is locked: try again")
+        raise StoreUnavailableError("the database postgresql://host/db is locked: try again")
 
+    monkeypatch.setattr(Store, "check", broken)
     monkeypatch.setattr(Jobs, "latest", broken)
-    response = service.as_(Role.VIEWER).get("/v1/jobs")
-    assert response.status_code == 503
-    assert response.headers["Retry-After"]
-    assert one_line_error(response) == "the database is locked: try again"
+    response = service.viewer.get(path)
+    error = one_line_error(response, 503)
+    if path == "/readyz":
+        assert "host" not in error, "this is told to everyone"
+    else:
+        assert response.headers["Retry-After"]
+        assert error == "the database postgresql://host/db is locked: try again"
 
 
 def test_metrics_count_what_was_answered_and_decided(service: Service) -> None:
     service.submitter.post("/v1/decisions", json=DECISION_EXAMPLE)
     service.submitter.post("/v1/decisions", json={})
-    service.submitter.get("/v1/jobs/some-job")
-    service.submitter.get("/v1/jobs/other-job")
-    service.submitter.get("/nowhere/1")
-    lines = service.as_(Role.VIEWER).get("/metrics").text.splitlines()
+    for path in ("/v1/jobs/some-job", "/v1/jobs/other-job", "/nowhere/1"):
+        service.submitter.get(path)
+    lines = service.viewer.get("/metrics").text.splitlines()
     total = "spotweave_http_requests_total"
     for line in (
         f'{total}{{method="POST",route="/v1/decisions",status="200"}} 1.0',
@@ -119,9 +133,8 @@ def test_what_nobody_expected_is_500_in_one_line_and_a_traceback_in_the_log(
 
     monkeypatch.setattr(Jobs, "latest", broken)
     with capture_logs() as logs:
-        response = service.as_(Role.VIEWER).get("/v1/jobs", headers={"X-Request-ID": "this-one"})
-    assert response.status_code == 500
-    assert one_line_error(response) == "the service failed on this request (this-one): see its log"
+        response = service.viewer.get("/v1/jobs", headers={"X-Request-ID": "this-one"})
+    assert one_line_error(response, 500) == "the service failed on this request (this-one): see its log"
     assert [entry["event"] for entry in logs] == ["request failed", "request"]
     assert logs[0]["exc_info"]
 
@@ -150,17 +163,14 @@ def test_bodies_are_bounded_before_they_are_parsed(
     monkeypatch.setattr("deploy.server.bodies.parse", None)
     for content in (b" " * (limit + 1), endless()):
         response = small.submitter.post(path, content=content, headers=JSON)
-        assert response.status_code == 413
-        assert f"larger than {limit} bytes" in one_line_error(response)
+        assert f"larger than {limit} bytes" in one_line_error(response, 413)
     assert sent <= limit + 200
 
 
 def test_a_length_that_is_not_true_is_not_believed(small: Service) -> None:
-    too_long = {**JSON, "Content-Length": "9" * 400}
-    assert small.submitter.post("/v1/decisions", content=b"{}", headers=too_long).status_code == 413
-    too_short = {**JSON, "Content-Length": "2"}
-    response = small.submitter.post("/v1/decisions", content=b" " * 1001, headers=too_short)
-    assert response.status_code == 413
+    for content, length in ((b"{}", "9" * 400), (b" " * 1001, "2")):
+        headers = {**JSON, "Content-Length": length}
+        one_line_error(small.submitter.post("/v1/decisions", content=content, headers=headers), 413)
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(small: Service) -> None:
@@ -169,8 +179,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(small: Service) -> None:
         await asyncio.sleep(60)
 
     response = small.submitter.post("/v1/decisions", content=slow(), headers=JSON)
-    assert response.status_code == 408
-    one_line_error(response)
+    one_line_error(response, 408)
 
 
 def test_nothing_is_read_from_who_may_not(small: Service) -> None:
@@ -188,20 +197,11 @@ def test_nothing_is_read_from_who_may_not(small: Service) -> None:
 
 
 def test_only_so_many_files(small: Service) -> None:
-    files = {f"f{k}": "" for k in range(4)}
-    response = small.submitter.post("/v1/jobs", json=job_request(files=files))
-    assert response.status_code == 422
-    assert "4 files came with the job: expected at most 3" in one_line_error(response)
+    response = small.submit(files={f"f{k}": "" for k in range(4)})
+    assert "4 files came with the job: expected at most 3" in one_line_error(response, 422)
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/nope"), ("PUT", "/v1/jobs"), ("GET", "/docs")])
-def test_what_is_not_there_is_json_too(unchanged: Service, method: str, path: str) -> None:
-    response = unchanged.submitter.request(method, path)
-    assert response.status_code in (404, 405)
-    one_line_error(response)
-
-
-def test_the_examples_of_the_documentation_are_valid_requests(service: Service) -> None:
+def test_examples_of_the_documentation_are_valid_and_its_references_lead_somewhere(service: Service) -> None:
     described = service.as_(None).get("/openapi.json").json()
     tried = 0
     for path, operations in described["paths"].items():
@@ -213,22 +213,122 @@ def test_the_examples_of_the_documentation_are_valid_requests(service: Service) 
                 assert response.status_code in (200, 201), response.text
                 tried += 1
     assert tried >= 3
-    for name, schema in described["components"]["schemas"].items():
-        for example in schema.get("examples", []):
-            if name == "DecisionRequest":
-                DecisionRequest.model_validate(example, strict=False)
-
-
-def test_the_documentation_refers_only_to_what_it_holds(service: Service) -> None:
-    described = service.as_(None).get("/openapi.json").json()
+    for example in described["components"]["schemas"]["DecisionRequest"].get("examples", []):
+        DecisionRequest.model_validate(example, strict=False)
 
     def references(node: object) -> set[str]:
-        if isinstance(node, dict):
-            own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
-            return own.union(*(references(value) for value in node.values()))
-        if isinstance(node, list):
-            return set().union(*(references(value) for value in node))
-        return set()
+        parts = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else []
+        own = {node["$ref"]} if isinstance(node, dict) and isinstance(node.get("$ref"), str) else set()
+        return own.union(*map(references, parts))
 
     names = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
     assert references(described) <= names
+
+
+def test_a_port_in_use_or_of_another_machine_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=f"port {port} on 127.0.0.1 is in use"):
+            bind("127.0.0.1", port)
+        assert main(["--policy", "cheapest", "--port", str(port)]) == 2
+    with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1"):
+        bind("192.0.2.1", 0)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"error: port {port} on 127.0.0.1 is in use: stop what uses it")
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "refusing to listen on 0.0.0.0"),
+        (["--host", ""], "refusing to listen on every address"),
+        (["--host", "0.0.0.0", "--insecure", "yes"], "expected exactly"),
+        (["--policy", "nope"], "no checkpoint at nope"),
+        (["--tls-certificate", "x.pem"], "TLS needs both"),
+        (["--tls-certificate", "/no/x.pem", "--tls-key", "/no/y.pem"], "cannot read the TLS certificate"),
+        (["--database", "sqlite:///:memory:"], "would be lost with the process"),
+        (["--host", "no such name"], "refusing to listen"),
+    ],
+)
+def test_wrong_input_starts_nothing(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--policy", "cheapest", "--port", "0", *arguments]) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+def test_beyond_loopback_it_needs_tokens_and_tls_both_or_the_words_that_ask_for_neither(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    def refuse(app: FastAPI, tls: TlsFiles | None, why: str, words: str | None = None) -> None:
+        with pytest.raises(SecurityError, match=why):
+            HttpListener(app, "0.0.0.0", 0, tls, insecure_in_words=words)
+
+    tls = self_signed(tmp_path, time.time())
+    bare = create_app(ServerSettings(jobs=tmp_path / "jobs"), deciders, store, clock=HandClock())
+    refuse(bare, tls, "without access tokens: set")
+    refuse(make_service(tmp_path, store, deciders).app, None, "without a TLS certificate")
+    not_asked = make_service(tmp_path, store, deciders, tokens=False).app
+    refuse(not_asked, tls, "without access tokens")
+    refuse(not_asked, tls, "asked for with 'please'", "please")
+    HttpListener(not_asked, "127.0.0.1", 0, insecure_in_words=INSECURE_WORDS).stop()
+
+
+def test_over_tls_it_answers_and_plain_http_gets_nothing(
+    tmp_path: Path, store: Store, deciders: Deciders
+) -> None:
+    tls = self_signed(tmp_path, time.time())
+    made = make_service(tmp_path, store, deciders)
+    headers = {"Authorization": f"Bearer {made.tokens[Role.VIEWER]}"}
+    with HttpListener(made.app, "127.0.0.1", 0, tls) as service:
+        trusting = ssl.create_default_context(cafile=str(tls.certificate))
+        answer = httpx.get(f"https://127.0.0.1:{service.port}/v1/jobs", headers=headers, verify=trusting)
+        assert answer.status_code == 200
+        assert "server" not in answer.headers
+        assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{service.port}/v1/jobs", headers=headers)
+    with bind("127.0.0.1", service.port):
+        pass  # it is free again
+
+
+@pytest.mark.real
+def test_as_a_process_it_answers_until_it_is_told_to_end() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deploy.server.run", "--policy", "cheapest", "--port", "0"],
+        cwd=Path(__file__).resolve().parents[3],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("listening on http://127.0.0.1:")
+        url = line.split()[-1]
+        assert httpx.get(f"{url}/readyz", timeout=60.0).json()["policy"] == "cheapest"
+        assert httpx.get(f"{url}/v1/jobs", timeout=60.0).status_code == 404
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode in (0, -15)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_service_that_can_accept_nothing_ends(
+    tmp_path: Path, store: Store, deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    made = make_service(tmp_path, store, deciders)
+    with HttpListener(made.app, "127.0.0.1", 0) as service:
+        monkeypatch.setattr(Connections, "enter", fails)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{service.port}/healthz", trust_env=False, timeout=30.0)
+        wait_until(lambda: not service.alive())

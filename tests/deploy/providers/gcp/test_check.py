@@ -13,7 +13,7 @@ from deploy.providers.gcp.check import check
 from deploy.providers.gcp.clients import VARIABLE, Clients
 from deploy.providers.gcp.rights import needed
 from tests.deploy.providers.gcp.project import GPU_TYPE, TYPE, Project
-from tests.deploy.test_gcp_guide import granted
+from tests.deploy.test_guides import granted
 
 
 def expired(**_: Any) -> Any:

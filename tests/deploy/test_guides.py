@@ -1,4 +1,4 @@
-"""docs/gcp.md and the files it names fit each other, and what they rent can be rented."""
+"""docs/aws.md, docs/gcp.md and the files they name fit each other; what they rent is emulated and listed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.clouds import transfers_of
+from deploy.clouds import missing, transfers_of
 from deploy.config import DeploymentConfig
+from deploy.emulator.aws.app import App
+from deploy.emulator.aws.config import AwsEmulatorConfig
+from deploy.emulator.aws.emulator import AwsEmulator
 from deploy.emulator.gcp.compute import _ROUTES
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.jobfile import read_job
+from deploy.jobfile import read_files, read_job
 from deploy.model.jobs import Flower
 from deploy.objects.gcs_checking import check_bucket
 from deploy.objects.location import Bucket, parse
+from deploy.providers.aws.catalogue import load_catalogue
 from deploy.providers.gcp.check import check
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import load_prices
+from tests.deploy.emulator.aws.transport import in_process
 from tests.deploy.emulator.gcp.transport import InProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs" / "gcp.md").read_text(encoding="utf-8")
 CONFIGS = ROOT / "configs" / "deploy"
+
+
+def guide(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
 def example() -> GcpConfig:
@@ -34,35 +42,64 @@ def example() -> GcpConfig:
     return loaded.model_copy(update={"node": loaded.node.model_copy(update={"ca_file": None})})
 
 
-def test_every_file_that_it_names_is_there() -> None:
-    named = set(re.findall(r"\]\(\.\./([^)#]+)\)", GUIDE)) | set(
-        re.findall(r"(?:configs|deploy)/\S+\.yaml", GUIDE)
-    )
-    assert len(named) > 5
+@pytest.mark.parametrize(("name", "made"), [("aws", set()), ("gcp", {"examples/federated_l4.yaml"})])
+def test_every_file_that_a_guide_names_is_there_or_made_by_it(name: str, made: set[str]) -> None:
+    text = guide(name)
+    named = set(re.findall(r"\]\(\.\./([^)#]+)\)", text))
+    named |= set(re.findall(r"(?:configs|deploy|examples)/\S+\.yaml", text)) - made
+    assert len(named) > 6
     assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
 
 
-def test_the_cost_of_the_exercise_is_computed_from_the_list_that_ships() -> None:
-    table = GUIDE.partition("### What the exercise costs")[2].partition("## What is rented")[0]
+@pytest.mark.parametrize("name", ["aws", "gcp"])
+def test_the_cost_of_the_exercise_is_computed_from_the_list_that_ships(name: str) -> None:
+    text = guide(name)
+    table = text.partition("### What the exercise costs")[2].partition("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "|" in line
     ]
     amounts = [float(row[3]) for row in rows[2:-1]]
     assert float(rows[-1][3].strip("*")) == round(sum(amounts), 3)
-    assert f"costs at most {sum(amounts):.2f} USD" in GUIDE
-    region = load_prices(None).regions["us-central1"]
-    disk_usd_hour = 50 * region.disk_usd_gib_month["pd-balanced"] / 720
-    listed = {kind: region.types[kind][-1].on_demand_usd_hour for kind in ("g2-standard-4", "e2-standard-2")}
-    for kind, usd in {**listed, "disks": round(disk_usd_hour, 4), "addresses": 0.005}.items():
+    assert f"costs at most {sum(amounts):.2f} USD" in text
+    for kind, usd in _listed_usd_hour(name).items():
         (row,) = [row for row in rows if kind in row[0]]
         assert float(row[2]) == usd
-        assert float(row[3]) == pytest.approx(float(row[1].split()[0]) * float(row[2]), abs=0.0006)
+        hours = float(re.sub(r"[^0-9. ]", "", row[1]).split()[0])
+        whole = hours * float(row[2])
+        # Google's prices of disks and addresses are rounded themselves.
+        assert float(row[3]) == (round(whole, 3) if name == "aws" else pytest.approx(whole, abs=0.0006))
+
+
+def _listed_usd_hour(name: str) -> dict[str, float | None]:
+    """What the catalogue of a cloud says of the rows of its table."""
+    if name == "aws":
+        return {kind: load_catalogue().usd_hour("us-east-1", kind) for kind in ("g4dn.xlarge", "t3.large")}
+    region = load_prices(None).regions["us-central1"]
+    listed = {kind: region.types[kind][-1].on_demand_usd_hour for kind in ("g2-standard-4", "e2-standard-2")}
+    disks = round(50 * region.disk_usd_gib_month["pd-balanced"] / 720, 4)
+    return {**listed, "disks": disks, "addresses": 0.005}
+
+
+@pytest.mark.real
+def test_nothing_is_missing_in_the_emulated_account_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = AwsEmulatorConfig.load(CONFIGS / "emulator.yaml").model_copy(update={"machines": "none"})
+    session = in_process(App(AwsEmulator(config)))
+    monkeypatch.setattr("deploy.providers.aws.clients.boto3.Session", lambda profile_name: session)
+    assert missing(DeploymentConfig.load(CONFIGS / "demo_aws.yaml")) == ""
+
+
+def test_the_gpu_job_of_the_exercise_is_one() -> None:
+    file = ROOT / "examples" / "federated_gpu.yaml"
+    spec = read_job(file)
+    assert spec.resources.gpu == "T4"
+    assert "federated_mnist/federated_mnist/client_app.py" in read_files(spec, file.parent)
 
 
 def test_the_deployment_of_the_exercise_can_be_loaded() -> None:
     config = DeploymentConfig.load(CONFIGS / "gcp.yaml")
     assert config.runners.checkpoints.flower == "gs://spotweave-your-project/checkpoints"
-    assert "gcp/us-central1-a/g2-standard-4/spot" in example().places()
+    for kind in ("g2-standard-4", "a2-highgpu-1g"):
+        assert f"gcp/us-central1-a/{kind}/spot" in example().places()
 
 
 def granted(role: str) -> set[str]:
@@ -85,22 +122,18 @@ def test_what_a_demo_rents_is_emulated_at_the_prices_of_its_list(name: str, tmp_
     assert isinstance(rented, GcpConfig)
     loaded = GcpEmulatorConfig.load(CONFIGS / config.emulators["gcp"])
     emulator = GcpEmulator(loaded.model_copy(update={"machines": "none", "state": tmp_path}))
-    lacking = [one for one in check(rented, InProcess(emulator.app())) if one.verdict != "right"]
-    assert lacking == []
+    found = list(check(rented, InProcess(emulator.app())))
+    if name == "demo_gcp":
+        bucket = parse(config.runners.checkpoints.flower or "")
+        assert isinstance(bucket, Bucket)
+        found += check_bucket(InProcess(emulator.app()), bucket)
+    assert [one for one in found if one.verdict != "right"] == []
     for place in rented.places().values():
         pool = emulator.world.market.find(place.zone, place.instance_type)
         assert pool is not None
         listed = rented.prices().steps(place)[-1][1]
         market_usd = emulator.world.market.price(pool, emulator.world.clock.now())
         assert listed == (market_usd if place.market == "spot" else pool.config.on_demand_usd_hour)
-
-
-def test_the_bucket_of_the_rehearsal_is_emulated(tmp_path: Path) -> None:
-    place = parse(DeploymentConfig.load(CONFIGS / "demo_gcp.yaml").runners.checkpoints.flower or "")
-    assert isinstance(place, Bucket)
-    loaded = GcpEmulatorConfig.load(CONFIGS / "emulator_gcp.yaml")
-    emulator = GcpEmulator(loaded.model_copy(update={"machines": "none", "state": tmp_path}))
-    assert [one.verdict for one in check_bucket(InProcess(emulator.app()), place)] == ["right"]
 
 
 def test_what_leaves_a_cloud_costs_what_its_sender_takes() -> None:
@@ -120,33 +153,26 @@ def test_the_training_of_the_demo_has_clients_in_both_clouds() -> None:
     assert where == ["aws", "gcp", "gcp"]
 
 
-def test_the_example_can_be_rented_at_the_prices_that_ship() -> None:
-    assert "gcp/us-central1-a/a2-highgpu-1g/spot" in example().places()
-
-
 def test_prices_that_ship_are_those_of_the_source() -> None:
     """n1-standard-4 in us-central1 costs 0.19 USD an hour on demand, with one T4 at 0.35 it is 0.54."""
     prices = load_prices(None)
     places = example().places()
-    kind = "n1-standard-4+1xnvidia-tesla-t4"
-    (_, usd) = prices.steps(places[f"gcp/us-central1-a/{kind}/on_demand"])[-1]
+    (_, usd) = prices.steps(places[f"gcp/us-central1-a/{T4}/on_demand"])[-1]
     assert usd == pytest.approx(0.54, abs=0.001)
-    assert prices.hardware(kind).gpu == "T4"
+    assert prices.hardware(T4).gpu == "T4"
     assert prices.hardware("a2-ultragpu-1g").gpu == "A100-80GB"
+
+
+T4 = "n1-standard-4+1xnvidia-tesla-t4"
+OTHER_ZONE = {"us-east1": {"zones": ["us-west1-a"]}}
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"regions": {"us-east1": {"zones": ["us-west1-a"]}}},
-            "zone us-west1-a is not in the region us-east1",
-        ),
+        ({"regions": OTHER_ZONE}, "zone us-west1-a is not in the region us-east1"),
         ({"instance_types": {"n9-odd-4": {"quota": 1}}}, "no machine type n9-odd-4"),
-        (
-            {"instance_types": {"n1-standard-4+1xnvidia-tesla-t4": {"quota": 1}}},
-            "no price of nvidia-tesla-t4",
-        ),
+        ({"instance_types": {T4: {"quota": 1}}}, "no price of nvidia-tesla-t4"),
         ({"labels": {"spotweave-job": "x"}}, "label spotweave-job"),
     ],
 )

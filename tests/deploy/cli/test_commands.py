@@ -1,0 +1,112 @@
+"""The live commands cost nothing until they run, refuse mistakes in one line, and make access tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.cli import errors
+from deploy.config import DeploymentConfig
+from deploy.service import open_store
+from tests.deploy.cli.commands import NO_JAVA, ROOT, deployment, refusal, spotweave
+
+
+def test_listing_them_loads_nothing_of_the_live_side() -> None:
+    script = (
+        "import sys, spotweave.cli; "
+        "print([name for name in ('httpx', 'fastapi', 'sqlalchemy', 'structlog', 'torch', 'pydantic') "
+        "if name in sys.modules])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("words", ["jobs", "serve --config x.yaml", "token list --config x"])
+def test_without_the_extra_it_says_how_to_install_it(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "NEEDED", ("sqlalchemy", "no_such_module"))
+    assert refusal(spotweave(*words.split())).endswith("pip install 'spotweave[deploy]'")
+
+
+HTTP = "expected http(s)://HOST:PORT"
+CREATE = "token create --config CONFIG --name"
+MISTAKES = [
+    (f"{CREATE} me --role root", "expected viewer, submitter, admin"),
+    (f"{CREATE} NOTHING --role admin", "printable"),
+    (f"{CREATE} me --role admin --days -1", "more than 0"),
+    ("token create --config NONE --name me --role admin", "cannot read"),
+    ("token revoke --config CONFIG none", "no access token 'none'"),
+    ("serve --config NONE", "cannot read"),
+    ("serve --config CONFIG --log-format xml", "expected json or console"),
+    ("serve --config CONFIG --log-level loud", "expected one of debug"),
+    ("check --config NONE", "cannot read"),
+    ("backup --config NEW --to NONE", "nothing was served"),
+    ("backup --config POSTGRESQL --to NONE", "pg_dump"),
+    ("restore --config POSTGRESQL --from NONE", "pg_dump"),
+    ("restore --config CONFIG --from NONE", "there is no backup"),
+    ("record --config CONFIG --out NONE", "rents from no cloud"),
+    ("clouds policy --config CONFIG", "rents nothing from AWS"),
+    ("offers --config CONFIG --server http://x", "give one of them"),
+    ("emulate-aws --config NONE", "cannot read"),
+    ("jobs --server http://127.0.0.1:1", "no service answers at http://127.0.0.1:1: start one"),
+    ("jobs --server 127.0.0.1:8421", HTTP),
+    ("jobs --server ftp://127.0.0.1", HTTP),
+    ("jobs --server http://", HTTP),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES)
+def test_a_mistake_is_one_line_and_changes_nothing(command: str, message: str, tmp_path: Path) -> None:
+    config = deployment(tmp_path)
+    assert spotweave("token", "list", "--config", config).exit_code == 0
+    for name, changes in (("new", {}), ("postgresql", {"store": "postgresql://nobody@127.0.0.1:1/none"})):
+        (tmp_path / name).mkdir()
+        deployment(tmp_path / name, **changes)
+    (tmp_path / "postgresql" / "state").mkdir()
+    named: dict[str, str | Path] = {
+        "CONFIG": config,
+        "NEW": tmp_path / "new" / "deployment.yaml",
+        "POSTGRESQL": tmp_path / "postgresql" / "deployment.yaml",
+        "NONE": tmp_path / "none",
+        "NOTHING": "",
+    }
+    before = sorted(tmp_path.rglob("*"))
+    words = [named.get(word, word) for word in command.split()]
+    assert message in refusal(spotweave(*words, env=NO_JAVA))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert json.loads(spotweave("token", "list", "--config", config, "--json").stdout) == []
+
+
+def test_a_token_is_shown_once_and_listed_without_its_secret_and_told_when_it_is_revoked(
+    tmp_path: Path,
+) -> None:
+    config = deployment(tmp_path)
+    assert spotweave("token", "list", "--config", config).stdout.startswith("no access token yet")
+    made = spotweave("token", "create", "--config", config, "--role", "viewer", "--name", "ci", "--days", "2")
+    assert made.exit_code == 0, made.output
+    token = made.stdout.strip()
+    prefix, token_id, secret = token.split("_", 2)
+    assert prefix == "spw"
+    assert "(ci, viewer) expires" in made.stderr
+    assert secret not in made.stderr
+    listed = spotweave("token", "list", "--config", config).stdout
+    assert token_id in listed
+    assert secret not in listed
+    (record,) = json.loads(spotweave("token", "list", "--config", config, "--json").stdout)
+    assert (record["role"], record["name"]) == ("viewer", "ci")
+    assert record["expires_s"] - record["created_s"] == 2 * 86_400
+    assert "digest" not in record
+    assert spotweave("token", "revoke", "--config", config, token_id).exit_code == 0
+    assert "revoked" in spotweave("token", "list", "--config", config).stdout
+    with open_store(DeploymentConfig.load(config), 0.0) as store:
+        assert [event.kind for event in store.events.latest(9)] == ["token.created", "token.revoked"]
+    # What holds secrets is only for this user.
+    state = tmp_path / "state"
+    for path, mode in ((state, 0o700), (state / "store.db", 0o600), (state / "store.db.key", 0o600)):
+        assert os.stat(path).st_mode & 0o777 == mode
