@@ -24,6 +24,7 @@ from envs.simulation.snapshot import (
     empty_observation,
 )
 from envs.simulation.world import WorldSpec
+from tests.agents.test_rules import ASK, GENERAL, OWNED, observe
 from training.config import compose_values, world_config
 
 # What holds for every rule, whatever it sees: valid choices, batch equals single, same seed same choices.
@@ -119,18 +120,8 @@ def test_act_is_the_batch_of_one_of_the_base_class() -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "rr"])
-def test_same_seed_same_choices_and_begin_forgets(name: str) -> None:
-    observation = empty_observation(3, 7)
-    observation["clusters"][:, col.AVAILABLE] = 1
-    observation["clusters"][:, col.QUEUES] = 1
-    observation["jobs"][:, col.PRESENT] = 1
-    derive_into(
-        observation["clusters"],
-        observation["jobs"],
-        observation["pairs"],
-        False,
-        observation["action_mask"],
-    )
+def test_same_seed_same_choices_begin_forgets_and_any_start_is_drawn(name: str) -> None:
+    observation = observe([OWNED] * 7, [GENERAL] * 3, [[ASK] * 7] * 3)
     rule, other = make_rule(name), make_rule(name)
     rule.begin(0, 11)
     first = [rule.act(observation) for _ in range(50)]

@@ -9,7 +9,6 @@ from agents.rules import RULES, make_rule
 from envs.multicloud import build_market
 from envs.simulation.market.world import MarketWorld
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from training.evaluation.episodes import EpisodeResult, run_suite
 from training.evaluation.suite import Suite
@@ -31,15 +30,7 @@ def play(name: str) -> dict[str, np.ndarray]:
     actions = np.zeros(EPISODES, np.int64)
     while active.any():
         lanes = np.flatnonzero(active)
-        shown = world.observation
-        chosen: Observation = {
-            "clusters": shown["clusters"][lanes],
-            "occupation": shown["occupation"][lanes],
-            "jobs": shown["jobs"][lanes],
-            "pairs": shown["pairs"][lanes],
-            "action_mask": shown["action_mask"][lanes],
-        }
-        actions[lanes] = rule.act_batch(chosen, lanes)
+        actions[lanes] = rule.act_lanes(world.observation, lanes)
         _, done = world.step(actions, active)
         active &= ~done
     episodes = [world.metrics(lane) for lane in range(EPISODES)]
@@ -48,12 +39,7 @@ def play(name: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("name", "tmdl", "ajer"),
-    [
-        ("maf", 342.0, 93.38),
-        ("eft", 66.7, 85.77),
-        ("tuned", 20.7, 85.25),
-        ("ih_filter", 6.2, 93.49),
-    ],
+    [("maf", 342.0, 93.38), ("eft", 66.7, 85.77), ("tuned", 20.7, 85.25), ("ih_filter", 6.2, 93.49)],
 )
 def test_rules_land_on_the_prototypes_figures(name: str, tmdl: float, ajer: float) -> None:
     metrics = play(name)
