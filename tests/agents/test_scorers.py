@@ -195,7 +195,7 @@ def test_the_order_of_the_offers_does_not_matter(name: str, seed: int) -> None:
 def test_a_scorer_refuses_an_observation_without_a_valid_action(name: str) -> None:
     shown, rows = observations(name)
     shown["action_mask"][3] = 0
-    with pytest.raises(ValueError, match="observation 3 offers no valid action"):
+    with pytest.raises(ValueError, match="policy random: observation 3 offers no valid action"):
         CASES[name].policy(random_scorer(CASES[name], 0), "random").act_batch(shown, rows)
 
 
