@@ -1,23 +1,16 @@
-"""The rule `bag_cost`, worked by hand, and the learned policy that corrects it."""
+"""The rule `bag_cost`, worked by hand."""
 
 from __future__ import annotations
-
-from typing import cast
 
 import numpy as np
 import pytest
 
 from agents.bags.cost import BagParameters, weigh
 from agents.bags.rule import BagCost
-from agents.bags.scorer import N_CHOICE, N_TASK, BagScorerPolicy, bag_scorer, describe
 from agents.named import named_rule, rules_of
-from agents.vector_policy import Scorer
-from envs.bags_episodes import BagsConfig, build_bags
 from envs.simulation.bags.decisions import Cause
 from envs.simulation.bags.scenarios import Scenario
 from envs.simulation.bags.world import BagWorld
-from envs.simulation.snapshot import Observation
-from envs.simulation.world import EpisodeKey
 from tests.envs.bag_cases import ONE_CORE, TWO_CORES, at, environment, plan_of, spot, tasks_of
 from tests.envs.test_bags_world import NONE, ONE_DEMAND, TWO_DEMAND, Given, answer, begun
 
@@ -71,72 +64,6 @@ def test_an_empty_vm_is_given_back() -> None:
     assert acted(world) == NONE
     # 900 s of it until the end of its cycle, at 0.00001 USD.
     assert weigh(world.observation, BagParameters()).cost[0, 0] == pytest.approx(0.009)
-
-
-def small(seed: int, lanes: int = 4, steps: int = 60) -> list[Observation]:
-    """Observations of drawn bags, at random."""
-    world = build_bags(BagsConfig(job="J60", deadline_s=2100, scenario="sc_4"), lanes)
-    world.reset([EpisodeKey(seed, "train", index) for index in range(lanes)])
-    rng, seen = np.random.default_rng(seed), []
-    for step in range(steps):
-        seen.append(cast(Observation, {name: np.array(array) for name, array in world.observation.items()}))
-        actions = [
-            int(BagCost().act_batch(seen[-1], LANE)[lane])
-            if step < 40
-            else int(rng.choice(np.flatnonzero(seen[-1]["action_mask"][lane])))
-            for lane in range(lanes)
-        ]
-        world.step(np.array(actions))
-    return seen
-
-
-def random_scorer(seed: int, hidden: int = 5) -> Scorer:
-    """Weights of any size."""
-    scorer = bag_scorer(hidden)
-    scorer.set_vector(np.random.default_rng(seed).normal(size=len(scorer.vector)).astype(np.float32))
-    return scorer
-
-
-def test_without_training_it_is_the_rule_and_with_other_weights_it_is_not() -> None:
-    untrained = BagScorerPolicy(bag_scorer(5), "untrained")
-    other = BagScorerPolicy(random_scorer(1), "other")
-    differs = 0
-    for seen in small(0):
-        rule = BagCost().act_batch(seen, np.arange(4))
-        np.testing.assert_array_equal(untrained.act_batch(seen, np.arange(4)), rule)
-        answers = other.act_batch(seen, np.arange(4))
-        assert seen["action_mask"][np.arange(4), answers].all()
-        differs += int((answers != rule).sum())
-    assert differs > 10
-
-
-def test_a_batch_decides_as_its_rows_do_each_by_its_own_weights() -> None:
-    policy = BagScorerPolicy(bag_scorer(5), "rows")
-    vectors = np.stack([random_scorer(seed).vector for seed in (1, 2, 3)])
-    which = np.array([0, 1, 2, 0])
-    for seen in small(3)[::10]:
-        together = policy.act_with(vectors, seen, np.arange(4), which)
-        alone = [policy.act_with(vectors, seen, np.array([row]), which[[row]])[0] for row in range(4)]
-        assert together.tolist() == alone
-
-
-def test_what_it_sees_is_bounded_and_has_its_columns() -> None:
-    for seen in small(4)[::7]:
-        task, choice = describe(seen, weigh(seen, BagParameters()))
-        assert task.shape == (4, N_TASK)
-        assert choice.shape == (4, seen["clusters"].shape[1] + 1, N_CHOICE)
-        assert np.isfinite(task).all()
-        assert np.isfinite(choice).all()
-        assert max(np.abs(task).max(), np.abs(choice).max()) <= 6.0
-
-
-def test_an_observation_without_a_valid_action_is_refused() -> None:
-    seen = small(0, steps=1)[0]
-    seen["action_mask"][2] = 0
-    with pytest.raises(ValueError, match="observation 2 offers no valid action"):
-        BagCost().act_batch(seen, np.arange(4))
-    with pytest.raises(ValueError, match="observation 2 offers no valid action"):
-        BagScorerPolicy(bag_scorer(5), "any").act_batch(seen, np.arange(4))
 
 
 def test_the_rule_has_a_name() -> None:

@@ -1,8 +1,9 @@
-"""Planners of workflows: published figures, brute force, and that none can be talked into breaking a rule."""
+"""Workflows: planners, the annealing's inner loop, and how steps are divided and combined."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,24 +12,40 @@ from hypothesis import given, settings
 from agents.workflows.annealing import AnnealingSettings, plan_by_annealing
 from agents.workflows.exact import plan_exactly
 from agents.workflows.greedy import plan_fairly, plan_greedily
-from agents.workflows.lists import downward_rank_s, plan_by_cpop, plan_by_heft, upward_rank_s
+from agents.workflows.lists import (
+    downward_rank_s,
+    least_tail_s,
+    plan_by_cpop,
+    plan_by_heft,
+    plans_on_fewer,
+    upward_rank_s,
+)
+from agents.workflows.moves import DRAWS, graph_of
 from agents.workflows.planners import PLANNERS, plan_workflow
+from agents.workflows.search import anneal, critical_steps, finish_within_s
 from agents.workflows.solution import Solution, finish_s
+from agents.workflows.split import SplitSettings, transform
 from envs.simulation.workflows.errors import WorkflowError
 from envs.simulation.workflows.model import (
     Cluster,
+    Divisible,
     File,
     Link,
     Platform,
     Profile,
     Stage,
+    Stays,
     Step,
     Workflow,
 )
-from envs.simulation.workflows.plan import violations
+from envs.simulation.workflows.performance import files_by_name, input_gb, run_s
+from envs.simulation.workflows.plan import violations, work_space
 from envs.simulation.workflows.problem import Problem, problem_of
 from tests.envs.test_workflow_running import executors_case, private_case
 from tests.workflow_cases import drawn, topcuoglu
+
+# Planners of workflows: published figures, brute force, and that none can be talked into breaking a rule.
+
 
 QUICK = AnnealingSettings(iterations=2_000)
 
@@ -140,3 +157,181 @@ def test_fair_scheduling_takes_turns() -> None:
     found = plan_fairly(problem)
     assert found.cluster[found.order].tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
     assert finish_s(problem, plan_greedily(problem)) < finish_s(problem, found)
+
+
+# The inner loop of the annealing: what it evaluates, the critical path, and where its lanes begin.
+
+
+def seconds(run_s: float) -> Profile:
+    """One executor for so long."""
+    return Profile((Stage(1, run_s),), executors=1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn())
+def test_a_schedule_within_its_limit_ends_as_simulated_and_no_other_ends(
+    case: tuple[Workflow, Platform],
+) -> None:
+    problem = problem_of(*case)
+    solution = plan_by_heft(problem)
+    whole_s, tail_s, n = finish_s(problem, solution), least_tail_s(problem), len(solution.order)
+    for limit_s, expected_s in ((np.inf, whole_s), (whole_s, whole_s), (whole_s - 1e-3, np.inf)):
+        found_s = finish_within_s(
+            problem, tail_s, limit_s, *solution, work_space(problem), np.zeros(n), np.zeros(n)
+        )
+        assert found_s == expected_s
+
+
+@pytest.mark.parametrize(("other_s", "before"), [(12.0, 0), (20.0, 1)])
+def test_the_critical_path_goes_by_the_file_or_by_the_executor_that_comes_last(
+    other_s: float, before: int
+) -> None:
+    # The first ends at 10 s, and its file is at the other cluster at 15 s, where one that takes 12 or 20 s is
+    # before the last: that starts at 15 s because of the file, or at 20 s because of the executor.
+    steps = (
+        Step("writes", seconds(10.0), (), ("file",)),
+        Step("other", seconds(other_s)),
+        Step("reads", seconds(10.0), ("file",)),
+    )
+    platform = Platform((Cluster("one", 1), Cluster("two", 1)), Link(1.0))
+    problem = problem_of(Workflow("three", (File("file", 5.0),), steps), platform)
+    start_s, end_s, found = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
+    cluster, order = np.array([0, 1, 1]), np.array([0, 1, 2])
+    finish_within_s(problem, np.zeros(3), np.inf, cluster, order, work_space(problem), start_s, end_s)
+    count = critical_steps(problem, cluster, start_s, end_s, found)
+    assert found[:count].tolist() == [2, before]
+
+
+def joined(steps: int) -> Problem:
+    """Steps of 10 s on one of two clusters, and a last one that reads 8 GB of each, at 1 GB/s."""
+    files = tuple(File(f"f{k}", 8.0) for k in range(steps))
+    each = tuple(Step(f"s{k}", seconds(10.0), (), (f"f{k}",)) for k in range(steps))
+    last = Step("last", seconds(10.0), tuple(file.name for file in files))
+    clusters = (Cluster("one", 1), Cluster("two", 1))
+    return problem_of(Workflow("join", files, (*each, last)), Platform(clusters, Link(1.0)))
+
+
+def test_heft_on_fewer_clusters_moves_less() -> None:
+    # HEFT puts the two on both clusters: 10 + 8 + 10 s; on one it takes 10 + 10 + 10 s. With links of half
+    # the bandwidth HEFT takes 10 + 16 + 10 s.
+    problem = joined(2)
+    assert finish_s(problem, plan_by_heft(problem)) == 28
+    assert [finish_s(problem, plan) for plan in plans_on_fewer(problem)] == [30, 30]
+    slower = problem._replace(s_gb=2 * problem.s_gb)
+    assert finish_s(slower, plan_by_heft(slower)) == 36
+    assert min(finish_s(slower, plan) for plan in plans_on_fewer(slower)) == 30
+
+
+def test_without_heat_the_search_goes_downhill_and_takes_back_what_is_longer() -> None:
+    # 120 steps of 10 to 16 s, all on the first of twelve clusters. Each cluster would have 129.75 s if steps
+    # could be divided; a walk that keeps what is longer stays above 140 s.
+    lengths_s = [10.0 + k % 7 for k in range(120)]
+    steps = tuple(Step(f"s{k}", seconds(run_s)) for k, run_s in enumerate(lengths_s))
+    platform = Platform(tuple(Cluster(f"c{k}", 1) for k in range(12)), Link(1.0))
+    problem = problem_of(Workflow("many", (), steps), platform)
+    found = anneal(
+        problem,
+        graph_of(problem),
+        least_tail_s(problem),
+        np.zeros(120, np.int64),
+        np.arange(120),
+        np.full(6_000, 1e-9),
+        np.random.default_rng(0).random((6_000, DRAWS + 1)),
+    )
+    assert sum(lengths_s) / 12 <= finish_s(problem, Solution(*found)) <= 1.03 * sum(lengths_s) / 12
+
+
+# Algorithm 1 of Liu 2022: what is divided, what is combined, and that the work remains the same.
+
+
+NAMES = ("a", "b", "c")
+PLATFORM = Platform((Cluster("a", 2), Cluster("b", 4), Cluster("c", 6)), Link(0.1))
+COLLECT = Divisible(0.002, Profile((Stage(1, 49.0),)))
+COUNT = Step(
+    "count", Profile((Stage(800, 8.0),)), ("text",), ("counts",), divisible=COLLECT
+)  # 800 tasks of 8 s
+WORDCOUNT = Workflow("wordcount", (File("text", 102.4, NAMES), File("counts", 0.002)), (COUNT,))
+
+
+def test_a_step_is_divided_in_proportion_to_the_clusters_that_have_its_input() -> None:
+    # 102.4 GB are 800 blocks of 0.128 GB, more than 10 * 6 executors
+    found = transform(WORDCOUNT, PLATFORM)
+    files = files_by_name(found)
+    assert [step.name for step in found.steps] == ["count-1", "count-2", "count-3", "count-collect"]
+    assert [input_gb(step, files) for step in found.steps[:3]] == pytest.approx([51.2, 102.4 / 3, 102.4 / 6])
+    assert files["text.1"].at == NAMES
+    # half of 800 * 8 s / 6 executors; the part that is not, whatever its size, is the collecting step
+    assert run_s(found.steps[0], 51.2, PLATFORM.cluster("c")) == pytest.approx(800 * 8 / 6 / 2)
+    collect = found.steps[3]
+    assert (collect.reads, collect.writes) == (("count-1.part", "count-2.part", "count-3.part"), ("counts",))
+    assert collect.profile == COLLECT.collect
+
+
+@pytest.mark.parametrize(
+    ("settings", "workflow"),
+    [
+        (SplitSettings(most_blocks=800), WORDCOUNT),  # 800 blocks are not more than that
+        (SplitSettings(most_parts=1), WORDCOUNT),
+        (SplitSettings(), replace(WORDCOUNT, steps=(replace(COUNT, divisible=None),))),
+        (SplitSettings(), replace(WORDCOUNT, files=(File("text", 102.4, ("a",)), WORDCOUNT.files[1]))),
+    ],
+)
+def test_a_step_stays_whole(settings: SplitSettings, workflow: Workflow) -> None:
+    assert transform(workflow, PLATFORM, settings) == workflow
+
+
+def test_the_largest_clusters_are_taken_where_parts_are_limited() -> None:
+    found = transform(WORDCOUNT, PLATFORM, SplitSettings(most_parts=2))
+    assert [file.gb for file in found.files[:2]] == pytest.approx([102.4 * 0.6, 102.4 * 0.4])
+
+
+def test_a_private_input_stays_private_in_its_pieces() -> None:
+    private = replace(WORDCOUNT, files=(File("text", 102.4, ("a", "b"), Stays.CLUSTER), WORDCOUNT.files[1]))
+    found = transform(private, PLATFORM)
+    assert [(file.at, file.stays) for file in found.files[:2]] == [(("a", "b"), Stays.CLUSTER)] * 2
+
+
+def test_a_dependent_step_is_divided_by_its_blocks_and_its_writer_writes_the_pieces() -> None:
+    first = Step("parse", Profile((Stage(8, 1.0),)), ("raw",), ("text",))
+    files = (File("raw", 0.1, ("a",)), File("text", 102.4), File("counts", 0.002))
+    found = transform(
+        Workflow("chain", files, (first, replace(COUNT, profile=Profile(run_s={"a": 90.0})))),
+        PLATFORM,
+        SplitSettings(most_blocks=300),
+    )
+    # 800 blocks / 300: three parts
+    assert found.steps[0].writes == ("text.1", "text.2", "text.3")
+    assert [step.profile.run_s["a"] for step in found.steps[1:4]] == [30.0] * 3
+
+
+def chain(first_gb: float, *, elsewhere: bool = False) -> Workflow:
+    """Two steps of which the first writes `first_gb` and the second 1 GB."""
+    files = (
+        File("in", 2.0, ("a",)),
+        File("side", 1.0, ("b" if elsewhere else "a",)),
+        File("between", first_gb),
+        File("out", 1.0),
+    )
+    first = Step("first", Profile((Stage(4, 3.0, 1.0),), sample_gb=1.0, executors=2), ("in",), ("between",))
+    second = Step("second", Profile((Stage(2, 5.0),), executors=1), ("between", "side"), ("out",))
+    return Workflow("chain", files, (first, second))
+
+
+def test_steps_are_combined_where_that_keeps_much_data_from_moving() -> None:
+    found = transform(chain(4.0), PLATFORM)  # 1 of 5 GB are left, less than half
+    assert [step.name for step in found.steps] == ["first+second"]
+    whole = found.steps[0]
+    assert (whole.reads, whole.writes, whole.profile.executors) == (("in", "side"), ("out",), 2)
+    # first: 2 GB / 1 GB * (4 * 3 / 2 + 1) = 14 s; second on the two executors: 2 * 5 / 2 = 5 s
+    assert run_s(whole, 3.0, PLATFORM.cluster("a")) == 19
+    assert "between" not in files_by_name(found)
+
+
+def test_steps_stay_apart_where_little_is_saved_or_no_cluster_has_all_their_input() -> None:
+    assert len(transform(chain(1.0), PLATFORM).steps) == 2  # 1 of 2 GB: not less than half
+    assert len(transform(chain(4.0, elsewhere=True), PLATFORM).steps) == 2
+    assert len(transform(chain(4.0), PLATFORM, SplitSettings(combined_share=0.2)).steps) == 2
+    # another step waits for what is between them
+    other = Step("other", Profile((Stage(1, 1.0),)), ("between",))
+    shared = replace(chain(4.0), steps=(*chain(4.0).steps, other))
+    assert len(transform(shared, PLATFORM).steps) == 3

@@ -1,31 +1,18 @@
-"""The rules for workflows on rented offers, worked by hand, and the learned policy that corrects one."""
+"""The rules for workflows on rented offers, worked by hand."""
 
 from __future__ import annotations
-
-from typing import cast
 
 import numpy as np
 import pytest
 
 from agents.named import named_rule, rules_of
 from agents.policy import Policy
-from agents.vector_policy import Scorer
 from agents.workflows.online.cost import WorkflowParameters, weigh
 from agents.workflows.online.rule import seen
 from agents.workflows.online.rules import WORKFLOW_RULES
-from agents.workflows.online.scorer import (
-    N_CHOICE,
-    N_STEP,
-    WorkflowScorerPolicy,
-    describe,
-    workflow_scorer,
-)
 from agents.workflows.online.workflow_cost import WorkflowCost
 from envs.simulation import columns as col
-from envs.simulation.snapshot import Observation
 from envs.simulation.workflows.episodes.world import WorkflowWorld
-from envs.simulation.world import EpisodeKey
-from envs.workflows_episodes import WorkflowsConfig, build_workflows
 from tests.envs.offers_cases import (
     DEMAND_A,
     NONE,
@@ -122,70 +109,8 @@ def test_an_idle_instance_is_kept_if_that_costs_less_than_a_launch() -> None:
             assert acted(world, rule) == kept
 
 
-def small(seed: int, lanes: int = 4, decisions: int = 40) -> list[Observation]:
-    """Observations of drawn workflows, at random."""
-    world = build_workflows(WorkflowsConfig(steps=30), lanes)
-    world.reset([EpisodeKey(seed, "train", index) for index in range(lanes)])
-    rng, found = np.random.default_rng(seed), []
-    for _ in range(decisions):
-        found.append(cast(Observation, {name: np.array(array) for name, array in world.observation.items()}))
-        if not found[-1]["action_mask"].any(1).all():
-            return found[:-1]
-        world.step(np.array([rng.choice(np.flatnonzero(mask)) for mask in found[-1]["action_mask"]]))
-    return found
-
-
-def random_scorer(seed: int, hidden: int = 5) -> Scorer:
-    """Weights of any size."""
-    scorer = workflow_scorer(hidden)
-    scorer.set_vector(np.random.default_rng(seed).normal(size=len(scorer.vector)).astype(np.float32))
-    return scorer
-
-
-def test_without_training_it_is_the_rule_and_with_other_weights_it_is_not() -> None:
-    untrained = WorkflowScorerPolicy(workflow_scorer(5), "untrained")
-    other = WorkflowScorerPolicy(random_scorer(1), "other")
-    differs = 0
-    for shown in small(0):
-        rule = WorkflowCost().act_batch(shown, np.arange(4))
-        np.testing.assert_array_equal(untrained.act_batch(shown, np.arange(4)), rule)
-        answers = other.act_batch(shown, np.arange(4))
-        assert shown["action_mask"][np.arange(4), answers].all()
-        differs += int((answers != rule).sum())
-    assert differs > 10
-
-
-def test_a_batch_decides_as_its_rows_do_each_by_its_own_weights() -> None:
-    policy = WorkflowScorerPolicy(workflow_scorer(5), "rows")
-    vectors = np.stack([random_scorer(seed).vector for seed in (1, 2, 3)])
-    which = np.array([0, 1, 2, 0])
-    for shown in small(3)[::10]:
-        together = policy.act_with(vectors, shown, np.arange(4), which)
-        alone = [policy.act_with(vectors, shown, np.array([row]), which[[row]])[0] for row in range(4)]
-        assert together.tolist() == alone
-
-
-def test_what_it_sees_is_bounded_and_has_its_columns() -> None:
-    for shown in small(4)[::7]:
-        step, choice = describe(weigh(seen(shown), WorkflowParameters()))
-        assert step.shape == (4, N_STEP)
-        assert choice.shape == (4, shown["clusters"].shape[1] + 1, N_CHOICE)
-        assert np.isfinite(step).all()
-        assert np.isfinite(choice).all()
-        assert max(np.abs(step).max(), np.abs(choice).max()) <= 6.0
-
-
-@pytest.mark.parametrize("rule", WORKFLOW_RULES)
-def test_an_observation_without_a_valid_action_is_refused(rule: str) -> None:
-    shown = small(0, decisions=1)[0]
-    shown["action_mask"][2] = 0
-    with pytest.raises(ValueError, match="observation 2 offers no valid action"):
-        named_rule(rule).act_batch(shown, np.arange(4))
-
-
 def test_the_rules_have_names() -> None:
     assert rules_of("workflows") == ("heft_on_demand", "heft_spot", "cheapest_place", "workflow_cost")
-    assert all(named_rule(name).name == name for name in WORKFLOW_RULES)
 
 
 def test_time_is_bought_only_where_it_is_short() -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deploy.providers.base import CapacityError, QuotaError, RefusedError
+from deploy.scheduler.snapshot.estimates import need_of
+from deploy.scheduler.snapshot.needs import Need
 from envs.multicloud import build_market
+from envs.simulation import columns as col
 from envs.simulation.market import columns as at
+from envs.simulation.snapshot import Category
 from envs.simulation.world import EpisodeKey
-from tests.deploy.parity.comparing import compare
+from tests.deploy.parity.comparing import Comparison, compare
 from tests.deploy.parity.core import SimulationCore
-from tests.deploy.parity.playing import config_of
+from tests.deploy.parity.playing import Live, Played, config_of, policy_named
+from tests.deploy.parity.trainings import row_of
 
 POLICIES = ("maf", "expected_cost", "multicloud")
 
 
-def _same(policy: str, seed: int, jobs: int, folder: Path, *, guards: bool = True) -> None:
-    found = compare(policy, seed, jobs, folder, guards=guards)
+def _assert_same(found: Comparison) -> None:
     assert found.live.steps == found.environment.steps
     assert found.columns == {}
     assert found.metrics == {}
@@ -29,7 +35,7 @@ def _same(policy: str, seed: int, jobs: int, folder: Path, *, guards: bool = Tru
 @pytest.mark.real
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_live_loop_decides_as_the_environment(policy: str, tmp_path: Path) -> None:
-    _same(policy, 0, 6, tmp_path)
+    _assert_same(compare(policy, 0, 6, tmp_path))
 
 
 @pytest.mark.real
@@ -48,7 +54,7 @@ def test_the_net_and_moves_come_to_the_same_but_for_the_overlap_of_both_places(t
 @pytest.mark.nightly
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_for_200_jobs_without_guards(policy: str, tmp_path: Path) -> None:
-    _same(policy, 0, 200, tmp_path, guards=False)
+    _assert_same(compare(policy, 0, 200, tmp_path, guards=False))
 
 
 @pytest.mark.nightly
@@ -143,3 +149,83 @@ def test_a_world_with_ways_of_its_own_is_refused() -> None:
     config.market.hibernate = True
     with pytest.raises(ValueError, match="hibernate=false"):
         SimulationCore(build_market(config), EpisodeKey(0, "test", 0))
+
+
+# What is expected of jobs that run, against what the core will really take.
+
+
+JOBS = 10
+
+
+@pytest.mark.real
+def test_what_is_left_of_a_running_job_is_what_the_core_takes(tmp_path: Path) -> None:
+    config = config_of(JOBS)
+    live = Live(policy_named("maf", config), (), config, EpisodeKey(0, "test", 0), tmp_path)
+    step = live.scheduler.step
+    found: list[tuple[int, Need, int]] = []
+
+    def watched() -> None:
+        step()
+        found.extend(_running(live))
+
+    live.scheduler.step = watched  # type: ignore[method-assign]
+    live.play()
+    live.store.close()
+    assert len({job for job, _, _ in found}) >= JOBS // 2
+    for _, need, left_s in found:
+        # A checkpoint that is being written now is either done or still to come.
+        assert abs(need.left_here_s - left_s) <= need.save_s + 1
+
+
+def _running(live: Live) -> Iterator[tuple[int, Need, int]]:
+    """(job, its need, seconds that the core says are left) of all jobs without batches that work now."""
+    core = live.core
+    for task in live.store.tasks.placed():
+        job = row_of(task.key)
+        if core.phase(job) != at.WORKING or core.job[job, at.CATEGORY] == Category.STREAMING:
+            continue
+        held = list(live.store.instances.named(task.instances).values())
+        now_s = live.clock.now()
+        need = need_of(live.store.jobs.get(task.key.job_id), task, held, now_s, live.scheduler.settings, None)
+        yield job, need, int(core.lanes.when[0, job, at.EVENT_S]) - core.now
+
+
+# A federated training of three clients through the live loop is that of the simulated market.
+
+
+def _asked(played: Played) -> list[tuple[bool, bool, bool]]:
+    """Of each decision: whether the client was idle, owed its result, and was given an instance to use."""
+    found = []
+    for step, observation in zip(played.steps, played.observations, strict=True):
+        job = observation["jobs"][0]
+        found.append((bool(job[col.IDLE]), bool(job[col.OWES]), step.offer is not None))
+    return found
+
+
+@pytest.mark.real
+def test_release_start_before_the_next_round_and_interruption(tmp_path: Path) -> None:
+    found = compare("maf+round_cost", 10, 1, tmp_path, training=True)
+    _assert_same(found)
+    asked = _asked(found.environment)
+    assert (True, False, False) in asked  # idle, and released
+    assert (False, False, True) in asked  # started again while the others still train
+    assert found.environment.metrics["interruptions"] > 0
+    assert found.environment.metrics["rounds_per_application"] > 5
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seed", [0, 5, 7])
+def test_other_trainings(seed: int, tmp_path: Path) -> None:
+    _assert_same(compare("maf+round_cost", seed, 1, tmp_path, training=True))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("policy", ["maf+round_cost", "expected_cost"])
+def test_one_policy_decides_about_spark_jobs_and_clients(policy: str, tmp_path: Path) -> None:
+    """Eight jobs, of which one is the training: two policies behind one, and a rule that knows both kinds."""
+    found = compare(policy, 4, 8, tmp_path, training=True)
+    _assert_same(found)
+    kinds = {float(one["jobs"][0, col.CATEGORY]) for one in found.environment.observations}
+    assert len(kinds) > 2
+    assert found.environment.metrics["interruptions"] > 0
+    assert np.isfinite(found.environment.metrics["cost_usd_eq"])

@@ -1,4 +1,4 @@
-"""What holds for every rule, whatever it sees: valid choices, batch equals single, same seed same choices."""
+"""What holds for every rule, whatever it sees, and where each can play."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.named import RULE_NAMES, named_rule, playable, rules_of
 from agents.policy import Policy
 from agents.rules import RULES, make_rule, register
 from agents.rules.choice import MEMORY_SIZE, begin_memory, draw
+from envs.environments import ENVIRONMENTS
 from envs.simulation import columns as col
 from envs.simulation.snapshot import (
     N_CLUSTER_FIELDS,
@@ -21,6 +23,12 @@ from envs.simulation.snapshot import (
     derive_into,
     empty_observation,
 )
+from envs.simulation.world import WorldSpec
+from tests.agents.test_rules import ASK, GENERAL, OWNED, observe
+from training.config import compose_values, world_config
+
+# What holds for every rule, whatever it sees: valid choices, batch equals single, same seed same choices.
+
 
 _FLAGS = {
     "clusters": (col.IS_SPOT, col.AVAILABLE, col.QUEUES),
@@ -112,18 +120,8 @@ def test_act_is_the_batch_of_one_of_the_base_class() -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "rr"])
-def test_same_seed_same_choices_and_begin_forgets(name: str) -> None:
-    observation = empty_observation(3, 7)
-    observation["clusters"][:, col.AVAILABLE] = 1
-    observation["clusters"][:, col.QUEUES] = 1
-    observation["jobs"][:, col.PRESENT] = 1
-    derive_into(
-        observation["clusters"],
-        observation["jobs"],
-        observation["pairs"],
-        False,
-        observation["action_mask"],
-    )
+def test_same_seed_same_choices_begin_forgets_and_any_start_is_drawn(name: str) -> None:
+    observation = observe([OWNED] * 7, [GENERAL] * 3, [[ASK] * 7] * 3)
     rule, other = make_rule(name), make_rule(name)
     rule.begin(0, 11)
     first = [rule.act(observation) for _ in range(50)]
@@ -206,3 +204,45 @@ def test_no_two_rules_have_one_name() -> None:
     with pytest.raises(ValueError, match="two rules are called 'maf'"):
         register(RULES["maf"])
     assert all(name == rule.name for name, rule in RULES.items())
+
+
+# Rules by name, and where they can play.
+
+
+def spec_of(*words: str) -> WorldSpec:
+    env = compose_values("evaluate", [f"+env={words[0]}", *words[1:]])["env"]
+    entry = ENVIRONMENTS[env["name"]]
+    return entry.build(entry.members_of(world_config(env), "train")[0], 1).spec
+
+
+@pytest.mark.parametrize("environment", sorted(ENVIRONMENTS))
+def test_what_is_compared_in_an_environment_can_play_there(environment: str) -> None:
+    entry = ENVIRONMENTS[environment]
+    compared = rules_of(environment) if entry.rules is None else entry.rules
+    assert {*compared} <= {*playable(spec_of(environment))} <= {*RULE_NAMES}
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "why"),
+    [
+        ("committed", ["multicluster"], "needs env.forecast=true"),
+        ("committed", ["multicloud"], "needs env.forecast=true"),
+        ("round_cost", ["multicluster"], "does not know what multicluster decides"),
+        ("round_cost", ["multicloud"], "does not know what multicloud decides"),
+        ("bag_cost", ["workflows"], "does not know what workflows decides"),
+        ("workflow_cost", ["federated"], "does not know what federated decides"),
+    ],
+)
+def test_a_rule_is_refused_where_it_cannot_decide(name: str, words: list[str], why: str) -> None:
+    with pytest.raises(ValueError, match=f"^rule '{name}' {why}: expected one of "):
+        named_rule(name, spec_of(*words))
+
+
+def test_a_rule_plays_where_the_world_is_set_so_that_it_can() -> None:
+    assert named_rule("committed", spec_of("multicluster", "env.forecast=true")).name == "committed"
+    assert named_rule("round_cost", spec_of("multicloud", "env.workload.federated=true")).name == "round_cost"
+
+
+def test_an_unknown_rule_is_refused_with_the_closest_name() -> None:
+    with pytest.raises(ValueError, match=r"^unknown rule 'tunned' \(did you mean 'tuned'\?\): "):
+        named_rule("tunned")

@@ -1,0 +1,422 @@
+"""What learns: the evolution strategy, exploration, regressions and replays."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.learning.decision_replay import DecisionReplay
+from agents.learning.evolution_strategy import EvolutionStrategy
+from agents.learning.exploration import GuidedExploration
+from agents.learning.value_regression import ValueRegression
+from agents.policy import Policy
+from envs.simulation.snapshot import (
+    HISTORY_STEPS,
+    N_CLUSTER_FIELDS,
+    N_JOB_FIELDS,
+    N_PAIR_FIELDS,
+    Observation,
+    take_rows,
+)
+from tests.agents.inputs import TableNetwork, on_disk, random_batch, random_input
+
+# The evolution strategy on a function whose optimum is known, and its exact resume.
+
+
+TARGET = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
+
+
+def make(seed: int = 0) -> EvolutionStrategy:
+    start, scales = np.zeros(4, np.float32), np.array([1.0, 1.0, 0.5, 2.0], np.float32)
+    return EvolutionStrategy(start, scales, 0.1, np.random.default_rng(seed))
+
+
+def returns_of(tried: NDArray[np.float32], luck: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Minus the squared distance to the target, plus what both of a pair owe to their episode."""
+    distance: NDArray[np.float64] = ((tried - TARGET).astype(np.float64) ** 2).sum(1)
+    return -distance + np.repeat(luck, 2)
+
+
+@pytest.mark.real
+def test_a_pair_is_mirrored_around_the_weights() -> None:
+    strategy = make()
+    strategy.theta[:] = 2.0
+    tried = strategy.ask(5)
+    assert tried.shape == (10, 4)
+    assert (tried[0::2] + tried[1::2]) / 2 == pytest.approx(np.full((5, 4), 2.0), abs=1e-6)
+    spread = np.abs(tried[0::2] - tried[1::2]).mean(0)
+    assert spread[3] > spread[0] > spread[2]
+
+
+def test_it_climbs_to_the_optimum_through_the_luck_of_episodes() -> None:
+    strategy, luck = make(), np.random.default_rng(1)
+    for step in range(300):
+        tried = strategy.ask(16)
+        strategy.tell(returns_of(tried, luck.normal(0.0, 100.0, 16)), 0.1 * (1 - step / 300))
+    assert strategy.average == pytest.approx(TARGET, abs=0.05)
+
+
+def test_equal_returns_move_nothing() -> None:
+    strategy = make()
+    strategy.ask(3)
+    assert strategy.tell(np.ones(6), 0.5) == 0.0
+    assert not strategy.theta.any()
+
+
+def test_the_reported_spread_is_the_root_mean_square_difference() -> None:
+    strategy = make()
+    strategy.ask(2)
+    assert strategy.tell(np.array([4.0, 1.0, 2.0, 6.0]), 0.1) == pytest.approx(np.sqrt((9 + 16) / 2))
+
+
+def stepped(worlds: int, returns: list[float]) -> list[float]:
+    strategy = EvolutionStrategy(
+        np.zeros(4, np.float32), np.ones(4, np.float32), 0.1, np.random.default_rng(0), worlds=worlds
+    )
+    strategy.ask(4)
+    strategy.tell(np.array(returns), 0.1)
+    # Adam's first moment after one step: the direction itself, whatever its length.
+    moment: list[float] = strategy.state_dict()["adam"]["state"][0]["exp_avg"].tolist()
+    return moment
+
+
+def test_each_world_has_a_unit_of_its_own() -> None:
+    first, second = [4.0, 1.0, 2.0, 6.0], [1.0, 0.0, 5.0, 7.0]
+    larger = [1000.0 * value for value in second]
+    assert stepped(2, first + larger) == pytest.approx(stepped(2, first + second))
+    assert stepped(1, first + larger) != pytest.approx(stepped(1, first + second), rel=0.1)
+
+
+def test_a_world_without_differences_leaves_the_step_to_the_others() -> None:
+    returns = [4.0, 1.0, 2.0, 6.0, 7.0, 7.0, 7.0, 7.0]
+    # Its zeros make the common unit smaller by the root of 2.
+    assert np.sqrt(2) * np.array(stepped(2, returns)) == pytest.approx(stepped(1, returns))
+
+
+def test_pairs_must_be_split_evenly_among_worlds() -> None:
+    with pytest.raises(ValueError, match="equal division"):
+        stepped(3, [0.0] * 8)
+
+
+def test_resuming_is_exact() -> None:
+    straight, luck = make(), np.zeros(4)
+    for _ in range(6):
+        straight.tell(returns_of(straight.ask(4), luck), 0.1)
+    first = make()
+    for _ in range(3):
+        first.tell(returns_of(first.ask(4), luck), 0.1)
+    second = make(9)
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        second.tell(returns_of(second.ask(4), luck), 0.1)
+    assert second.theta.tolist() == straight.theta.tolist()
+    assert second.average.tolist() == straight.average.tolist()
+
+
+def test_wrong_numbers_are_refused() -> None:
+    strategy = make()
+    strategy.ask(2)
+    with pytest.raises(ValueError, match="expected 4 returns"):
+        strategy.tell(np.zeros(3), 0.1)
+    other = EvolutionStrategy(np.zeros(5, np.float32), np.ones(5, np.float32), 0.1, np.random.default_rng(0))
+    with pytest.raises(RuntimeError, match="expected 4 weights, got 5"):
+        strategy.load_state_dict(other.state_dict())
+
+
+# Baseline-guided exploration: the three cases of Liu 2022, eq. 4.3, in the right proportions.
+
+
+N, JOBS, CLUSTERS = 20_000, 2, 3
+GREEDY, GUIDED = 0, 1
+
+
+class Constant(Policy):
+    """Always one action; remembers the lanes it was asked about."""
+
+    def __init__(self, action: int) -> None:
+        self.name = f"always {action}"
+        self.action = action
+        self.lanes: list[int] = []
+
+    def act_batch(self, observations: Observation, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert len(observations["jobs"]) == len(lanes)
+        self.lanes += lanes.tolist()
+        return np.full(len(lanes), self.action)
+
+
+def explore(
+    epsilon_1: float, epsilon_2: float, batch: Observation, seed: int = 0
+) -> tuple[NDArray[np.int64], Constant, Constant]:
+    greedy, guide = Constant(GREEDY), Constant(GUIDED)
+    exploration = GuidedExploration(guide, np.random.default_rng(seed))
+    n = len(batch["jobs"])
+    return exploration.choose(greedy, batch, np.arange(n), epsilon_1, epsilon_2), greedy, guide
+
+
+@pytest.fixture(scope="module")
+def batch() -> Observation:
+    """Only choices 2 to 7 are valid, so greedy (0) and guided (1) actions cannot be confused with random."""
+    made = random_batch(N, JOBS, CLUSTERS)
+    made["action_mask"][:] = [0, 0, 1, 1, 0, 1, 0, 1]
+    return made
+
+
+@pytest.mark.parametrize(("epsilon_1", "epsilon_2"), [(0.8, 0.5), (0.3, 0.1), (0.05, 0.9)])
+def test_frequencies_of_equation_4_3(epsilon_1: float, epsilon_2: float, batch: Observation) -> None:
+    actions, _, _ = explore(epsilon_1, epsilon_2, batch)
+    expected = {
+        "random": epsilon_1 * epsilon_2,
+        "guided": epsilon_1 * (1 - epsilon_2),
+        "greedy": 1 - epsilon_1,
+    }
+    counted = {
+        "random": float(np.mean(actions > 1)),
+        "guided": float(np.mean(actions == GUIDED)),
+        "greedy": float(np.mean(actions == GREEDY)),
+    }
+    for case, share in expected.items():
+        # Five standard errors of a binomial share.
+        assert abs(counted[case] - share) < 5 * (share * (1 - share) / N) ** 0.5, case
+
+
+@pytest.mark.parametrize(
+    ("epsilon_1", "epsilon_2", "expected"),
+    [(0.0, 1.0, {GREEDY}), (1.0, 0.0, {GUIDED}), (1.0, 1.0, {2, 3, 5, 7})],
+)
+def test_pure_cases(epsilon_1: float, epsilon_2: float, expected: set[int], batch: Observation) -> None:
+    actions, _, _ = explore(epsilon_1, epsilon_2, batch)
+    assert set(actions.tolist()) == expected
+
+
+def test_random_choices_are_valid_and_uniform_over_the_valid() -> None:
+    made = random_batch(N, JOBS, CLUSTERS, seed=5)
+    actions, _, _ = explore(1.0, 1.0, made)
+    assert made["action_mask"][np.arange(N), actions].all()
+    made["action_mask"][:] = [0, 0, 1, 1, 0, 1, 0, 1]
+    actions, _, _ = explore(1.0, 1.0, made)
+    counts = np.bincount(actions, minlength=8)[[2, 3, 5, 7]]
+    # Chi-squared with 3 degrees of freedom; 16.3 is exceeded once in a thousand seeds.
+    assert ((counts - N / 4) ** 2 / (N / 4)).sum() < 16.3
+
+
+def test_each_lane_is_asked_for_once(batch: Observation) -> None:
+    actions, greedy, guide = explore(0.5, 0.4, batch)
+    assert sorted(greedy.lanes) == np.flatnonzero(actions == GREEDY).tolist()
+    assert sorted(guide.lanes) == np.flatnonzero(actions == GUIDED).tolist()
+
+
+def test_the_stream_alone_decides(batch: Observation) -> None:
+    assert np.array_equal(explore(0.5, 0.5, batch, seed=1)[0], explore(0.5, 0.5, batch, seed=1)[0])
+    assert not np.array_equal(explore(0.5, 0.5, batch, seed=1)[0], explore(0.5, 0.5, batch, seed=2)[0])
+
+
+def test_policies_see_the_rows_they_decide() -> None:
+    made = random_batch(6, JOBS, CLUSTERS)
+    rows = np.array([True, False, False, True, True, False])
+    for chosen in (take_rows(made, rows), take_rows(made, np.flatnonzero(rows))):
+        for name in ("clusters", "occupation", "jobs", "pairs", "action_mask"):
+            assert np.array_equal(chosen[name], made[name][rows])
+    assert take_rows(made, np.ones(6, np.bool_)) is made
+
+
+# The two regressions: losses computed by hand on tables, and what must not influence them.
+
+
+C = 2
+
+
+def table(*rows: tuple[float, ...]) -> Tensor:
+    """(1, C + 1, K) values of the choices of one job."""
+    return torch.tensor([rows])
+
+
+class TestValueRegression:
+    def sgd(
+        self, network: TableNetwork, weights: tuple[float, ...], loss: str = "mse", clip: float = 5.0
+    ) -> ValueRegression:
+        return ValueRegression(network, weights, "sgd", 0.1, loss, target_clip=clip, gradient_clip=1e9)
+
+    def test_one_step_by_hand(self) -> None:
+        network = TableNetwork(table((1.0, 2.0), (3.0, 4.0), (5.0, 6.0)), (10.0, 2.0))
+        regression = self.sgd(network, (1.0, 1.0))
+        # Two decisions: cluster 1 was worth (20, 2) = scaled (2, 1); none was worth (50, 10) = scaled (5, 5).
+        chosen = torch.tensor([1, 2])
+        values = torch.tensor([[20.0, 2.0], [50.0, 10.0]])
+        loss = regression.step(random_input(2, 1, C), chosen, values)
+        # Head 1: ((3 - 2)^2 + (5 - 5)^2) / 2; head 2: ((4 - 1)^2 + (6 - 5)^2) / 2.
+        assert loss.tolist() == [0.5, 5.0]
+        # Gradient 2 (prediction - target) / 2, learning rate 0.1.
+        expected = table((1.0, 2.0), (3.0 - 0.1 * 1.0, 4.0 - 0.1 * 3.0), (5.0, 6.0 - 0.1 * 1.0))
+        assert torch.allclose(network.table, expected)
+
+    def test_gradient_only_through_the_chosen_cluster(self) -> None:
+        network = TableNetwork(torch.zeros(1, C + 1, 2), (1.0, 1.0))
+        self.sgd(network, (1.0, 1.0)).step(
+            random_input(1, 1, C), torch.tensor([0]), torch.tensor([[3.0, -4.0]])
+        )
+        assert network.table[0, 0].tolist() == pytest.approx([0.6, -0.8])
+        assert network.table[0, 1:].abs().sum() == 0
+
+    def test_targets_are_clipped_in_scaled_units(self) -> None:
+        regression = self.sgd(TableNetwork(torch.zeros(1, C + 1, 2), (10.0, 0.5)), (1.0, 1.0), clip=3.0)
+        targets = regression.scaled_targets(torch.tensor([[-500.0, 1.0], [29.0, -7.0]]))
+        assert targets.tolist() == [[-3.0, 2.0], [pytest.approx(2.9), -3.0]]
+
+    def test_one_output_learns_the_scalarised_value(self) -> None:
+        network = TableNetwork(torch.zeros(1, C + 1, 1), (4.0,))
+        regression = self.sgd(network, (1.0, 0.5, 2.0))
+        values = torch.tensor([[-2.0, -4.0, -1.0]])
+        assert regression.scaled_targets(values).tolist() == [[-1.5]]  # (-2 - 2 - 2) / 4
+        loss = regression.step(random_input(1, 1, C), torch.tensor([2]), values)
+        assert loss.tolist() == [2.25]
+        assert network.table[0, 2].tolist() == pytest.approx([-0.3])
+
+    def test_huber_is_linear_far_out(self) -> None:
+        network = TableNetwork(torch.zeros(1, C + 1, 2), (1.0, 1.0))
+        loss = self.sgd(network, (1.0, 1.0), "huber").step(
+            random_input(1, 1, C), torch.tensor([0]), torch.tensor([[4.0, 0.5]])
+        )
+        assert loss.tolist() == [3.5, 0.125]  # |4| - 1/2 and 0.5^2 / 2
+        assert network.table[0, 0].tolist() == pytest.approx([0.1, 0.05])
+
+    def test_the_gradient_is_bounded(self) -> None:
+        network = TableNetwork(torch.zeros(1, C + 1, 1), (1.0,))
+        regression = ValueRegression(network, (1.0,), "sgd", 0.1, target_clip=5.0, gradient_clip=0.5)
+        regression.step(random_input(1, 1, C), torch.tensor([0]), torch.tensor([[5.0]]))
+        assert network.table[0, 0].item() == pytest.approx(0.05)
+
+    @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+    def test_the_learning_rate_follows_the_schedule(self, optimizer: Literal["adam", "sgd"]) -> None:
+        network = TableNetwork(torch.zeros(1, C + 1, 1), (1.0,))
+        regression = ValueRegression(network, (1.0,), optimizer, 0.1)
+        regression.set_learning_rate(0.0)
+        regression.step(random_input(1, 1, C), torch.tensor([0]), torch.tensor([[5.0]]))
+        assert network.table.abs().sum() == 0
+
+    def test_it_converges_to_the_mean_worth_of_each_choice(self) -> None:
+        network = TableNetwork(torch.zeros(1, C + 1, 2), (2.0, 10.0))
+        regression = ValueRegression(network, (1.0, 1.0), "adam", 0.05)
+        chosen = torch.tensor([0, 0, 1, 2])
+        values = torch.tensor([[-1.0, 0.0], [-3.0, 10.0], [4.0, -20.0], [0.0, 5.0]])
+        for _ in range(400):
+            regression.step(random_input(4, 1, C), chosen, values)
+        learned = network.values(random_input(1, 1, C))[0, 0]
+        assert torch.allclose(learned, torch.tensor([[-2.0, 5.0], [4.0, -20.0], [0.0, 5.0]]), atol=0.05)
+
+    def test_its_state_includes_the_optimiser(self) -> None:
+        def step(regression: ValueRegression) -> None:
+            regression.step(random_input(1, 1, C), torch.tensor([0]), torch.tensor([[2.0]]))
+
+        first = ValueRegression(TableNetwork(torch.zeros(1, C + 1, 1), (1.0,)), (1.0,))
+        step(first)
+        second = ValueRegression(TableNetwork(torch.ones(1, C + 1, 1), (1.0,)), (1.0,))
+        second.load_state_dict(on_disk(first.state_dict()))
+        step(first)
+        step(second)
+        assert torch.equal(first.network.state_dict()["table"], second.network.state_dict()["table"])
+
+
+# The two replays: rings that forget the oldest, draw uniformly, and go on exactly where they were saved.
+
+
+K, CAPACITY = 2, 5
+CPU = torch.device("cpu")
+
+
+def decision_replay(seed: int = 0) -> DecisionReplay:
+    return DecisionReplay(CAPACITY, C, K, np.random.default_rng(seed))
+
+
+def add_numbered(replay: DecisionReplay, numbers: list[int]) -> NDArray[np.int64]:
+    """Decisions whose every column holds their number."""
+    value = np.array(numbers, np.float32)
+    return replay.add(
+        clusters=np.broadcast_to(value[:, None, None], (len(numbers), C, N_CLUSTER_FIELDS)),
+        occupation=np.broadcast_to(value[:, None, None] / 64, (len(numbers), C, HISTORY_STEPS)),
+        jobs=np.broadcast_to(value[:, None], (len(numbers), N_JOB_FIELDS)),
+        pairs=np.broadcast_to(value[:, None, None], (len(numbers), C, N_PAIR_FIELDS)),
+        targets=np.array(numbers) % (C + 1),
+    )
+
+
+def worth(numbers: list[int]) -> NDArray[np.float64]:
+    return np.array([[number, -number] for number in numbers], np.float64)
+
+
+def held(replay: DecisionReplay) -> dict[float, list[float]]:
+    """Number of each decision held -> its values; every column must agree on the number."""
+    inputs, targets, values = replay.rows(np.arange(replay.size), CPU)
+    numbers = inputs.jobs[:, 0, 0]
+    assert torch.equal(inputs.clusters[:, 0, 0], numbers)
+    assert torch.equal(inputs.pairs[:, 0, 1, -1], numbers)
+    assert torch.equal(inputs.occupation[:, 1, -1] * 64, numbers)
+    assert torch.equal(targets.double(), numbers.double() % (C + 1))
+    return dict(zip(numbers.tolist(), values.tolist(), strict=True))
+
+
+class TestDecisionReplay:
+    def test_shapes_of_a_batch(self) -> None:
+        replay = decision_replay()
+        replay.fill(add_numbered(replay, [1, 2, 3]), worth([1, 2, 3]))
+        inputs, targets, values = replay.sample(7, CPU)
+        assert inputs.clusters.shape == (7, C, N_CLUSTER_FIELDS)
+        assert inputs.occupation.shape == (7, C, HISTORY_STEPS)
+        assert inputs.occupation.dtype == torch.float32
+        assert inputs.jobs.shape == (7, 1, N_JOB_FIELDS)
+        assert inputs.pairs.shape == (7, 1, C, N_PAIR_FIELDS)
+        assert targets.shape == (7,)
+        assert values.shape == (7, K)
+
+    def test_the_oldest_are_overwritten(self) -> None:
+        replay = decision_replay()
+        replay.fill(add_numbered(replay, [1, 2, 3]), worth([1, 2, 3]))
+        assert replay.size == 3
+        replay.fill(add_numbered(replay, [4, 5, 6, 7]), worth([4, 5, 6, 7]))
+        assert replay.size == CAPACITY
+        assert held(replay) == {float(n): [float(n), float(-n)] for n in (3, 4, 5, 6, 7)}
+
+    def test_more_than_fits_at_once_keeps_the_latest(self) -> None:
+        replay = decision_replay()
+        replay.fill(add_numbered(replay, list(range(12))), worth(list(range(12))))
+        assert held(replay) == {float(n): [float(n), float(-n)] for n in range(7, 12)}
+
+    def test_values_arrive_late_and_skip_what_was_overwritten(self) -> None:
+        replay = decision_replay()
+        early = add_numbered(replay, [1, 2, 3, 4])
+        late = add_numbered(replay, [5, 6, 7])  # overwrites 1 and 2
+        replay.fill(early, worth([1, 2, 3, 4]))
+        replay.fill(late, worth([5, 6, 7]))
+        assert held(replay) == {float(n): [float(n), float(-n)] for n in (3, 4, 5, 6, 7)}
+
+    def test_values_may_come_in_any_order(self) -> None:
+        replay = decision_replay()
+        ids = add_numbered(replay, [1, 2, 3])
+        replay.fill(ids[[2, 0, 1]], worth([3, 1, 2]))
+        assert held(replay) == {1.0: [1.0, -1.0], 2.0: [2.0, -2.0], 3.0: [3.0, -3.0]}
+
+    def test_draws_are_uniform_over_what_is_held(self) -> None:
+        replay = decision_replay()
+        add_numbered(replay, [1, 2, 3])  # two places are still empty and must never be drawn
+        numbers = replay.sample(30_000, CPU)[0].jobs[:, 0, 0].numpy().astype(int)
+        counts = np.bincount(numbers, minlength=4)
+        assert counts[0] == 0
+        # Chi-squared with 2 degrees of freedom; 13.8 is exceeded once in a thousand seeds.
+        assert ((counts[1:] - 10_000) ** 2 / 10_000).sum() < 13.8
+
+    @pytest.mark.parametrize("added", [[1, 2, 3], list(range(1, 9))])
+    def test_saved_and_loaded_it_goes_on_exactly(self, added: list[int]) -> None:
+        first = decision_replay(seed=4)
+        first.fill(add_numbered(first, added), worth(added))
+        first.sample(3, CPU)
+        second = decision_replay(seed=99)
+        second.load_state_dict(on_disk(first.state_dict()))
+        assert held(first) == held(second)
+        for replay in (first, second):
+            replay.fill(add_numbered(replay, [20, 21]), worth([20, 21]))
+        assert held(first) == held(second)
+        assert torch.equal(first.sample(50, CPU)[2], second.sample(50, CPU)[2])
