@@ -37,7 +37,6 @@ class Wish:
     disks: tuple[dict[str, Any], ...]
     tags: dict[str, dict[str, str]]
     client_token: str = ""
-    fleet_id: str | None = None
 
 
 def resolve(account: Account, region: str, given: dict[str, Any]) -> Wish:

@@ -94,7 +94,7 @@ def test_in_a_spell_nothing_is_described_and_then_everything_again(make: Make) -
     cloud.after(100)
     assert cloud.ec2.describe_instances()["Reservations"] == []
     # Nothing else is empty, and all that is done is done.
-    assert cloud.ec2.describe_volumes()["Volumes"]
+    assert cloud.ec2.describe_spot_price_history()["SpotPriceHistory"]
     cloud.ec2.terminate_instances(InstanceIds=[name])
     cloud.after(900)
     assert cloud.emulator.faults.counts == {"empty": 1}
