@@ -16,7 +16,9 @@ from tests.deploy.emulator.traces import START_S
 Recorded = Callable[..., Cloud]
 
 
-def code(error: pytest.ExceptionInfo[ClientError]) -> str:
+def refusal(call: Callable[[], Any]) -> str:
+    with pytest.raises(ClientError) as error:
+        call()
     return str(error.value.response["Error"]["Code"])
 
 
@@ -75,41 +77,29 @@ def test_capacity_runs_out_and_comes_back(make: Callable[..., Cloud]) -> None:
     }
     cloud = make(pools=[pool])
     first, _ = cloud.spot(), cloud.spot()
-    with pytest.raises(ClientError) as error:
-        cloud.spot()
-    assert code(error) == "InsufficientInstanceCapacity"
+    assert refusal(cloud.spot) == "InsufficientInstanceCapacity"
     cloud.run()
-    with pytest.raises(ClientError) as error:
-        cloud.run()
-    assert code(error) == "InsufficientInstanceCapacity"
+    assert refusal(cloud.run) == "InsufficientInstanceCapacity"
     cloud.ec2.terminate_instances(InstanceIds=[first])
     cloud.spot()
 
 
 def test_no_capacity_while_the_recording_has_none(recorded: Recorded) -> None:
     cloud = recorded([(0, 0, 0.2), (600, 1, 0.2), (9000, 1, 0.2)])
-    with pytest.raises(ClientError) as error:
-        cloud.spot()
-    assert code(error) == "InsufficientInstanceCapacity"
+    assert refusal(cloud.spot) == "InsufficientInstanceCapacity"
     cloud.after(600)
     cloud.spot()
 
 
 def test_a_bid_below_the_price_is_refused(cloud: Cloud) -> None:
-    with pytest.raises(ClientError) as error:
-        cloud.spot(MaxPrice="0.1999")
-    assert code(error) == "SpotMaxPriceTooLow"
+    assert refusal(lambda: cloud.spot(MaxPrice="0.1999")) == "SpotMaxPriceTooLow"
     cloud.spot(MaxPrice="0.2")
-    with pytest.raises(ClientError) as error:
-        cloud.spot(MaxPrice="0.0001")
-    assert code(error) == "InvalidParameterValue"
+    assert refusal(lambda: cloud.spot(MaxPrice="0.0001")) == "InvalidParameterValue"
 
 
 def test_without_a_bid_the_on_demand_price_is_the_limit(recorded: Recorded) -> None:
     cloud = recorded([(0, 1, 0.6), (9000, 1, 0.6)])
-    with pytest.raises(ClientError) as error:
-        cloud.spot()
-    assert code(error) == "SpotMaxPriceTooLow"
+    assert refusal(cloud.spot) == "SpotMaxPriceTooLow"
 
 
 def test_quotas_count_vcpus_and_markets_apart(make: Callable[..., Cloud]) -> None:
@@ -117,20 +107,17 @@ def test_quotas_count_vcpus_and_markets_apart(make: Callable[..., Cloud]) -> Non
     cloud = make(spot_quota={"g": 11}, on_demand_quota={"g": 4})
     cloud.spot()
     cloud.spot(zone="us-east-1b")
-    with pytest.raises(ClientError) as error:
-        cloud.spot()
-    assert code(error) == "MaxSpotInstanceCountExceeded"
+    assert refusal(cloud.spot) == "MaxSpotInstanceCountExceeded"
     cloud.run()
-    with pytest.raises(ClientError) as error:
-        cloud.run()
-    assert code(error) == "VcpuLimitExceeded"
+    assert refusal(cloud.run) == "VcpuLimitExceeded"
     quotas = cloud.session.client("service-quotas")
     spot = quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-3819A6DF")["Quota"]["Value"]
     on_demand = quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-DB2E81BA")["Quota"]["Value"]
     assert (spot, on_demand) == (11.0, 4.0)
-    with pytest.raises(ClientError) as error:
-        quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")
-    assert code(error) == "NoSuchResourceException"
+    assert (
+        refusal(lambda: quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000"))
+        == "NoSuchResourceException"
+    )
 
 
 def test_placement_scores_say_where_there_is_room(recorded: Recorded) -> None:
