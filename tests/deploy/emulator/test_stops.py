@@ -169,17 +169,27 @@ class Rented:
         return [by_id(one.describe(DEPLOYMENT))[self.name] for one in seen]
 
 
-def test_one_that_a_person_stopped_ran_until_then(tmp_path: Path) -> None:
-    rented = Rented(tmp_path, "on_demand")
-    stopped_s = rented.now_s()
-    rented.project.emulator.world.stop(rented.instance)
-    rented.project.emulator.advance(1000)
-    for report in rented.ended():
-        assert report.state is InstanceState.TERMINATED
+@pytest.mark.parametrize(
+    ("market", "rented", "by_provider"),
+    [
+        pytest.param("on_demand", {}, False, id="a person stops it"),
+        pytest.param("spot", {"when_preempted": "stop"}, True, id="it is preempted and stays"),
+    ],
+)
+def test_one_that_was_stopped_ran_until_then(
+    tmp_path: Path, market: str, rented: dict[str, Any], by_provider: bool
+) -> None:
+    one = Rented(tmp_path, market, **rented)
+    world, stopped_s = one.project.emulator.world, one.now_s()
+    if by_provider:
+        world.interrupt(one.instance, 0)
+    else:
+        world.stop(one.instance)
+    one.project.emulator.advance(1000)
+    for report in one.ended():
         # It shuts down for 5 s, which are paid for; its disk is there for 1,000 s more.
-        assert report.stopped_s == stopped_s + 5
-        assert report.ended_s == stopped_s + 1005
-        assert not report.by_provider
+        assert (report.stopped_s, report.ended_s) == (stopped_s + 5, stopped_s + 1005)
+        assert (report.state, report.by_provider) == (InstanceState.TERMINATED, by_provider)
 
 
 def test_one_that_is_being_ended_was_stopped_before(tmp_path: Path) -> None:
@@ -201,13 +211,3 @@ def test_one_that_was_started_again_ran_to_its_end(tmp_path: Path) -> None:
     rented.project.emulator.advance(1000)
     ended_s = rented.now_s() + 5
     assert {(one.stopped_s, one.ended_s) for one in rented.ended()} == {(None, ended_s)}
-
-
-def test_one_that_was_preempted_and_stays_ran_until_then(tmp_path: Path) -> None:
-    rented = Rented(tmp_path, "spot", when_preempted="stop")
-    taken_s = rented.now_s()
-    rented.project.emulator.world.interrupt(rented.instance, 0)
-    rented.project.emulator.advance(1000)
-    for report in rented.ended():
-        assert (report.stopped_s, report.ended_s) == (taken_s + 5, taken_s + 1005)
-        assert report.by_provider
