@@ -32,8 +32,7 @@ class Launcher:
     def _run_instances(self, region: str, params: dict[str, Any], token: str) -> list[Ec2Instance]:
         given = dict(params)
         if "LaunchTemplate" in given:
-            data, _, _ = self._account.template(region, given["LaunchTemplate"])
-            given = merged(data, given)
+            given = merged(self._account.template(region, given["LaunchTemplate"]), given)
         wish = replace(resolve(self._account, region, given), client_token=token)
         least, most = int(params.get("MinCount", 1)), int(params.get("MaxCount", 1))
         if not 1 <= least <= most:
