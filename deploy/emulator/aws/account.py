@@ -102,8 +102,8 @@ class Account:
                 found.append((group.id, group.name))
         return tuple(found)
 
-    def template(self, region: str, asked: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
-        """A launch template's data, its id and version. Raises AwsError."""
+    def template(self, region: str, asked: dict[str, Any]) -> dict[str, Any]:
+        """A launch template's data. Raises AwsError."""
         backend = self.ec2(region)
         key = {"LaunchTemplateId": "template_ids", "LaunchTemplateName": "template_names"}
         name = next((name for name in key if name in asked), None)
@@ -112,7 +112,7 @@ class Account:
         template = _asked(lambda: backend.describe_launch_templates(**{key[name]: [asked[name]]}))[0]
         version = asked.get("Version", template.default_version_number)
         found = _asked(lambda: template.get_version(version))
-        return dict(found.data), template.id, str(found.number)
+        return dict(found.data)
 
     def profile_arn(self, asked: dict[str, str]) -> str | None:
         """Of the instance profile that was asked for. Raises AwsError."""

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 _SKEW_S = 300.0
+_NOT_PLAYED = frozenset(
+    {
+        "CancelSpotInstanceRequests",
+        "CreateFleet",
+        "DescribeInstanceStatus",
+        "DescribeVolumes",
+        "RequestSpotFleet",
+        "RequestSpotInstances",
+        "StartInstances",
+        "StopInstances",
+    }
+)
+"""Actions of EC2 that moto would answer from instances of its own, of which nobody else knows."""
 Answer = tuple[int, str, bytes]
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -54,6 +67,8 @@ class App:
                 answer = self._own(call, _emptied(own) if spell == "empty" else own)
                 self._emulator.faults.after(call.service, call.action, spell)
                 return _send(start_response, answer)
+            if call.service == "ec2" and call.action in _NOT_PLAYED:
+                raise AwsError("UnsupportedOperation", f"The emulator does not play {call.action}.")
         except AwsError as error:
             return _send(start_response, _refusal(call, error))
         return self._pass_on(call, environ, start_response, spell)

@@ -1,4 +1,4 @@
-"""Instances, disks and spot requests as EC2 describes them, with filters and pages."""
+"""Instances and spot requests as EC2 describes them, with filters and pages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from deploy.emulator.aws import wire
-from deploy.emulator.aws.errors import AwsError, invalid
+from deploy.emulator.aws.errors import invalid
 from deploy.emulator.aws.records import STATES, Ec2Instance, SpotRequest
-from deploy.emulator.records import Volume
 
 _T = TypeVar("_T")
 _Look = Callable[[_T], str | Sequence[str] | None]
@@ -32,13 +31,6 @@ _INSTANCE: dict[str, _Look[Ec2Instance]] = {
     "reservation-id": lambda one: one.reservation_id,
     "state-reason-code": lambda one: one.reason[0] if one.reason else None,
 }
-_VOLUME: dict[str, _Look[Volume]] = {
-    "volume-id": lambda one: one.volume_id,
-    "status": lambda one: "in-use" if one.instance_id else "available",
-    "attachment.instance-id": lambda one: one.instance_id,
-    "availability-zone": lambda one: one.zone,
-    "encrypted": lambda one: str(one.encrypted).lower(),
-}
 _REQUEST: dict[str, _Look[SpotRequest]] = {
     "spot-instance-request-id": lambda one: one.request_id,
     "state": lambda one: one.state,
@@ -50,11 +42,6 @@ _REQUEST: dict[str, _Look[SpotRequest]] = {
 def instances(found: Iterable[Ec2Instance], filters: list[dict[str, Any]]) -> list[Ec2Instance]:
     """Those that match. Raises AwsError."""
     return _matching(found, filters, _INSTANCE)
-
-
-def volumes(found: Iterable[Volume], filters: list[dict[str, Any]]) -> list[Volume]:
-    """Those that match. Raises AwsError."""
-    return _matching(found, filters, _VOLUME)
 
 
 def requests(found: Iterable[SpotRequest], filters: list[dict[str, Any]]) -> list[SpotRequest]:
@@ -202,33 +189,6 @@ class Reservations:
         ]
 
 
-def volume(one: Volume) -> dict[str, Any]:
-    """An entry of DescribeVolumes."""
-    attachments = []
-    if one.instance_id is not None:
-        attachments = [
-            {
-                "VolumeId": one.volume_id,
-                "InstanceId": one.instance_id,
-                "Device": one.device,
-                "State": "attached",
-                "AttachTime": one.created_s,
-                "DeleteOnTermination": one.delete_on_termination,
-            }
-        ]
-    return {
-        "VolumeId": one.volume_id,
-        "Size": one.size_gib,
-        "VolumeType": one.kind,
-        "Encrypted": one.encrypted,
-        "State": "in-use" if one.instance_id else "available",
-        "AvailabilityZone": one.zone,
-        "CreateTime": one.created_s,
-        "Attachments": attachments,
-        "Tags": tag_set(one.tags),
-    }
-
-
 def request(one: SpotRequest) -> dict[str, Any]:
     """An entry of DescribeSpotInstanceRequests."""
     return {
@@ -243,8 +203,3 @@ def request(one: SpotRequest) -> dict[str, Any]:
         "ProductDescription": "Linux/UNIX",
         "Tags": tag_set(one.tags),
     }
-
-
-def missing(kind: str, names: list[str]) -> AwsError:
-    """Something that was asked for by its id."""
-    return AwsError(f"Invalid{kind}.NotFound", f"The {kind} '{', '.join(names)}' does not exist")

@@ -1,4 +1,4 @@
-"""RunInstances and CreateFleet: from a wish to instances, or to the refusal that AWS would give."""
+"""RunInstances: from a wish to instances, or to the refusal that AWS would give."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from deploy.emulator.aws.account import Account
 from deploy.emulator.aws.config import region_of
 from deploy.emulator.aws.errors import AwsError, invalid, refuse_dry_run
 from deploy.emulator.aws.records import Ec2Instance, SpotRequest
-from deploy.emulator.aws.wishes import Wish, max_price, merged, merged_tags, resolve
+from deploy.emulator.aws.wishes import Wish, merged, resolve
 from deploy.emulator.aws.world import Ec2World
 from deploy.emulator.market import Pool
-from deploy.emulator.records import Behaviour, Volume
-
-_LIFECYCLES = {"spot": "spot", "on-demand": "on-demand"}
+from deploy.emulator.records import Volume
 
 
 class Launcher:
@@ -24,18 +22,17 @@ class Launcher:
 
     def __init__(self, world: Ec2World, account: Account) -> None:
         self._world, self._account = world, account
-        self._tokens: dict[tuple[str, str, str], tuple[str, list[Any]]] = {}
+        self._tokens: dict[tuple[str, str], tuple[str, list[Ec2Instance]]] = {}
 
     def run_instances(self, region: str, params: dict[str, Any]) -> list[Ec2Instance]:
         """New instances of one reservation, or those that this client token gave before."""
         token = params.get("ClientToken", "")
-        return self._once(region, "run", token, params, lambda: self._run_instances(region, params, token))
+        return self._once(region, token, params, lambda: self._run_instances(region, params, token))
 
     def _run_instances(self, region: str, params: dict[str, Any], token: str) -> list[Ec2Instance]:
         given = dict(params)
         if "LaunchTemplate" in given:
-            data, _, _ = self._account.template(region, given["LaunchTemplate"])
-            given = merged(data, given)
+            given = merged(self._account.template(region, given["LaunchTemplate"]), given)
         wish = replace(resolve(self._account, region, given), client_token=token)
         least, most = int(params.get("MinCount", 1)), int(params.get("MaxCount", 1))
         if not 1 <= least <= most:
@@ -53,114 +50,6 @@ class Launcher:
             return [self._launch(wish, pool, reservation) for _ in range(count)]
         assert refusal is not None
         raise refusal
-
-    def create_fleet(self, region: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The answer: what was launched, and what could not be."""
-        if params.get("Type", "maintain") != "instant":
-            raise AwsError("UnsupportedOperation", "The emulator makes fleets of type instant only.")
-        token = params.get("ClientToken", "")
-        made = self._once(region, "fleet", token, params, lambda: [self._create_fleet(region, params)])
-        answer: dict[str, Any] = made[0]
-        return answer
-
-    def _create_fleet(self, region: str, params: dict[str, Any]) -> dict[str, Any]:
-        target = params["TargetCapacitySpecification"]
-        kind = target.get("DefaultTargetCapacityType", "on-demand")
-        wanted = int(target["TotalTargetCapacity"])
-        options = params.get("SpotOptions" if kind == "spot" else "OnDemandOptions", {})
-        fleet_id = f"fleet-{self._world.new_id('x')[2:]}"
-        wishes = []
-        for config in params.get("LaunchTemplateConfigs", []):
-            data, template_id, version = self._account.template(region, config["LaunchTemplateSpecification"])
-            for override in config.get("Overrides") or [{}]:
-                about = {
-                    "LaunchTemplateSpecification": {"LaunchTemplateId": template_id, "Version": version},
-                    **({"Overrides": override} if override else {}),
-                }
-                wishes.append((self._fleet_wish(region, params, data, override, kind == "spot"), about))
-        refuse_dry_run(params)
-        errors: list[dict[str, Any]] = []
-        launched: list[dict[str, Any]] = []
-        reservation = self._world.new_id("r")
-        for wish, about, pool in self._ranked(
-            wishes, options.get("AllocationStrategy", "lowest-price"), errors
-        ):
-            if wanted <= 0:
-                break
-            one = replace(wish, client_token=f"{fleet_id}-{pool.zone}", fleet_id=fleet_id)
-            try:
-                count = self._room(one, pool, 1, wanted)
-            except AwsError as error:
-                errors.append(_fleet_error(about, kind, error))
-                continue
-            made = [self._launch(one, pool, reservation) for _ in range(count)]
-            wanted -= count
-            launched.append(
-                {
-                    "LaunchTemplateAndOverrides": about,
-                    "Lifecycle": _LIFECYCLES[kind],
-                    "InstanceIds": [instance.instance_id for instance in made],
-                    "InstanceType": wish.instance_type,
-                }
-            )
-        return {"FleetId": fleet_id, "Errors": errors, "Instances": launched}
-
-    def _fleet_wish(
-        self, region: str, params: dict[str, Any], data: dict[str, Any], override: dict[str, Any], spot: bool
-    ) -> Wish:
-        given = merged(data, {key: override[key] for key in ("InstanceType", "SubnetId") if key in override})
-        if "AvailabilityZone" in override:
-            given["Placement"] = {"AvailabilityZone": override["AvailabilityZone"]}
-        given["TagSpecifications"] = merged_tags(data, params)
-        wish = resolve(self._account, region, given)
-        options = params.get("SpotOptions", {})
-        if spot:
-            limits = [wish.max_usd_hour, max_price(override.get("MaxPrice"))]
-            said = options.get("InstanceInterruptionBehavior", wish.behaviour)
-            behaviour: Behaviour = said if said in ("stop", "hibernate") else "terminate"
-            return replace(
-                wish,
-                spot=True,
-                max_usd_hour=limits[1] if limits[1] is not None else limits[0],
-                behaviour=behaviour,
-            )
-        return replace(wish, spot=False, max_usd_hour=None)
-
-    def _ranked(
-        self,
-        wishes: list[tuple[Wish, dict[str, Any]]],
-        strategy: str,
-        errors: list[dict[str, Any]],
-    ) -> list[tuple[Wish, dict[str, Any], Pool]]:
-        """All pools of all wishes, the preferred first.
-
-        price-capacity-optimized: the cheapest among those with at least half the room of the roomiest.
-        https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-allocation-strategy.html
-        """
-        found = []
-        for wish, about in wishes:
-            try:
-                found += [(wish, about, pool) for pool in self._pools(wish)]
-            except AwsError as error:
-                if error.code != "Unsupported":
-                    raise
-                errors.append(_fleet_error(about, "spot" if wish.spot else "on-demand", error))
-        now_s = self._world.clock.now()
-        market = self._world.market
-
-        def price(item: tuple[Wish, dict[str, Any], Pool]) -> float:
-            wish, _, pool = item
-            return market.price(pool, now_s) if wish.spot else pool.config.on_demand_usd_hour
-
-        rooms = {id(pool): self._free(pool, wish.spot, now_s) for wish, _, pool in found}
-        most = max(rooms.values(), default=0)
-        if strategy in ("capacity-optimized", "capacity-optimized-prioritized"):
-            return sorted(found, key=lambda item: -rooms[id(item[2])])
-        if strategy == "price-capacity-optimized":
-            return sorted(found, key=lambda item: (2 * rooms[id(item[2])] < most, price(item)))
-        if strategy == "prioritized":
-            return sorted(found, key=lambda item: float(item[1].get("Overrides", {}).get("Priority", 1e9)))
-        return sorted(found, key=price)
 
     # What is asked for.
 
@@ -268,10 +157,7 @@ class Launcher:
             profile_arn=wish.profile_arn,
             address=world.machines.address({one.address for one in world.living()}),
             user_data=wish.user_data,
-            tags={
-                **wish.tags.get("instance", {}),
-                **({"aws:ec2:fleet-id": wish.fleet_id} if wish.fleet_id else {}),
-            },
+            tags=dict(wish.tags.get("instance", {})),
             hibernates=wish.hibernates,
             launched_s=now_s,
             first_seen_s=now_s + faults.config.describe_delay_s,
@@ -279,7 +165,6 @@ class Launcher:
             max_usd_hour=top if wish.spot else 0.0,
             behaviour=wish.behaviour if wish.spot else "terminate",
             request=request,
-            fleet_id=wish.fleet_id,
             dies=faults.strikes("launch death", faults.config.launch_death),
         )
         world.add(instance)
@@ -305,16 +190,16 @@ class Launcher:
         ]
 
     def _once(
-        self, region: str, kind: str, token: str, params: dict[str, Any], make: Callable[[], list[Any]]
-    ) -> list[Any]:
+        self, region: str, token: str, params: dict[str, Any], make: Callable[[], list[Ec2Instance]]
+    ) -> list[Ec2Instance]:
         """The same token gives the same answer; with other parameters, none."""
         if not token:
             return make()
         about = json.dumps({**params, "DryRun": None}, sort_keys=True, default=str)
-        known = self._tokens.get((region, kind, token))
+        known = self._tokens.get((region, token))
         if known is None:
             made = make()
-            self._tokens[region, kind, token] = (about, made)
+            self._tokens[region, token] = (about, made)
             return made
         if known[0] != about:
             raise AwsError(
@@ -332,12 +217,3 @@ def _no_capacity(pool: Pool) -> AwsError:
         f"requested ({pool.zone}). Our system will be working on provisioning additional capacity.",
         500,
     )
-
-
-def _fleet_error(about: dict[str, Any], kind: str, error: AwsError) -> dict[str, Any]:
-    return {
-        "LaunchTemplateAndOverrides": about,
-        "Lifecycle": _LIFECYCLES[kind],
-        "ErrorCode": error.code,
-        "ErrorMessage": error.message,
-    }

@@ -26,7 +26,6 @@ class ListActions:
         self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
             ("pricing", "GetProducts"): self._get_products,
             ("servicequotas", "GetServiceQuota"): self._get_service_quota,
-            ("servicequotas", "ListServiceQuotas"): self._list_service_quotas,
         }
 
     def _get_products(self, region: str, params: _Params) -> _Answer:
@@ -81,9 +80,6 @@ class ListActions:
         raise AwsError(
             "NoSuchResourceException", "The request failed because the specified quota does not exist."
         )
-
-    def _list_service_quotas(self, region: str, params: _Params) -> _Answer:
-        return {"Quotas": self._quotas() if params.get("ServiceCode") == "ec2" else []}
 
 
 def _product(attributes: dict[str, str], price: float) -> _Answer:

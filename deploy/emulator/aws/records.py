@@ -42,7 +42,6 @@ class Ec2Instance(Instance):
     profile_arn: str | None
     hibernates: bool
     request: SpotRequest | None = None
-    fleet_id: str | None = None
     reason: tuple[str, str] | None = None
     transition: str = ""
 

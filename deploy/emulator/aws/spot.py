@@ -9,7 +9,7 @@ from typing import Any
 from deploy.emulator.aws import describing
 from deploy.emulator.aws.account import Account
 from deploy.emulator.aws.describing import page
-from deploy.emulator.aws.errors import AwsError, invalid, refuse_dry_run
+from deploy.emulator.aws.errors import AwsError, invalid
 from deploy.emulator.aws.records import SpotRequest
 from deploy.emulator.aws.world import Ec2World
 from deploy.emulator.market import Pool
@@ -28,8 +28,6 @@ class SpotActions:
         self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
             ("ec2", "DescribeSpotPriceHistory"): self._describe_spot_price_history,
             ("ec2", "DescribeSpotInstanceRequests"): self._describe_spot_instance_requests,
-            ("ec2", "CancelSpotInstanceRequests"): self._cancel_spot_instance_requests,
-            ("ec2", "RequestSpotInstances"): self._request_spot_instances,
             ("ec2", "GetSpotPlacementScores"): self._get_spot_placement_scores,
             ("ec2", "DescribeInstanceTypeOfferings"): self._describe_instance_type_offerings,
         }
@@ -89,25 +87,6 @@ class SpotActions:
         found = describing.requests(self._requests(region, params), params.get("Filters", []))
         part, token = page(found, params, 1000)
         return {"SpotInstanceRequests": [describing.request(one) for one in part], "NextToken": token}
-
-    def _cancel_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
-        answer = []
-        found = self._requests(region, params)
-        refuse_dry_run(params)
-        for one in found:
-            if one.state != "closed":
-                one.state, one.updated_s = "cancelled", self._world.now_s()
-                running = self._world.instances[one.instance_id].occupies
-                one.status = (
-                    "request-canceled-and-instance-running" if running else "canceled-before-fulfillment"
-                )
-            answer.append({"SpotInstanceRequestId": one.request_id, "State": one.state})
-        return {"CancelledSpotInstanceRequests": answer}
-
-    def _request_spot_instances(self, region: str, params: _Params) -> _Answer:
-        raise AwsError(
-            "UnsupportedOperation", "The emulator launches spot instances by RunInstances and CreateFleet."
-        )
 
     def _get_spot_placement_scores(self, region: str, params: _Params) -> _Answer:
         """1 without capacity for the target; else 10 times the share of the latest day with capacity."""

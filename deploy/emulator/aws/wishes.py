@@ -37,7 +37,6 @@ class Wish:
     disks: tuple[dict[str, Any], ...]
     tags: dict[str, dict[str, str]]
     client_token: str = ""
-    fleet_id: str | None = None
 
 
 def resolve(account: Account, region: str, given: dict[str, Any]) -> Wish:
@@ -86,12 +85,8 @@ def resolve(account: Account, region: str, given: dict[str, Any]) -> Wish:
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """A launch template with a request over it; tags are joined."""
-    return {**base, **over, "TagSpecifications": merged_tags(base, over)}
-
-
-def merged_tags(base: dict[str, Any], over: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tag specifications of both."""
-    return [*base.get("TagSpecifications", []), *over.get("TagSpecifications", [])]
+    tags = [*base.get("TagSpecifications", []), *over.get("TagSpecifications", [])]
+    return {**base, **over, "TagSpecifications": tags}
 
 
 def _tags(specifications: list[dict[str, Any]]) -> dict[str, dict[str, str]]:

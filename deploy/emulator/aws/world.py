@@ -144,8 +144,6 @@ class Ec2World(World[Ec2Instance]):
         pool = instance.pool
         request = instance.request
         assert request is not None
-        if request.state == "cancelled":
-            return
         free = self.market.returns_s(pool, at_s, instance.max_usd_hour)
         if free and self.used(pool, spot=True) < pool.spot_capacity:
             self.void(instance)

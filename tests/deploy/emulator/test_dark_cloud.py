@@ -14,11 +14,9 @@ from deploy.model.jobs import JobSpec, JobState, Profile, SparkBatch
 from deploy.model.transfers import Transfers
 from deploy.scheduler.settings import SchedulerSettings
 from tests.deploy.bills import bill_of, wrong_charges
-from tests.deploy.emulator.aws import test_chaos as aws
 from tests.deploy.emulator.chaos import HOUR_S, SETTINGS, Account, CloudWorld, agree
 from tests.deploy.emulator.traces import START_S, trace
-from tests.deploy.providers.gcp import test_chaos as gcp
-from tests.deploy.providers.gcp.project import TYPE
+from tests.deploy.emulator.worlds import CLOUDS, AwsWorld, GcpWorld, aws_account, gcp_account
 from tests.deploy.scheduler.worlds import batch
 
 DARK_S = HOUR_S
@@ -41,38 +39,29 @@ REFUSALS = {
 class TwoClouds(CloudWorld):
     """AWS and Google Cloud. `emulated` names the one that goes dark, which is the cheaper one."""
 
-    zones = (*aws.AwsWorld.zones, *gcp.GcpWorld.zones)
+    zones = (*AwsWorld.zones, *GcpWorld.zones)
 
     def emulate(self, emulated: dict[str, Any]) -> Sequence[Account]:
         dark = emulated.pop("dark")
         about = {
             name: {
                 **emulated,
-                "pools": [self._pool(zone, name == dark) for zone in zones],
+                **world.quotas,
+                "pools": [{**world.pool, **self._pool(zone, name == dark)} for zone in world.zones],
                 "launch_s": 25.0,
                 "faults": {"error": 0.05, "lost": 0.01, "spells": self._refusals(name) * (name == dark)},
             }
-            for name, zones in (("aws", aws.AwsWorld.zones), ("gcp", gcp.GcpWorld.zones))
+            for name, world in CLOUDS.items()
         }
-        quotas = {"spot_quota": {"g": 400}, "on_demand_quota": {"g": 400}}
-        for pool in about["gcp"]["pools"]:
-            pool |= {"instance_type": TYPE, "n_vcpus": 4}
         return [
-            aws.account(self.clock, {**about["aws"], **quotas}, aws.AwsWorld.zones),
-            gcp.account(
-                self.folder, self.clock, {**about["gcp"], "quota_vcpus": 400}, gcp.GcpWorld.zones, 100.0
-            ),
+            aws_account(self.clock, about["aws"], AwsWorld.zones),
+            gcp_account(self.folder, self.clock, about["gcp"], GcpWorld.zones, 100.0),
         ]
 
     def _pool(self, zone: str, dark: bool) -> dict[str, Any]:
         price, until = (0.05, DARK_S) if dark else (0.2, 100 * HOUR_S)
         rows = [(0, 1, price), (until, 0, price), (101 * HOUR_S, 0, price)]
-        return {
-            "zone": zone,
-            "instance_type": aws.TYPE,
-            "on_demand_usd_hour": 0.526,
-            "trace": trace(self.folder, zone, rows),
-        }
+        return {"zone": zone, "trace": trace(self.folder, zone, rows)}
 
     def _refusals(self, name: str) -> list[dict[str, Any]]:
         action, answer = REFUSALS[name]
@@ -99,7 +88,7 @@ def jobs(home: str) -> dict[str, JobSpec]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("dark", ["aws", "gcp"])
+@pytest.mark.parametrize("dark", CLOUDS)
 def test_a_cloud_that_refuses_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dark: str) -> None:
     world = TwoClouds(tmp_path, {"dark": dark}, monkeypatch)
     store = world.store

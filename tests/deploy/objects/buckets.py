@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+
 from deploy.emulator.aws.app import App
 from deploy.emulator.aws.config import AwsEmulatorConfig
 from deploy.emulator.aws.emulator import AwsEmulator
@@ -13,6 +16,7 @@ from deploy.emulator.faults import FaultConfig
 from deploy.emulator.gcp.app import App as GcpApp
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
+from deploy.emulator.gcp.storage import Storage
 from deploy.objects.base import Objects
 from deploy.objects.checking import check_bucket
 from deploy.objects.gcs import GcsObjects
@@ -56,6 +60,12 @@ class S3:
         """Whether they can be used."""
         return check_bucket(self.clients, Bucket(bucket, "here"))
 
+    def copy(self, name: str, others: list[str]) -> None:
+        """Make many objects of one, without the interface."""
+        content = self.objects().get(name) or b""
+        for other in others:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"here/{other}", content)
+
     def fail(self, **faults: Any) -> None:
         """What goes wrong from now on."""
         self.emulator.faults.change(FaultConfig.model_validate(faults))
@@ -85,6 +95,18 @@ class Gcs(S3):
     def objects(self, bucket: str = BUCKET) -> GcsObjects:
         """Those below the prefix `here`."""
         return GcsObjects(self.project, Bucket(bucket, "here", "gs"))
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Objects as the emulator has them."""
+        storage = self.app._others[0]
+        assert isinstance(storage, Storage)
+        found: dict[str, Any] = storage.buckets[BUCKET]
+        return found
+
+    def copy(self, name: str, others: list[str]) -> None:
+        """See S3."""
+        self.kept.update({f"here/{other}": self.kept[f"here/{name}"] for other in others})
 
     def check(self, bucket: str = BUCKET) -> Iterator[Finding]:
         """Whether they can be used."""

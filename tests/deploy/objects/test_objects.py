@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.s3.models import s3_backends
 
 from deploy.objects import s3
 from deploy.objects.base import ConflictError, Objects, ObjectsError
@@ -47,12 +45,14 @@ def test_names_are_those_that_begin_so_and_deleting_twice_is_once(objects: Objec
     assert objects.get("job/a") is None
 
 
-@pytest.mark.real
-def test_more_names_than_fit_a_page(account: S3) -> None:
-    for number in range(1003):
-        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(BUCKET, f"here/job/{number}", b"")
-    assert len(account.objects().names("job/")) == 1003
-    assert account.calls(account.listing) == 2
+@pytest.mark.usefixtures("no_waits")
+@pytest.mark.parametrize("made", [pytest.param(S3, marks=pytest.mark.real), Gcs])
+def test_more_names_than_fit_a_page(made: type[S3]) -> None:
+    cloud = made()
+    cloud.objects().put("job/0", b"")
+    cloud.copy("job/0", [f"job/{number}" for number in range(1, 1003)])
+    assert len(cloud.objects().names("job/")) == 1003
+    assert cloud.calls(cloud.listing) == 2
 
 
 @pytest.mark.parametrize("faults", [{"error": 1.0, "most": 3}, {"lost": 1.0, "most": 2}])

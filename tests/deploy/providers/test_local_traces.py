@@ -1,4 +1,4 @@
-"""The local provider's recordings: figures by hand, and agreement with the trainer's reader."""
+"""The local provider's recordings, also those that ship: by hand, and against the trainer's reader."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deploy.providers import local
+from deploy.providers.local.config import LocalConfig
 from deploy.providers.local.traces import RecordedMarket, load_recording
+from envs.traces.bundle import load_bundle
 from envs.traces.errors import TraceError
 from envs.traces.market import load_trace
 
 DAY_S = 86400.0
+FOLDER = Path(local.__file__ or "").parent / "recorded"
+ZONES = sorted(path.parent.name for path in FOLDER.glob("*/trace.json"))
 # Up for 100 s, down for 50 s, up and dear for 50 s; 200 s a round.
 RECORDING = RecordedMarket((0.0, 100.0, 150.0), (True, False, True), (1.0, 1.0, 3.0), 200.0)
 
@@ -139,3 +144,24 @@ def test_a_bad_recording_is_named_in_one_line(
 def test_prices_must_come_from_somewhere(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="price_usd_hour"):
         load_recording(write(tmp_path / "t", "time_s,available\n0,1\n"), None)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_recordings_that_ship_are_the_bundles(zone: str) -> None:
+    theirs = load_bundle().offer_trace("aws", zone[:-1], zone, "p3.2xlarge", "spot")
+    ours, checked = load_recording(FOLDER / zone, None), load_trace(FOLDER / zone).offer_trace()
+    assert ours.length_s == 3937790
+    for at in range(0, 3937790, 6007):
+        assert ours.available(at) == bool(theirs.availability.at(at)) == bool(checked.availability.at(at))
+        assert ours.price_usd_hour(at) == pytest.approx(theirs.price_usd_hour.at(at), abs=5e-5)
+
+
+def test_the_example_that_ships_can_be_used() -> None:
+    config = LocalConfig.load(FOLDER / "offers.yaml")
+    assert len(ZONES) == 3
+    assert set(config.recordings()) == {
+        *(f"local/{zone}/p3.2xlarge/spot" for zone in ZONES),
+        "local/us-east-2/p3.2xlarge/on_demand",
+        "local/local/laptop/owned",
+    }
+    assert not (FOLDER / "state").exists()

@@ -19,6 +19,11 @@ from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
 from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config
 
+OPEN_TO_ALL = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+DENIED = {
+    "EvaluationResults": [{"EvalActionName": "ec2:TerminateInstances", "EvalDecision": "explicitDeny"}],
+    "IsTruncated": False,
+}
 QUOTA = {"Quota": {"QuotaCode": "L-1", "Value": 32.0}}
 
 
@@ -84,71 +89,48 @@ def test_rights_are_asked_for_with_what_they_are_needed_on(aws: FakeAws, config:
     assert {"Key": "spotweave:deployment", "Value": "sw-1"} in tags["instance"]
 
 
-def _no_credentials(aws: FakeAws) -> None:
-    aws.failures["GetCallerIdentity"] = ["InvalidClientTokenId"]
-
-
-def _no_right(aws: FakeAws) -> None:
-    denied = {"EvalActionName": "ec2:TerminateInstances", "EvalDecision": "explicitDeny"}
-    aws.answers["SimulatePrincipalPolicy"] = {"EvaluationResults": [denied], "IsTruncated": False}
-
-
-def _no_launch(aws: FakeAws) -> None:
-    aws.failures["RunInstances"] = ["UnauthorizedOperation"]
-
-
-def _no_image(aws: FakeAws) -> None:
-    aws.failures["DescribeImages"] = ["InvalidAMIID.NotFound"]
-
-
-def _other_architecture(aws: FakeAws) -> None:
-    aws.answers["DescribeImages"] = {"Images": [{"State": "available", "Architecture": "arm64"}]}
-
-
-def _no_type(aws: FakeAws) -> None:
-    offered = [{"InstanceType": TYPE, "Location": f"{REGION}{zone}"} for zone in "ab"]
-    aws.answers["DescribeInstanceTypeOfferings"] = {"InstanceTypeOfferings": offered}
-
-
-def _no_quota(aws: FakeAws) -> None:
-    aws.answers["GetServiceQuota"] = {"Quota": {"Value": 0.0}}
-
-
-def _no_profile(aws: FakeAws) -> None:
-    aws.failures["GetInstanceProfile"] = ["NoSuchEntity"]
-
-
-def _no_spot_role(aws: FakeAws) -> None:
-    aws.failures["GetRole"] = ["NoSuchEntity"]
-
-
-def _open_group(aws: FakeAws) -> None:
-    rules = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
-    aws.answers["DescribeSecurityGroups"] = {"SecurityGroups": [{"IpPermissions": rules}]}
-
-
-def _no_subnets(aws: FakeAws) -> None:
-    aws.answers["DescribeSubnets"] = {"Subnets": []}
-
-
 @pytest.mark.parametrize(
-    ("breaks", "what", "word"),
+    ("operation", "breaks", "what", "word"),
     [
-        (_no_credentials, "credentials", "does not accept these credentials"),
-        (_no_right, "permissions", "may not ec2:TerminateInstances"),
-        (_no_launch, f"{REGION} launch", "may not ec2:RunInstances"),
-        (_no_image, f"{REGION} image", "not there, or not shared"),
-        (_other_architecture, f"{REGION} image", "is for arm64"),
-        (_no_type, f"{REGION} types", f"{OTHER} is not offered in {REGION}a, {REGION}b"),
-        (_no_quota, f"{REGION} quotas", "ask for at least 2"),
-        (_no_profile, "instance profile", "create it"),
-        (_no_spot_role, "spot role", MAKE_SPOT_ROLE),
-        (_open_group, f"{REGION} security group", "lets in everyone"),
-        (_no_subnets, f"{REGION} subnets", "is not in this account"),
+        (
+            "DescribeImages",
+            {"Images": [{"State": "available", "Architecture": "arm64"}]},
+            f"{REGION} image",
+            "is for arm64",
+        ),
+        ("GetCallerIdentity", "InvalidClientTokenId", "credentials", "does not accept these credentials"),
+        ("SimulatePrincipalPolicy", DENIED, "permissions", "may not ec2:TerminateInstances"),
+        ("RunInstances", "UnauthorizedOperation", f"{REGION} launch", "may not ec2:RunInstances"),
+        ("DescribeImages", "InvalidAMIID.NotFound", f"{REGION} image", "not there, or not shared"),
+        (
+            "DescribeInstanceTypeOfferings",
+            {
+                "InstanceTypeOfferings": [
+                    {"InstanceType": TYPE, "Location": f"{REGION}{zone}"} for zone in "ab"
+                ]
+            },
+            f"{REGION} types",
+            f"{OTHER} is not offered in {REGION}a, {REGION}b",
+        ),
+        ("GetRole", "NoSuchEntity", "spot role", MAKE_SPOT_ROLE),
+        ("GetServiceQuota", {"Quota": {"Value": 0.0}}, f"{REGION} quotas", "ask for at least 2"),
+        ("GetInstanceProfile", "NoSuchEntity", "instance profile", "create it"),
+        (
+            "DescribeSecurityGroups",
+            {"SecurityGroups": [{"IpPermissions": [OPEN_TO_ALL]}]},
+            f"{REGION} security group",
+            "lets in everyone",
+        ),
+        ("DescribeSubnets", {"Subnets": []}, f"{REGION} subnets", "is not in this account"),
     ],
 )
-def test_what_is_missing_is_named(aws: FakeAws, config: AwsConfig, breaks: Any, what: str, word: str) -> None:
-    breaks(aws)
+def test_what_is_missing_is_named(
+    aws: FakeAws, config: AwsConfig, operation: str, breaks: Any, what: str, word: str
+) -> None:
+    if isinstance(breaks, str):
+        aws.failures[operation] = [breaks]
+    else:
+        aws.answers[operation] = breaks
     named = missing(aws, config)
     assert {one.what for one in named} == {what}
     assert word in named[0].text
@@ -156,11 +138,17 @@ def test_what_is_missing_is_named(aws: FakeAws, config: AwsConfig, breaks: Any, 
 
 
 def test_a_wrong_clock_is_named(aws: FakeAws, config: AwsConfig) -> None:
-    import time
-
     made = {one.what: one for one in check(config, aws.session(), lambda: time.time() + 400)}
     assert made["clock"].verdict == "missing"
     assert "+4" in made["clock"].text
+
+
+def test_no_network_is_one_line(aws: FakeAws, tmp_path: Path) -> None:
+    config = AwsConfig.load(write_config(tmp_path, endpoint_url="http://127.0.0.1:9"))
+    (said,) = config.check("")
+    assert (said.what, said.verdict) == ("credentials", "missing")
+    assert "\n" not in said.text
+    assert "cannot be reached" in said.text
 
 
 def test_what_may_not_be_looked_at_is_unknown(aws: FakeAws, config: AwsConfig) -> None:
@@ -170,14 +158,6 @@ def test_what_may_not_be_looked_at_is_unknown(aws: FakeAws, config: AwsConfig) -
     assert made["permissions"].verdict == "unknown"
     assert made[f"{REGION} subnets"].verdict == "unknown"
     assert "ec2:DescribeSubnets" in made[f"{REGION} subnets"].text
-
-
-def test_no_network_is_one_line(aws: FakeAws, tmp_path: Path) -> None:
-    config = AwsConfig.load(write_config(tmp_path, endpoint_url="http://127.0.0.1:9"))
-    (said,) = config.check("")
-    assert (said.what, said.verdict) == ("credentials", "missing")
-    assert "\n" not in said.text
-    assert "cannot be reached" in said.text
 
 
 def test_details_of_spot_offers_and_why_there_are_no_scores(aws: FakeAws, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from deploy.providers.base import CapacityError, PartialError, ProviderError, Qu
 from deploy.providers.calls import AGAIN_S
 from deploy.providers.gcp import names
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
-from tests.deploy.providers.gcp.project import GPU_TYPE, REGION, START_S, TYPE, ZONES, Project
+from tests.deploy.providers.gcp.project import GPU_TYPE, START_S, TYPE, ZONES, Project
 
 OPEN = f"gcp/{ZONES[0]}/{TYPE}/spot"
 
@@ -260,19 +260,3 @@ def test_names_say_whose_an_ended_instance_was(tmp_path: Path) -> None:
     hidden = names.instance_name(request(OPEN, token="Has_Other_Letters" * 5))
     assert len(hidden) <= 63
     assert names.token_of(hidden, DEPLOYMENT, places) is None
-
-
-def test_check_says_what_is_right_and_what_is_missing(tmp_path: Path) -> None:
-    from deploy.providers.gcp.check import check
-    from tests.deploy.emulator.gcp.transport import InProcess
-
-    project = Project(tmp_path)
-    found = {one.what: one.verdict for one in check(project.config(), InProcess(project.app))}
-    assert set(found.values()) == {"right"}
-    assert f"{REGION} spot quota" in found
-    wrong = project.config(
-        image="projects/another/global/images/none", instance_types={"g2-standard-4": {"quota": 1}}
-    )
-    lacking = [one for one in check(wrong, InProcess(project.app)) if one.verdict == "missing"]
-    assert [one.what for one in lacking] == [*(f"{zone} g2-standard-4" for zone in ZONES), "image"]
-    assert all("was not found" in one.text for one in lacking)
