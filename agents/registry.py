@@ -72,7 +72,7 @@ class Agent:
             weights of zero.
         any_clusters: whether its checkpoints serve any number of clusters.
         worlds: the worlds whose tasks it knows; None: all.
-        instead: what to use in worlds where it is known to end below every rule.
+        instead: what to use in worlds whose prices and availability it does not see.
         trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
         load: reads its checkpoints; None: `make` and the weights.
     """

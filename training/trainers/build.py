@@ -57,8 +57,8 @@ def build_trainer(task: Task) -> Built:
         named_rule(agent.base, spec)
     if spec.name in described.instead:
         raise UsageError(
-            f"agent={agent.kind} learns what a decision is worth to the whole system, which here is mostly "
-            f"other jobs' luck (docs/results/attempts.md): use {described.instead[spec.name]}"
+            f"agent={agent.kind} sees no price, spot flag or availability in the thesis's state: "
+            f"use {described.instead[spec.name]}"
         )
     if described.trainer is not None:
         return described.trainer(task), spec.scales, spec.objective_weights
