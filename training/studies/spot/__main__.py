@@ -52,7 +52,7 @@ def measure(
 def entries(
     single: Single = SINGLE,
     multi: Multi = MULTI,
-    out: Annotated[Path, typer.Option(help="directory of the entries")] = Path("examples/adrs"),
+    out: Annotated[Path, typer.Option(help="directory of the entries")] = Path("results/adrs"),
 ) -> None:
     """Write single.py and multi.py, entries of one file for the UCB-ADRS/ADRS-Leaderboard."""
     with _one_line():

@@ -1,4 +1,4 @@
-"""The entries for the UCB-ADRS/ADRS-Leaderboard: examples/adrs/single.py and multi.py.
+"""The entries for the UCB-ADRS/ADRS-Leaderboard: single.py and multi.py.
 
 An entry is one file with NumPy and the standard library only: the text of the policy's own functions, the
 model, and the two classes that the leaderboard asks for.

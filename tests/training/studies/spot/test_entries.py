@@ -20,9 +20,7 @@ from envs.spot_episodes import RecordedJobs, SpotConfig
 from envs.spot_rules import RulesName
 from envs.traces.bundle import load_bundle
 from tests.spot_cases import KEY, random_model, world_of
-from training.studies.spot.entries import entry_text
-
-ROOT = Path(__file__).resolve().parents[4]
+from training.studies.spot.entries import entry_text, write_entries
 
 
 class ClusterType(enum.Enum):
@@ -143,16 +141,11 @@ def test_an_entry_decides_as_the_policy(kind: str, rules: RulesName, monkeypatch
         assert places == places_of_policy(model, job)
 
 
-@pytest.mark.parametrize("kind", ["single", "multi"])
-def test_a_committed_entry_is_never_late_and_carries_the_functions_of_today(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "rules"), [("single", "adrs_single"), ("multi", "adrs_multi")])
+def test_the_entry_of_a_released_policy_is_never_late(
+    kind: str, rules: RulesName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (ROOT / "examples" / "adrs" / f"{kind}.py").read_text("utf-8")
-    model = random_model(np.random.default_rng(0), 600, 72)
-    fresh = entry_text(kind, model)
-    assert text[: text.index("MODEL = json")] == fresh[: fresh.index("MODEL = json")]
-    assert text[text.index("class Spotweave") :] == fresh[fresh.index("class Spotweave") :]
-    rules: RulesName = "adrs_single" if kind == "single" else "adrs_multi"
+    write_entries({kind: f"spot/{kind}"}, tmp_path)
     source = RecordedJobs(SpotConfig(rules=rules), load_bundle())
-    made = strategy_of(text, monkeypatch)(SimpleNamespace())
+    made = strategy_of((tmp_path / f"{kind}.py").read_text("utf-8"), monkeypatch)(SimpleNamespace())
     assert places_of_entry(made, source.job(EpisodeKey(0, "validation", 0)))[1] == 0
