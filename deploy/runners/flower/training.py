@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from deploy.runners.flower.brokers import Brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.inspecting import App, Inspector
+from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.record import JobRecord
 from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import SuperLink, shown_folder
@@ -23,6 +25,9 @@ from deploy.runners.jobfolder import JobFolder, PoisonError
 from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
+IDLE_WITHIN_S = 3600.0
+"""A ServerApp may compute so long while no client owes it anything and its status stays as it is."""
+_WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum required: (\d{1,9})\)")
 
 
 class Training:
@@ -71,6 +76,8 @@ class Training:
         self.folder = JobFolder(workdir)
         self.setup_file = setup_file(folder)
         self.status: Status | None = None
+        self._told: Status | None = None
+        self._idle = Silence()
 
     @property
     def present_status(self) -> Status | None:
@@ -134,6 +141,9 @@ class Training:
                 self._save()
                 return
         if present is not None and not present.finished:
+            if why := self._waits_in_vain():
+                record.dead_runs.append(record.run_id)
+                self._fail(why)
             return
         if present is not None and present.completed:
             record.outcome = "succeeded"
@@ -147,6 +157,26 @@ class Training:
             self._lost(blame=True)
         if not record.outcome and self._may_start(online) and self._has_newest():
             self._start()
+
+    def _waits_in_vain(self) -> str:
+        """Why the run that goes on will never end, "" if it may.
+
+        flwr waits without an end for as many clients as a strategy wants, and says so each second.
+        """
+        clients = len(self._work.clients) - sum(one.left for one in self._record.clients.values())
+        waits = _WAITS.search(self._superlink.last_line())
+        if waits is not None and int(waits[1]) > clients:
+            return f"its ServerApp waits for {int(waits[1])} clients, and the job has {clients} left"
+        status = self.present_status
+        owed = status is not None and any(own.owes for own in status.clients.values())
+        told = status is None or owed or status != self._told
+        self._told = status
+        if self._idle.note(told) > IDLE_WITHIN_S:
+            return (
+                f"its ServerApp has made no progress for {IDLE_WITHIN_S:.0f} s while no client owed it a "
+                "result: see superlink.log"
+            )
+        return ""
 
     def lost_with_superlink(self) -> None:
         """The SuperLink died, and the present run with it; the next one resumes from its checkpoint."""

@@ -23,6 +23,7 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.flower.superlink import SuperLinkDown
+from deploy.runners.flower.training import IDLE_WITHIN_S
 from tests.deploy.runners.flower.test_job import Played, PlayedSuperLink, Stage, played
 from tests.deploy.runners.flower.world import MEAN, job_spec
 from tests.deploy.runners.patience import insist
@@ -608,3 +609,28 @@ def test_threads_do_not_pile_up_behind_nodes_that_hang(stage: Stage, played: Pla
     for _ in range(20):
         stage.phases()
     assert threading.active_count() == before
+
+
+def test_a_server_app_that_waits_for_more_clients_than_there_are_fails_the_job(stage: Stage) -> None:
+    stage.until_running()
+    line = "INFO :      Waiting for nodes to connect: 2 connected (minimum required: {})"
+    stage.played.said = line.format(2)
+    assert stage.phases() == {"a": Phase.RUNNING, "b": Phase.RUNNING}
+    stage.played.said = line.format(5)
+    stage.phases()
+    assert stage.messages() == ["its ServerApp waits for 5 clients, and the job has 2 left"] * 2
+
+
+def test_a_server_app_that_makes_no_progress_fails_the_job_unless_a_client_owes_a_result(
+    stage: Stage, clock: Clock
+) -> None:
+    stage.until_running()
+    delivered = {"a": {"owes": False}, "b": {"owes": False}}
+    stage.say(run=1, completed=1, clients={**delivered, "a": {"owes": True}})
+    hours = 1.2 * IDLE_WITHIN_S
+    found = pass_by(stage, clock, hours, 14.0)
+    assert {report.phase for report in found.values()} == {Phase.RUNNING, Phase.WAITING}
+    stage.say(run=1, completed=2, clients=delivered)
+    found = pass_by(stage, clock, hours, 14.0)
+    assert {report.phase for report in found.values()} == {Phase.FAILED}
+    assert "has made no progress for 3600 s" in found["a"].message

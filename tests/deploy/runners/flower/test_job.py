@@ -40,6 +40,8 @@ class Played:
         self.list: list[Run] = []
         self.offline: list[str] = []
         self.refuse = ""
+        self.said = ""
+        """The last line of the SuperLink's log."""
         self.processes: dict[str, dict[str, ProcessStatus]] = {}
         self.unreachable: set[str] = set()
         self.slow = threading.Event()
@@ -72,6 +74,9 @@ class PlayedSuperLink:
 
     def fault(self) -> str:
         return ""
+
+    def last_line(self) -> str:
+        return self.played.said or "no such option"
 
     def forgive(self) -> None:
         pass
@@ -109,9 +114,6 @@ class PlayedSuperLink:
 
     def trim_log(self) -> None:
         pass
-
-    def last_line(self) -> str:
-        return "no such option"
 
     def start_run(self, name: str, content: bytes, config: Mapping[str, object]) -> int:
         if self._answer().refuse:
