@@ -135,7 +135,10 @@ def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
     """
     for place in dict.fromkeys(root / word for word in words):
         if _is_there(place, root):
-            inside = [place] if place.is_file() else list(islice(place.rglob("*"), MOST_FILES + 1))
+            try:
+                inside = [place] if place.is_file() else list(islice(place.rglob("*"), MOST_FILES + 1))
+            except RecursionError as error:
+                raise ConfigError(f"{place.relative_to(root)} holds too deep folders") from error
             if len(inside) > MOST_FILES:
                 raise ConfigError(f"{place.relative_to(root)} holds more than {MOST_FILES} files: pack them")
             for path in sorted(inside):

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -155,6 +156,13 @@ def tail(folder: Path, path: str, size: int = 1 << 18) -> str:
         return file.read(size).decode(errors="replace")
 
 
+def by_coreutils(program: str, *words: str | Path) -> None:
+    """Do what they can however deep folders lie in each other. Raises OSError."""
+    done = subprocess.run([f"/bin/{program}", *words], env={}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OSError(f"{program}: {' '.join(done.stderr.split())[:300]}")
+
+
 def remove_tree(folder: Path) -> None:
     """Remove a folder with all that is in it, also what its writer made unreadable. Raises OSError.
 
@@ -166,6 +174,8 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder)
     except FileNotFoundError:
         return
+    except RecursionError:  # a thousand folders in each other
+        by_coreutils("rm", "-rf", folder)
     except PermissionError:
         os.chmod(folder, 0o700)
         for at, names, _ in os.walk(folder):
@@ -180,7 +190,7 @@ def size_bytes(folder: Path, most: int, most_entries: int) -> int:
 
     Returns:
         At most a bit more than `most`: then, or after `most_entries` names, counting stops, and the latter
-        counts as too much as well.
+        counts as too much as well. So do folders that lie deeper than a path may be long.
     """
     total, entries, waiting = 0, 0, [str(folder)]
     while waiting:
@@ -192,18 +202,27 @@ def size_bytes(folder: Path, most: int, most_entries: int) -> int:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
-                    except OSError:
+                    except OSError as error:
+                        if error.errno == errno.ENAMETOOLONG:
+                            return most + 1
                         continue
                     if total > most or entries > most_entries:
                         return most + 1
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return most + 1
     return total
 
 
 def give(folder: Path, uid: int, gid: int) -> None:
     """Let a folder, with all that is in it, belong to someone; links are not followed. Raises OSError."""
     os.chown(folder, uid, gid, follow_symlinks=False)
-    for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
-        for name in (*folders, *files):
-            os.chown(name, uid, gid, dir_fd=at, follow_symlinks=False)
+    try:
+        for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
+            for name in (*folders, *files):
+                os.chown(name, uid, gid, dir_fd=at, follow_symlinks=False)
+    except (RecursionError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EMFILE:
+            raise
+        # A thousand folders in each other.
+        by_coreutils("chown", "-RhP", f"{uid}:{gid}", folder)

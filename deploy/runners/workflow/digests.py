@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Mapping
 from io import BufferedRandom
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -90,7 +91,11 @@ def _parts(root: Path, name: str) -> list[str]:
         return [""]
     found: list[str] = []
     # Names only: whoever opens one follows no link on the way.
-    for folder, folders, files in os.walk(top):
+    try:
+        walked = list(islice(os.walk(top), MOST_PARTS))
+    except RecursionError as error:
+        raise PoisonError(f"{name} holds folders that lie too deep in each other") from error
+    for folder, folders, files in walked:
         linked = [one for one in folders if os.path.islink(os.path.join(folder, one))]
         found += [os.path.relpath(os.path.join(folder, one), top) for one in (*files, *linked)]
         if len(found) > MOST_PARTS:
