@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from agents.bags.primary import plan_primarily
 from agents.bags.schedulers.burst_hads import BurstHads
 from agents.bags.schedulers.hads import Hads
-from envs.bags_episodes import BagsConfig, build_bags
 from envs.simulation import columns as col
 from envs.simulation.bags.cases import Case
 from envs.simulation.bags.deadlines import ImpossibleDeadlineError
@@ -25,7 +24,7 @@ from envs.simulation.bags.plan import Plan
 from envs.simulation.bags.scenarios import SCENARIOS, Changes, Scenario, drawn
 from envs.simulation.bags.tables import TABLE_9_1
 from envs.simulation.bags.world import BagWorld
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey
 from tests.agents.test_bag_schedulers import has_twins
 from tests.envs.bag_cases import ONE_CORE, at, environment, plan_of, spot, tasks_of
 from training.studies.bags.chapter_9 import plans_of
@@ -155,17 +154,6 @@ def test_spot_is_rented_only_of_types_that_run_and_with_time_for_doing_it_again(
     assert valid(begun(Given(tight, environment(), at(one=(50,))))) == [10, 15, NONE]
 
 
-def test_a_wrong_action_changes_nothing() -> None:
-    plan = plan_of(tasks_of(100), {spot(ONE_CORE): (0,)}, deadline_s=1000)
-    world = begun(Given(plan, environment(), at(one=(50,))))
-    before = {name: array.copy() for name, array in world.observation.items()}  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"action 3 in lane 0 is not valid: expected one of \[5, 10"):
-        answer(world, 3)
-    for name, array in world.observation.items():
-        np.testing.assert_array_equal(array, before[name])
-    world.step(np.array([NONE]))
-
-
 @pytest.mark.parametrize("scenario", ["s_2", "s_4"])
 @pytest.mark.parametrize("scheduler", [Hads, BurstHads])
 def test_the_schedulers_of_the_thesis_do_in_the_world_what_they_do_without(
@@ -207,44 +195,3 @@ def test_no_valid_answers_miss_the_deadline(
     assume(has_twins(plan, given_))
     world = drawn(Scenario("drawn", *rates, over_s=deadline_s), seed)
     assert not at_random(begun(Given(plan, given_, world)), seed).missed
-
-
-def test_a_copied_lane_goes_on_alike() -> None:
-    world = build_bags(BagsConfig(job="J60", scenario="s_2", deadline_s=2700, launch_s=180), 2)
-    world.reset([KEY, EpisodeKey(0, "test", 1)])
-    rng = np.random.default_rng(0)
-    for _ in range(80):
-        masks = world.observation["action_mask"]
-        world.step(np.array([rng.choice(np.flatnonzero(mask)) for mask in masks]))
-    world.copy_lanes(np.array([0]), np.array([1]))
-    for array in world.observation.values():
-        np.testing.assert_array_equal(array[0], array[1])  # type: ignore[index]
-    done = np.zeros(2, np.bool_)
-    while not done.any():
-        action = int(rng.choice(np.flatnonzero(world.observation["action_mask"][0])))
-        rewards, done = world.step(np.array([action, action]))
-        assert rewards[0] == rewards[1]
-    assert world.metrics(0) == world.metrics(1)
-
-
-def test_an_episode_is_a_function_of_its_key_and_its_fingerprint_tells_it() -> None:
-    world = build_bags(BagsConfig())
-    prints = [world.fingerprint(EpisodeKey(seed, "train", index)) for seed, index in ((0, 0), (0, 1), (1, 0))]
-    assert len(set(prints)) == 3
-    assert build_bags(BagsConfig()).fingerprint(EpisodeKey(0, "train", 0)) == prints[0]
-
-
-@pytest.mark.parametrize(
-    ("config", "line"),
-    [
-        (BagsConfig(job="J61"), "env.job is 'J61': expected one of J60, J80, J100, ED200, or empty"),
-        (BagsConfig(scenario="s_6"), "env.scenario: there is no scenario 's_6'"),
-        (BagsConfig(deadline_s=0), "env.deadline_s is 0: expected seconds > 0"),
-        (BagsConfig(launch_s=-1), "env.launch_s is -1: expected seconds >= 0"),
-        (BagsConfig(omega=1), "env.omega is 1: expected a number between 0 and 1"),
-    ],
-)
-def test_a_configuration_that_makes_no_sense_is_refused_in_a_line(config: BagsConfig, line: str) -> None:
-    with pytest.raises(WorldError) as error:
-        build_bags(config)
-    assert str(error.value).startswith(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +29,7 @@ from envs.simulation.federations.rounds.world import play
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Observation
 from envs.simulation.streams import episode_sequence
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey
 from tests.envs.federated_cases import FAST, KEY, NONE, SPOT, play_policy, random_action, world_of
 from tests.envs.rounds_cases import two_clients
 from tests.envs.test_rounds_laws import applications, check_money, check_rounds, check_states
@@ -162,39 +161,7 @@ def test_a_copied_lane_has_the_same_future_and_then_its_own(
         np.testing.assert_array_equal(array[2], third[name])  # type: ignore[index]
 
 
-def test_lanes_do_not_influence_each_other() -> None:
-    keys = [EpisodeKey(3, "train", index) for index in range(4)]
-    together = build_federated(FederatedConfig(rounds_most=8), 4)
-    together.reset(keys)
-    policy = RoundCost()
-    alive = np.ones(4, np.bool_)
-    while alive.any():
-        actions = np.zeros(4, np.int64)
-        lanes = np.flatnonzero(alive)
-        actions[lanes] = policy.act_lanes(together.observation, lanes)
-        _, done = together.step(actions, alive)
-        alive &= ~done
-    alone = build_federated(FederatedConfig(rounds_most=8))
-    for lane, key in enumerate(keys):
-        play_policy(alone, RoundCost(), key)
-        assert alone.metrics(0) == together.metrics(lane)
-
-
 # Episodes.
-
-
-def test_fingerprints_tell_episodes_apart_and_are_stable() -> None:
-    world, other = build_federated(FederatedConfig()), build_federated(FederatedConfig())
-    keys = [
-        EpisodeKey(seed, split, index)
-        for seed in (0, 1)
-        for split in ("train", "validation", "test")
-        for index in range(3)
-    ]
-    prints = [world.fingerprint(key) for key in keys]
-    assert len(set(prints)) == len(keys)
-    assert prints == [other.fingerprint(key) for key in keys]
-    assert all(len(item) == len(hashlib.sha256().hexdigest()) for item in prints)
 
 
 @pytest.mark.parametrize(
@@ -251,22 +218,6 @@ def test_recorded_zones_are_shown_as_they_were_recorded() -> None:
             up = series.values[np.searchsorted(series.times_s, seconds, side="right") - 1]
             if len(up):
                 assert shown[col.UP_RATIO] == pytest.approx((up > 0).mean(), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (FederatedConfig(clients_least=9), "env.clients_least is 9 and env.clients_most 8"),
-        (FederatedConfig(rounds_least=0), "env.rounds_least is 0"),
-        (FederatedConfig(time_weight=float("nan")), "env.time_weight is nan: expected a number >= 0"),
-        (FederatedConfig(budget_share=1.5), "env.budget_share is 1.5"),
-        (FederatedConfig(scenario="nope"), "nope: no such file, and no bundled scenario"),
-    ],
-)
-def test_a_configuration_that_makes_no_sense_is_one_line(config: FederatedConfig, message: str) -> None:
-    with pytest.raises(WorldError, match=message) as error:
-        build_federated(config)
-    assert "\n" not in str(error.value)
 
 
 # The past of an offer.

@@ -246,20 +246,3 @@ def test_an_episode_sees_nothing_outside_its_split() -> None:
     for world in worlds:
         world.reset([key])
     assert play(worlds[0], 1) == play(worlds[1], 1)
-
-
-@pytest.mark.parametrize("action", [-1, 10_000, 8])
-def test_an_invalid_action_is_refused_and_changes_nothing(action: int) -> None:
-    data, config = random_market(8), small_config()
-    world = MarketWorld(config, data)
-    world.reset([EpisodeKey(3, "train", 0)])
-    if action == 8:
-        action = int(np.flatnonzero(world.observation["action_mask"][0] == 0)[0])
-    before = [array.copy() for array in world.lanes]
-    with pytest.raises(ValueError, match=f"action {action} of lane 0 is"):
-        world.step(np.array([action]))
-    for old, array in zip(before, world.lanes, strict=True):
-        np.testing.assert_array_equal(old, array)
-    play(world, 0)
-    with pytest.raises(ValueError, match="has ended"):
-        world.step(np.array([0]))

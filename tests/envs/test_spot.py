@@ -11,7 +11,7 @@ from agents.named import named_rule
 from envs.simulation import columns as col
 from envs.simulation.spot.clairvoyant import clairvoyant_usd
 from envs.simulation.streams import SPLITS, Split
-from envs.simulation.world import EpisodeKey, WorldError
+from envs.simulation.world import EpisodeKey
 from envs.spot_episodes import RecordedJobs, SpotConfig, build_spot
 from envs.spot_rules import LEADERBOARD_DAYS, MARGIN_S, RulesName, stretches_s
 from envs.traces.bundle import DAY_S, load_bundle
@@ -96,23 +96,6 @@ class TestTheObservation:
         for one, other in zip(*(world.observation.values() for world in worlds), strict=True):
             np.testing.assert_array_equal(one, other)
 
-    def test_an_invalid_action_changes_nothing(self) -> None:
-        world = world_of(job_of(up("010101")))
-        world.reset([KEY])
-        with pytest.raises(ValueError, match=r"action 0 in lane 0 is not valid: expected one of \[1, 2\]"):
-            world.step(np.array([0]))
-        assert world.observation["jobs"][0, 0, col.AGE_S] == 0
-
-    def test_a_copied_lane_has_the_same_future(self) -> None:
-        world = world_of(job_of(up("110111")), lanes=2)
-        world.reset([KEY], [0])
-        world.step(np.array([0, 0]), np.array([True, False]))
-        world.copy_lanes(np.array([0]), np.array([1]))
-        for action in (2, 1, 2):
-            reward, _ = world.step(np.array([action, action]))
-            assert reward[0] == reward[1]
-        assert world.metrics(0) == world.metrics(1)
-
 
 @pytest.mark.real
 @pytest.mark.parametrize("rules", ["adrs_single", "adrs_multi"])
@@ -168,13 +151,3 @@ class TestDays:
         assert {job.restart_s for job in tests} == {72, 180, 360}
         assert {job.deadline_s for job in tests} == {52 * 3600, 70 * 3600}
         assert all((job.spot_usd_hour == 0.9731).all() for job in jobs)
-
-    def test_mistakes_are_one_line(self) -> None:
-        with pytest.raises(
-            WorldError, match=r"env.zones has 'us-east-9x': expected different zones among us-"
-        ):
-            build_spot(SpotConfig(zones=["us-east-9x"]))
-        with pytest.raises(WorldError, match=r"env.deadline_h is 40.0: expected more than env.work_h"):
-            build_spot(SpotConfig(deadline_h=40.0))
-        with pytest.raises(WorldError, match=r"no stretch of the train days holds 400 hours"):
-            build_spot(SpotConfig(deadline_h=400.0))

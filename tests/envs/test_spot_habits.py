@@ -113,16 +113,3 @@ class TestDrawnJobs:
             shares.append(other.has_spot.mean())
         # Up 3 of 4 hours; 20 jobs x 9 zones x 13 or more cycles of 4 h.
         assert np.mean(shares) == pytest.approx(0.75, abs=0.02)
-
-    @pytest.mark.parametrize(
-        ("wrong", "told"),
-        [
-            (SpotConfig(up_h=0.0), r"env.up_h is 0.0: expected hours > 0"),
-            (SpotConfig(launch_s=-1), r"env.launch_s is -1: expected seconds >= 0"),
-            (SpotConfig(launch_failure=1.5), r"env.launch_failure is 1.5: expected a probability"),
-            (SpotConfig(notice_missed=float("nan")), r"env.notice_missed is nan: expected a probability"),
-        ],
-    )
-    def test_what_makes_no_sense_is_one_line(self, wrong: SpotConfig, told: str) -> None:
-        with pytest.raises(WorldError, match=told):
-            RecordedJobs(wrong, load_bundle())

@@ -207,15 +207,6 @@ def test_prices_and_the_past_of_an_offer() -> None:
     assert quotes.habits(-3600).up_ratio == 0.0
 
 
-def test_a_wrong_action_changes_nothing() -> None:
-    world = begun(case_of(chain(1300)))
-    before = {name: array.copy() for name, array in world.observation.items()}  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"action 1 in lane 0 is not valid: expected one of \[0, 2, 4\]"):
-        answer(world, SPOT_A)
-    for name, array in world.observation.items():
-        np.testing.assert_array_equal(array, before[name])
-
-
 def _check(execution: Execution) -> None:
     """Laws that every execution keeps, whatever was decided."""
     case = execution.case

@@ -71,7 +71,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
         ((CLUSTER, "trainer.lanes=0"), "trainer.lanes is 0: input should be greater than or equal to 1"),
         ((CLUSTER, "device=tpu"), "device is 'tpu'"),
         ((CLUSTER, "quick"), "cannot read 'quick': expected KEY=VALUE"),
-        ((CLUSTER, "env.n_jobs=[1"), "'[1'"),
+        ((CLUSTER, "env.n_jobs=[1"), "cannot read env.n_jobs=[1: quote the value"),
         (("resume=nowhere",), "nothing to resume in nowhere: it has no config.yaml"),
     ],
 )
