@@ -8,10 +8,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.market_data import job_log, market_data
 from envs.simulation.market.config import MarketWorldConfig
-from envs.simulation.market.source import draw_episode
 from envs.simulation.market.world import MarketWorld
-from envs.simulation.streams import SPLITS
-from envs.simulation.world import EpisodeKey
 from envs.single import WorldEnv
 from envs.traces.bundle import TraceBundle
 from envs.vector import WorldVectorEnv
@@ -44,9 +41,9 @@ def build_market(
     data = market_data(config.market, bundle)
     if config.workload.trace:
         largest = max(offer.quota for offer in data.offers)
-        data = replace(data, log=job_log(config.workload.trace, largest))
-        for split in SPLITS:
-            draw_episode(config, data, EpisodeKey(0, split, 0))  # a log that is too short is refused at once
+        log = job_log(config.workload.trace, largest)
+        log.require(config.workload.jobs)
+        data = replace(data, log=log)
     return MarketWorld(config, data, n_lanes, record)
 
 

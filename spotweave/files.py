@@ -1,13 +1,14 @@
-"""Files that are written whole or not at all."""
+"""Files written whole or not at all, and read within a bound."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_PIECE_BYTES = 1 << 20
 _NAME_LIMIT = 100
 """Characters of the name that the temporary file repeats; names of files are limited to 255 bytes."""
 
@@ -60,6 +61,18 @@ def write_bytes(path: Path, content: bytes, *, mode: int | None = None, overwrit
 def write_private(path: Path, content: str | bytes) -> None:
     """Write a file as `replacing` does, that only its owner may read. Raises OSError."""
     write_bytes(path, content.encode() if isinstance(content, str) else content, mode=0o600)
+
+
+def read_at_most(read: Callable[[int], bytes], most_bytes: int) -> bytes:
+    """Read the rest of a file, up to `most_bytes`, by its method `read`.
+
+    In pieces, because `read(most_bytes)` allocates `most_bytes` however small the file is.
+    """
+    pieces: list[bytes] = []
+    while most_bytes > 0 and (piece := read(min(most_bytes, _PIECE_BYTES))):
+        pieces.append(piece)
+        most_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def _default_mode() -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.security.untrusted import read_at_most
+from spotweave.files import read_at_most
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
@@ -62,7 +62,7 @@ class JobFolder:
                 # It may grow while it is read.
                 if (
                     found.st_size > most_bytes
-                    or len(content := read_at_most(file, most_bytes + 1)) > most_bytes
+                    or len(content := read_at_most(file.read, most_bytes + 1)) > most_bytes
                 ):
                     raise PoisonError(f"{name} is larger than {most_bytes / 2**20:g} MiB")
         finally:

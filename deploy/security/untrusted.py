@@ -10,9 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
-_PIECE_BYTES = 1 << 20
+from spotweave.files import read_at_most
 
 
 class UnsafePathError(OSError):
@@ -131,18 +130,9 @@ def _plain(name: str, at: int, shown: Path, most_bytes: int) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             raise UnsafePathError(f"{shown} is not a plain file")
-        if found.st_size > most_bytes or len(content := read_at_most(file, most_bytes + 1)) > most_bytes:
+        if found.st_size > most_bytes or len(content := read_at_most(file.read, most_bytes + 1)) > most_bytes:
             raise UnsafePathError("its files are too large together")
         return content
-
-
-def read_at_most(file: BinaryIO, most_bytes: int) -> bytes:
-    """What is left of a file, up to so many bytes. `read` alone would take the memory for all of them."""
-    pieces: list[bytes] = []
-    while most_bytes > 0 and (piece := file.read(min(most_bytes, _PIECE_BYTES))):
-        pieces.append(piece)
-        most_bytes -= len(piece)
-    return b"".join(pieces)
 
 
 def tail(folder: Path, path: str, size: int = 1 << 18) -> str:
@@ -157,7 +147,7 @@ def tail(folder: Path, path: str, size: int = 1 << 18) -> str:
 
 
 def by_coreutils(program: str, *words: str | Path) -> None:
-    """Do what they can however deep folders lie in each other. Raises OSError."""
+    """Run `rm` or `chown`, which handle any depth of folders; shutil and os.fwalk do not. Raises OSError."""
     done = subprocess.run([f"/bin/{program}", *words], env={}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"{program}: {' '.join(done.stderr.split())[:300]}")
@@ -174,7 +164,7 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder)
     except FileNotFoundError:
         return
-    except RecursionError:  # a thousand folders in each other
+    except RecursionError:  # about a thousand nested folders
         by_coreutils("rm", "-rf", folder)
     except PermissionError:
         os.chmod(folder, 0o700)
@@ -216,13 +206,5 @@ def size_bytes(folder: Path, most: int, most_entries: int) -> int:
 
 def give(folder: Path, uid: int, gid: int) -> None:
     """Let a folder, with all that is in it, belong to someone; links are not followed. Raises OSError."""
-    os.chown(folder, uid, gid, follow_symlinks=False)
-    try:
-        for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
-            for name in (*folders, *files):
-                os.chown(name, uid, gid, dir_fd=at, follow_symlinks=False)
-    except (RecursionError, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EMFILE:
-            raise
-        # A thousand folders in each other.
-        by_coreutils("chown", "-RhP", f"{uid}:{gid}", folder)
+    # os.fwalk keeps a descriptor per level, and a job may nest folders deeper than that allows.
+    by_coreutils("chown", "-RhP", f"{uid}:{gid}", folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.traces.errors import TraceError
-from spotweave.files import replacing
+from spotweave.files import read_at_most, replacing
 
 MOST_BYTES = 1 << 30
 
@@ -28,7 +28,7 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            content = gzip.GzipFile(fileobj=file).read(MOST_BYTES + 1) if packed else file.read()
+            content = read_at_most((gzip.GzipFile(fileobj=file) if packed else file).read, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise TraceError(f"{path} has more than {MOST_BYTES >> 30} GiB: cut it")
         text = content.decode("utf-8-sig")

@@ -24,7 +24,8 @@ from typing import Any, BinaryIO
 
 from deploy.security.identities import IdentitiesError
 from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
-from deploy.security.untrusted import UnsafePathError, copy_tree, read_at_most, remove_tree, tail
+from deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree, tail
+from spotweave.files import read_at_most
 
 Value = bool | int | float | str
 FILE_BYTES = 65_536
@@ -141,7 +142,7 @@ class Inspector:
                     last = next((line for line in reversed(said) if line.strip()), f"exit code {code}")
                     raise OSError(f"an app cannot be inspected here: {last[:300]}")
                 answer.seek(0)
-                return read_at_most(answer, _HEADER_BYTES + _BUILT_BYTES)
+                return read_at_most(answer.read, _HEADER_BYTES + _BUILT_BYTES)
         finally:
             os.close(stdin)
 

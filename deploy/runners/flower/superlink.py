@@ -51,6 +51,7 @@ _START_S = 30.0
 """An app has up to some MiB, and the SuperLink writes it to its disk."""
 _ANSWER_MOST_BYTES = 16 << 20
 _LOG_MOST_BYTES = 256 << 20
+_LAST_LINE_BYTES = 4096
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _Client = TypeVar("_Client", bound=ProtobufClient)
 
@@ -287,7 +288,7 @@ class SuperLink:
 
     def last_line(self) -> str:
         """The end of its log, for people."""
-        lines = tail(self.log).strip().splitlines()
+        lines = tail(self.log, _LAST_LINE_BYTES).strip().splitlines()
         return lines[-1][:300] if lines else ""
 
     def trim_log(self) -> None:

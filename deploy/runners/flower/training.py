@@ -26,7 +26,7 @@ from spotweave.files import write_private
 
 _log = logging.getLogger(__name__)
 IDLE_WITHIN_S = 3600.0
-"""A ServerApp may compute so long while no client owes it anything and its status stays as it is."""
+"""Longest time without a new status while no client owes a result."""
 _WAITS = re.compile(r"Waiting for nodes to connect: \d+ connected \(minimum required: (\d{1,9})\)")
 
 
@@ -159,9 +159,9 @@ class Training:
             self._start()
 
     def _waits_in_vain(self) -> str:
-        """Why the run that goes on will never end, "" if it may.
+        """Why the current run will never end; "" if it may.
 
-        flwr waits without an end for as many clients as a strategy wants, and says so each second.
+        flwr waits forever for as many clients as a strategy wants, and logs that every second.
         """
         clients = len(self._work.clients) - sum(one.left for one in self._record.clients.values())
         waits = _WAITS.search(self._superlink.last_line())

@@ -58,18 +58,18 @@ class JobLog:
     executors: Ints
     splits: Mapping[Split, tuple[int, int]]
 
-    def drawn(self, config: WorkloadConfig, split: Split, streams: Streams) -> JobLog:
-        """The jobs of an episode: as many as configured, in a row, from a random one of the split on.
+    def require(self, jobs: int) -> None:
+        """Raise WorldError if a split has fewer jobs than an episode plays."""
+        for split, (first, end) in self.splits.items():
+            if end - first < jobs:
+                raise WorldError(
+                    f"workload.trace has {end - first} jobs in its {split} part, workload.jobs asks for "
+                    f"{jobs}: lower env.workload.jobs, or give a longer log"
+                )
 
-        Raises:
-            WorldError: if the split has fewer.
-        """
+    def drawn(self, config: WorkloadConfig, split: Split, streams: Streams) -> JobLog:
+        """Draw the jobs of an episode: as many in a row as configured, beginning anywhere in the split."""
         first, end = self.splits[split]
-        if end - first < config.jobs:
-            raise WorldError(
-                f"workload.trace has {end - first} jobs in its {split} part, workload.jobs asks for "
-                f"{config.jobs}: lower env.workload.jobs, or give a longer log"
-            )
         start = first + int(streams.generator("arrivals").integers(end - first - config.jobs + 1))
         rows = slice(start, start + config.jobs)
         pace = config.arrival_unit_s / ARRIVAL_UNIT_S
