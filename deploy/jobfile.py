@@ -22,9 +22,9 @@ MAX_BYTES = 20 << 20
 """Of all files of a job together: in base64 they must fit into the service's largest request."""
 
 MOST_FILES = 10_000
-"""Of a folder that goes with a job."""
+"""Most files in a folder that is sent with a job."""
 FOLDER_SUFFIX = ".folder.zip"
-"""Of what a folder in `py_files` is packed into."""
+"""Suffix of the archive that a folder in `py_files` is packed into."""
 Program = TypeVar("Program", bound=SparkProgram)
 
 
@@ -70,7 +70,7 @@ def read_files(spec: JobSpec, folder: Path) -> dict[str, bytes]:
 
 
 def _packed(place: Path, root: Path) -> bytes:
-    """A folder of modules as a zip file, the same each time."""
+    """Zip a folder of modules, reproducibly."""
     files: dict[str, bytes] = {}
     for path in named_files([str(place)], root):
         _read(path, root, files)
@@ -83,7 +83,7 @@ def _packed(place: Path, root: Path) -> bytes:
 
 
 def _with_modules(spec: JobSpec, root: Path) -> JobSpec:
-    """The job with what its scripts import from beside them; folders get the names of their archives."""
+    """Add the modules that its scripts import to `py_files`, and name folders by their archives."""
     if isinstance(spec.work, Workflow):
         steps = tuple(_completed(step, root) for step in spec.work.steps)
         return spec.model_copy(update={"work": spec.work.model_copy(update={"steps": steps})})
@@ -99,7 +99,7 @@ def _completed(program: Program, root: Path) -> Program:
 
 
 def _imported(script: Path, root: Path) -> list[str]:
-    """Modules and packages in the folder of a Python script that it imports, or that these import."""
+    """Find the modules and packages next to a script that it imports, directly or through each other."""
     if script.suffix != ".py" or not _is_there(script, root):
         return []
     found: dict[str, Path] = {}
@@ -115,7 +115,7 @@ def _imported(script: Path, root: Path) -> list[str]:
 
 
 def _imports(path: Path) -> set[str]:
-    """First parts of the names of modules that a file imports; none of one that is not Python."""
+    """Top-level names that a file imports; none if it does not parse."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -138,7 +138,7 @@ def named_files(words: Iterable[str], root: Path) -> Iterator[Path]:
             try:
                 inside = [place] if place.is_file() else list(islice(place.rglob("*"), MOST_FILES + 1))
             except RecursionError as error:
-                raise ConfigError(f"{place.relative_to(root)} holds too deep folders") from error
+                raise ConfigError(f"{place.relative_to(root)} nests folders too deeply") from error
             if len(inside) > MOST_FILES:
                 raise ConfigError(f"{place.relative_to(root)} holds more than {MOST_FILES} files: pack them")
             for path in sorted(inside):

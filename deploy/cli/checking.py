@@ -30,7 +30,7 @@ from deploy.store.store import Store
 from deploy.yamlfile import ConfigError
 
 FEW_OFFERS = 5
-"""Up to so many rented offers the released policy is level with its rule (checkpoints/multicloud)."""
+"""With this many rented offers or fewer, the released policy merely matches its rule (its model card)."""
 
 
 def run(path: Path) -> None:
@@ -160,7 +160,7 @@ def _sandbox(config: DeploymentConfig) -> str:
 
 
 def _too_few_offers(config: DeploymentConfig) -> list[str]:
-    """What the card of a learned policy says of markets as small as this one."""
+    """Warn about markets that the learned policy's card advises against."""
     rented, name = sum(count_offers(config).values()), config.policy.market
     if rented > FEW_OFFERS or not isinstance(load_market_policy(name, rented).policy, OutcomePolicy):
         return []
@@ -180,8 +180,8 @@ def _not_kept_apart(config: DeploymentConfig) -> list[str]:
         )
     if sandbox.mode is SandboxMode.BUBBLEWRAP and os.geteuid() == 0:
         found.append(
-            "this is run as root, which bubblewrap does not need: serve as a user of its own, so that who "
-            "gets out of a sandbox is not root (deploy/systemd/spotweave.service)"
+            "running as root, which bubblewrap does not need: serve as a dedicated user, so that code which "
+            "escapes a sandbox is not root (deploy/systemd/spotweave.service)"
         )
     if sandbox.mode is SandboxMode.UID and not _has_name(config.runners.ids[0]):
         found.append(

@@ -111,7 +111,7 @@ def _decision(on: Console, decision: Mapping[str, Any]) -> None:
     values = {} if not candidates else candidates[0]["values"]
     if values:
         parts = ", ".join(f"{name.replace('_', ' ')} {number:.3g}" for name, number in values.items())
-        on.print(f"  the first is worth {parts}: weighed, that is its total; more is better", style="dim")
+        on.print(f"  values of the first: {parts}; their weighted sum is its total", style="dim")
 
 
 def _number(given: float | None, form: str = ".3g", factor: float = 1) -> str:

@@ -11,7 +11,7 @@ from deploy.model.instances import Market
 from deploy.model.jobs import JobState
 from deploy.model.tasks import Phase
 from deploy.server.views import CostView, EventView, InstanceView, OfferView, View
-from deploy.store.decisions import DecisionRecord, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.gantt import Span
 
 MAX_TEXT = 300
@@ -196,10 +196,10 @@ class DecisionLine(View):
         return cls.of_fields(
             one,
             **one.key._asdict(),
-            values={} if chosen is None else chosen.values,
+            values=_values(chosen),
             reason="" if chosen is None else chosen.reason[:MAX_TEXT],
             next_best=None if follows is None else follows.offer_id,
-            next_values={} if follows is None else follows.values,
+            next_values=_values(follows),
         )
 
 
@@ -237,3 +237,10 @@ class Overview(BaseModel):
     """The latest, the newest first."""
     events: list[EventView]
     """The latest, the newest first."""
+
+
+def _values(candidate: CandidateRecord | None) -> Mapping[str, float]:
+    """Values of a policy's candidate; a rule has none, so what it would cost by the rule `expected_cost`."""
+    if candidate is None or candidate.values or candidate.expected_usd is None:
+        return {} if candidate is None else candidate.values
+    return {"expected_usd": candidate.expected_usd}

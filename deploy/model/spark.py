@@ -1,4 +1,4 @@
-"""What is said of a Spark application, as a job or as a step of a workflow."""
+"""The description of a Spark application: a job of its own, or a step of a workflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _plain(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class SparkProgram(Part):
-    """A script with what belongs to it."""
+    """A script with its arguments, settings and modules."""
 
     script: Path
     """Python file or jar, relative to the file that describes the job."""
@@ -37,5 +37,5 @@ class SparkProgram(Part):
 
 
 def split_names(names: str) -> list[str]:
-    """The parts of a list that is separated by commas."""
+    """Split a comma-separated list."""
     return [name.strip() for name in names.split(",") if name.strip()]

@@ -25,7 +25,7 @@ export function decisions(facts, onJob) {
     ["Its values", (one) => [el("span", {}, values(one.values)),
       one.next_best && el("small", { class: "quiet wide" }, `next best ${one.next_best}: ${values(one.next_values)}`)]],
     ["Policy", (one) => [one.policy, one.shadow_policy && el("small", { class: "quiet" }, `${one.shadow_policy} would: ${one.shadow_choice ?? "none"}`)], "wide short"],
-    ["Why", (one) => (one.reason ? el("span", { class: "late" }, one.reason) : el("span", { class: "quiet" }, "best total"))],
+    ["Why", (one) => (one.reason ? el("span", { class: "late" }, one.reason) : el("span", { class: "quiet" }, "the best shown"))],
     ["Candidates", (one) => candidatesButton(one)],
   ];
   return table("Latest decisions", columns, facts.decisions, (one) => ({ "data-decision": one.decision_id }));

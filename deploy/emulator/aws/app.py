@@ -37,7 +37,7 @@ _NOT_PLAYED = frozenset(
         "StopInstances",
     }
 )
-"""Actions of EC2 that moto would answer from instances of its own, of which nobody else knows."""
+"""EC2 actions that are not emulated. moto would answer them from its own state, without our instances."""
 Answer = tuple[int, str, bytes]
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
 

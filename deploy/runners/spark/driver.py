@@ -103,7 +103,7 @@ def check_job(spec: JobSpec, folder: Path) -> None:
 
 
 def _check_file(name: str, folder: Path) -> None:
-    """Refuse what Spark would look for in vain, or outside of the job's folder."""
+    """Refuse a file that is missing or lies outside of the job's folder."""
     place = folder / name
     if os.path.isabs(name) or not place.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"file {name!r} lies outside of the job's folder: give a path below the job file")

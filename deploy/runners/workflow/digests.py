@@ -19,7 +19,7 @@ from deploy.security.untrusted import UnsafePathError, open_beneath
 
 MOST_PARTS = 100_000
 MOST_BYTES = 64 << 30
-"""Of one file of a workflow, or of all in a folder that is one."""
+"""Largest file of a workflow; of a folder, all its files together."""
 
 
 class Part(BaseModel):
@@ -59,7 +59,7 @@ def digest_of(root: Path, name: str) -> dict[str, Part]:
 def part_of(root: Path, name: str, most_bytes: int = MOST_BYTES) -> Part:
     """The size and checksum of one file. Raises as `digest_of`."""
     with opened(root, name) as file:
-        # A file of holes takes no place on the disk, and as long to read as a full one.
+        # A sparse file takes no disk space, but as long to read as a full one.
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise PoisonError(
                 f"{name} has more than {MOST_BYTES >> 30} GiB: write less, or to an object store"
@@ -94,7 +94,7 @@ def _parts(root: Path, name: str) -> list[str]:
     try:
         walked = list(islice(os.walk(top), MOST_PARTS))
     except RecursionError as error:
-        raise PoisonError(f"{name} holds folders that lie too deep in each other") from error
+        raise PoisonError(f"{name} nests folders too deeply") from error
     for folder, folders, files in walked:
         linked = [one for one in folders if os.path.islink(os.path.join(folder, one))]
         found += [os.path.relpath(os.path.join(folder, one), top) for one in (*files, *linked)]

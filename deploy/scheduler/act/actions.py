@@ -29,7 +29,7 @@ from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
 MOST_SKEW_S = 60.0
-"""A provider's clock may differ by so much from ours before it is told."""
+"""Tolerated difference between a provider's clock and ours."""
 _ENDS = (IntentKind.STOP, IntentKind.TERMINATE)
 MAX_TRIES = 2
 """A start, or anything that raises what nothing should raise, is given up after this many tries."""
@@ -182,7 +182,7 @@ class Actions:
             )
 
     def _compare_clocks(self, instance: Instance, report: InstanceReport, now_s: float) -> None:
-        """Say once if this machine's clock and a provider's differ. Needs a transaction."""
+        """Report once that this machine's clock and a provider's differ. Needs a transaction."""
         provider = instance.offer.provider
         off_s = min(max(report.launched_s, instance.requested_s), now_s) - report.launched_s
         if abs(off_s) <= MOST_SKEW_S or provider in self._skewed:
@@ -298,9 +298,9 @@ class Actions:
     def _give_up_start(
         self, intent: Intent, task: Task, nodes: Sequence[Instance], waited_s: float, now_s: float
     ) -> None:
-        """Let a task whose nodes are too late wait for a place again.
+        """Requeue a task whose nodes did not get ready in time.
 
-        That its instances could not be launched is no failure of the task: it says why, and goes elsewhere.
+        It counts as a failure of the task only if all of its instances were launched.
         """
         for offer_id in {one.offer.offer_id for one in nodes if one.state is not InstanceState.RUNNING}:
             self._cooldowns.refused(offer_id, now_s)
@@ -356,7 +356,7 @@ class Actions:
 
 
 def _launched_s(instance: Instance, now_s: float) -> float:
-    """When it was launched, or, where nobody could yet or the provider's clock is not ours, asked for."""
+    """Launch time; the request time if not launched yet, or if the provider's clock disagrees with ours."""
     launched_s = instance.launched_s
     between = launched_s is not None and instance.requested_s <= launched_s <= now_s
     return launched_s if launched_s is not None and between else instance.requested_s

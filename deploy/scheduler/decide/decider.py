@@ -266,7 +266,7 @@ def _rank(item: Candidate) -> tuple[bool, float]:
 
 
 def _why(policy: str, ranked: Sequence[Candidate]) -> str:
-    """What decided, where the numbers shown say something else. The first candidate is the chosen one."""
+    """What decided, where another candidate looks better. The first candidate is the chosen one."""
     taken, *others = ranked
     valid = [item for item in others if item.valid]
     if taken.total is None:
@@ -288,7 +288,7 @@ def _total(item: Candidate) -> float:
 
 
 def _shown(number: float) -> float:
-    """As people see it, so that no difference is explained which they cannot see."""
+    """Round as `explain` does: a difference that is not visible needs no explanation."""
     return float(f"{number:.3g}")
 
 

@@ -65,7 +65,8 @@ MISTAKES = [
 def test_a_mistake_is_one_line_and_changes_nothing(command: str, message: str, tmp_path: Path) -> None:
     config = deployment(tmp_path)
     assert spotweave("token", "list", "--config", config).exit_code == 0
-    for name, changes in (("new", {}), ("postgresql", {"store": "postgresql://nobody@127.0.0.1:1/none"})):
+    unreachable = {"store": "postgresql://user@127.0.0.1:1/db"}
+    for name, changes in (("new", {}), ("postgresql", unreachable)):
         (tmp_path / name).mkdir()
         deployment(tmp_path / name, **changes)
     (tmp_path / "postgresql" / "state").mkdir()

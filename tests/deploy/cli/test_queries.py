@@ -188,7 +188,7 @@ def test_explain_shows_decisions_and_events(run: Any, job_file: Path, store: Sto
     rows = [line.split() for line in told.splitlines()]
     assert [">", "spot", "0.0120", "1.50", "25", "2.5", "-3.75", "+0"] in rows
     assert ["none", "for", "now", "-", "-", "-", "4.23", "-4", "-0.25"] in rows
-    assert "the first is worth delay -1.5, money -2.25" in told
+    assert "values of the first: delay -1.5, money -2.25" in told
     for words in (
         "main goes to spot",
         "decision 1 of the policy spotweave, in 4 ms",

@@ -166,7 +166,7 @@ def test_check_tells_all_that_is_wrong_at_once_and_changes_nothing(tmp_path: Pat
     others = [line for line in lines if line not in kept_apart]
     assert [line.split()[0] for line in others] == ["ok"] * 9 + ["warning"]
     assert not (tmp_path / "state").exists()
-    assert any("run as root" in line for line in kept_apart) == (
+    assert any("running as root" in line for line in kept_apart) == (
         "sandbox: bubblewrap" in result.stdout and os.geteuid() == 0
     )
     learned = deployment(tmp_path, policy={"market": "multicloud"})

@@ -23,7 +23,7 @@ from deploy.scheduler.decide.policies import combined, load_federated_policy, lo
 from deploy.scheduler.loop import Scheduler
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.store.decisions import DecisionRecord, Mode
+from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.events import Event
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -146,20 +146,22 @@ class World:
 
 
 def unexplained(decisions: Iterable[DecisionRecord]) -> list[str]:
-    """A line for each decision against what it shows, without a word of which guard or margin decided."""
+    """Decisions where another candidate looks better than the chosen one, and no reason says why."""
     found = []
     for one in decisions:
-        chosen = next(item for item in one.candidates if item.offer_id == one.chosen)
         if any(item.reason for item in one.candidates if item.available):
             continue
-        for item in one.candidates:
-            if not item.available or item is chosen:
-                continue
-            worth = [item.total, chosen.total]
-            if None in worth:
-                assert item.expected_usd is not None
-                assert chosen.expected_usd is not None
-                worth = [-item.expected_usd, -chosen.expected_usd]
-            if f"{worth[0]:.3g}" != f"{worth[1]:.3g}" and worth[0] > worth[1]:  # type: ignore[operator]
-                found.append(f"{one.policy} chose {one.chosen} though {item.offer_id} looks better: {worth}")
+        chosen = next(item for item in one.candidates if item.offer_id == one.chosen)
+        found += [
+            f"{one.policy} chose {one.chosen} though {item.offer_id} looks better"
+            for item in one.candidates
+            if item.available and _worth(item, chosen) > _worth(chosen, item)
+        ]
     return found
+
+
+def _worth(item: CandidateRecord, other: CandidateRecord) -> float:
+    """What two candidates are compared by, to the digits that people see."""
+    assert item.expected_usd is not None
+    by_total = item.total is not None and other.total is not None
+    return float(f"{item.total if by_total else -item.expected_usd:.3g}")

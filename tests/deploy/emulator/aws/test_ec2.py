@@ -200,7 +200,7 @@ def test_price_history_follows_the_recording(recorded: Recorded) -> None:
     # What is in force at the start is part of the answer, what comes after the end is not.
     part = cloud.ec2.describe_spot_price_history(StartTime=at(700), EndTime=at(1000))["SpotPriceHistory"]
     assert [(one["SpotPrice"], one["Timestamp"]) for one in part] == [("0.250000", at(600))]
-    # Nobody sees the future.
+    # Prices later than now are not in the answer.
     ahead = cloud.ec2.describe_spot_price_history(EndTime=at(90_000))["SpotPriceHistory"]
     assert [one["SpotPrice"] for one in ahead] == ["0.220000"]
     assert not cloud.ec2.describe_spot_price_history(ProductDescriptions=["Windows"])["SpotPriceHistory"]
