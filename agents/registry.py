@@ -13,6 +13,7 @@ from typing import Any
 from agents.bags.scorer import BagScorerPolicy, bag_scorer
 from agents.federated.scorer import RoundScorerPolicy, round_scorer
 from agents.library_policy import load_library_policy
+from agents.mtdqn.policy import MTDQNPolicy, Weights, sizes_for
 from agents.networks.base import ValueNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
@@ -24,6 +25,7 @@ from agents.settings import (
     AgentSettings,
     ClusterScorerSettings,
     LibrarySettings,
+    MTDQNSettings,
     OutcomesSettings,
     RLFCSettings,
     RLLSFCSettings,
@@ -80,7 +82,7 @@ class Agent:
     title: str
     source: str
     settings: type[AgentSettings]
-    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | OutcomePolicy] | None = None
+    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | OutcomePolicy | MTDQNPolicy] | None = None
     any_clusters: bool = False
     worlds: tuple[str, ...] | None = None
     instead: Mapping[str, str] = field(default_factory=dict)
@@ -112,6 +114,11 @@ def _outcomes(settings: OutcomesSettings, shape: Shape) -> OutcomePolicy:
     network = Ensemble(settings.members, Sizes(settings.hidden_size, settings.lstm_size))
     prices = settings.batch_share, settings.margin, settings.doubt
     return OutcomePolicy(network, shape.weights, settings.name, *prices)
+
+
+def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
+    sizes = sizes_for(settings.guide, settings.lstm_size, settings.own_size, settings.mutual_size)
+    return MTDQNPolicy(Weights(sizes), shape.weights, settings.name)
 
 
 def _cluster_scorer(settings: ClusterScorerSettings, shape: Shape) -> VectorPolicy:
@@ -154,6 +161,14 @@ OURS: Mapping[str, Agent] = {
         RLFCSettings,
         _rl_fc,
         instead={"multicloud": "agent=outcomes"},
+    ),
+    "mtdqn": Agent(
+        "LSTM multi-target DQN: values of the own job and of what a choice does to all others",
+        "Spotweave, docs/training.md",
+        MTDQNSettings,
+        _mtdqn,
+        any_clusters=True,
+        worlds=("multicluster", "chapter4"),
     ),
     "outcomes": Agent(
         "an ensemble that learns what became of jobs, beyond what the rule expected_cost expects",

@@ -96,6 +96,26 @@ class OutcomesSettings(AgentSettings):
 
 
 @dataclass
+class MTDQNSettings(AgentSettings):
+    """The agent `mtdqn`.
+
+    Attributes:
+        weights: of own misses, the mutual value and delay; empty: as the world's objective charges them.
+        guide: the rule that guides exploration and whose order of jobs is followed; `committed` needs the
+            forecast of the world of chapter 4.
+        lstm_size: units of the LSTM over the occupation of each choice's place; 0: none.
+        own_size: units of both hidden layers of the own heads.
+        mutual_size: units of both hidden layers of the mutual head; 0: none.
+    """
+
+    weights: list[Finite] = field(default_factory=list)
+    guide: Literal["tuned", "committed"] = "tuned"
+    lstm_size: Annotated[int, Field(ge=0)] = 8
+    own_size: Size = 64
+    mutual_size: Annotated[int, Field(ge=0)] = 32
+
+
+@dataclass
 class ScorerSettings(AgentSettings):
     """Agents that learn the objective itself, by an evolution strategy on whole episodes.
 

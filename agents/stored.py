@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.registry import Shape, agent_named
@@ -150,14 +151,14 @@ def stored_policy(
         settings = agent.settings(**state["agent"])
         shape = Shape(state["world"]["n_clusters"], tuple(state["scales"]), tuple(state["weights"]))
         made = agent.make(settings, shape)
-        network = made.network if isinstance(made, VectorPolicy | OutcomePolicy) else made
+        network = made.network if isinstance(made, VectorPolicy | OutcomePolicy | MTDQNPolicy) else made
         network.load_state_dict(state["network"])
     except (RuntimeError, TypeError) as error:
         raise CheckpointError(
             f"{path} holds weights that its own settings do not fit: train again"
         ) from error
     other = bool(weights) and list(weights or ()) != state["weights"]
-    if isinstance(made, OutcomePolicy):
+    if isinstance(made, OutcomePolicy | MTDQNPolicy):
         made.set_weights(weights or state["weights"])
         return made
     if isinstance(made, VectorPolicy):

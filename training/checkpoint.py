@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from agents.flat_policy import FlatPolicy
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.spot.policy import SpotPolicy
@@ -30,7 +31,7 @@ from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = ValuePolicy | VectorPolicy | OutcomePolicy | FlatPolicy | SpotPolicy
+TrainedPolicy = ValuePolicy | VectorPolicy | OutcomePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
 """What a checkpoint may hold."""
 
 

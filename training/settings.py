@@ -92,6 +92,29 @@ class OutcomeSettings:
 
 
 @dataclass
+class MultiTargetSettings:
+    """How the agent `mtdqn` learns.
+
+    Of the other settings it uses episodes, lanes (which play the same workload), gradient_steps (per
+    workload), batch_size, replay_capacity, learning_rate, epsilon_1, epsilon_2 and those of validation, test
+    and saving.
+
+    Attributes:
+        follow_share: before this share of the episodes the guide counts as the greedy policy.
+        workloads: kept to compare lanes.
+        workloads_per_step: compared in a gradient step of the mutual value.
+        mutual_steps: such steps per workload.
+        average: share of the acting network that stays as it was when it follows the learning one.
+    """
+
+    follow_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
+    workloads: Count = 32
+    workloads_per_step: Count = 2
+    mutual_steps: Count = 4
+    average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.97
+
+
+@dataclass
 class TrainerSettings:
     """How it learns.
 
@@ -117,6 +140,7 @@ class TrainerSettings:
         save_every_minutes: minutes between checkpoints of the whole training state.
         variety: which other markets than the configured one are trained on (agent `outcomes`).
         outcomes: settings of the agent `outcomes`.
+        multi_target: settings of the agent `mtdqn`.
         evolution: settings of agents that learn by evolution; of the others they use episodes, lanes,
             learning_rate and those of validation, test and saving.
     """
@@ -142,6 +166,7 @@ class TrainerSettings:
     variety: Variety = field(default_factory=Variety)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     outcomes: OutcomeSettings = field(default_factory=OutcomeSettings)
+    multi_target: MultiTargetSettings = field(default_factory=MultiTargetSettings)
 
     def __post_init__(self) -> None:
         if self.replay_capacity < self.batch_size:

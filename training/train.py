@@ -19,7 +19,7 @@ import torch
 from omegaconf import DictConfig
 
 from agents.named import named_rule
-from agents.settings import AgentSettings, OutcomesSettings
+from agents.settings import AgentSettings, ScorerSettings
 from envs.environments import ENVIRONMENTS
 from training.adaptation import judge, start_of, started_agent
 from training.adapters.settings import require_library
@@ -124,7 +124,7 @@ def train(
         adapted = load_policy(run.policy, spec) if accepted else trainer.policy
         worlds = [player.world(number) for number in range(len(members))]
         # A scorer learned the objective itself: it has no weights to change.
-        original = load_policy(run.start, spec, weights if isinstance(agent, OutcomesSettings) else None)
+        original = load_policy(run.start, spec, None if isinstance(agent, ScorerSettings) else weights)
         print(judge(adapted, original, worlds, session.suite, accepted))
     if tested:
         policy = load_policy(run.policy, spec)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.networks.base import ValueNetwork
-from agents.outcomes.policy import OutcomePolicy
+from agents.policy import Policy
 from agents.registry import Shape, agent_named
 from agents.settings import AgentSettings
 from agents.vector_policy import VectorPolicy
@@ -36,7 +36,7 @@ def small_scorer(kind: str, hidden_size: int, name: str) -> VectorPolicy:
     return made
 
 
-def _made(kind: str, shape: Shape, values: dict[str, Any]) -> ValueNetwork | VectorPolicy | OutcomePolicy:
+def _made(kind: str, shape: Shape, values: dict[str, Any]) -> ValueNetwork | Policy:
     make = agent_named(kind).make
     assert make is not None
     return make(small_settings(kind, **values), shape)

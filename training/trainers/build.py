@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import named_rule
 from agents.networks.base import ValueNetwork
 from agents.outcomes.policy import OutcomePolicy
@@ -13,12 +15,15 @@ from agents.registry import Shape, agent_named
 from agents.settings import (
     ClusterScorerSettings,
     LibrarySettings,
+    MTDQNSettings,
     OutcomesSettings,
     SpotSettings,
     ValueSettings,
 )
 from agents.vector_policy import VectorPolicy
+from envs.environments import Environment
 from envs.simulation.market.world import MarketWorld
+from envs.simulation.slices.world import SliceWorld
 from envs.simulation.streams import Streams
 from envs.simulation.world import WorldSpec
 from training.adapters.build import make_library_trainer
@@ -26,6 +31,7 @@ from training.adapters.trainer import LibraryTask
 from training.config import UsageError
 from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
+from training.trainers.multi_target import MultiTargetTrainer
 from training.trainers.outcomes import OutcomeTrainer
 from training.trainers.spot import SpotTrainer
 from training.trainers.trainer import Learner, Task, Trainer
@@ -55,6 +61,8 @@ def build_trainer(task: Task) -> Built:
         )
     if isinstance(agent, ClusterScorerSettings):
         named_rule(agent.base, spec)
+    if isinstance(agent, MTDQNSettings):
+        named_rule(agent.guide, spec)
     if spec.name in described.instead:
         raise UsageError(
             f"agent={agent.kind} sees no price, spot flag or availability in the thesis's state: "
@@ -71,6 +79,8 @@ def build_trainer(task: Task) -> Built:
     assert described.make is not None
     if isinstance(agent, OutcomesSettings):
         return _outcome_trainer(task, agent, spec)
+    if isinstance(agent, MTDQNSettings):
+        return _multi_target_trainer(task, agent, spec)
     if not isinstance(agent, ValueSettings):
         policy = described.make(agent, Shape(spec.n_clusters, spec.scales, spec.objective_weights))
         assert isinstance(policy, VectorPolicy)
@@ -110,6 +120,26 @@ def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
     learner = Learner(network.to(task.device), weights, agent.name, task.device)
     guide, world = named_rule(settings.guide, spec), task.entry.build(task.config, settings.lanes)
     return MonteCarloTrainer(world, learner, settings, guide, task.seed), scales, weights
+
+
+def _multi_target_trainer(task: Task, agent: MTDQNSettings, spec: WorldSpec) -> Built:
+    """A trainer whose lanes play the same workload."""
+    weights = _checked(agent.weights, spec.objective_weights, spec, "weights")
+    make = agent_named(agent.kind).make
+    assert make is not None
+    policy = make(agent, Shape(spec.n_clusters, spec.scales, weights))
+    assert isinstance(policy, MTDQNPolicy)
+    if task.start is not None:
+        policy.network.load_state_dict(task.start["network"])
+    builds = [partial(_slices, task.entry, member) for member in task.entry.members_of(task.config, "train")]
+    trainer = MultiTargetTrainer(builds, policy, task.settings, task.seed, task.device)
+    return trainer, spec.scales, weights
+
+
+def _slices(entry: Environment, config: Any, lanes: int) -> SliceWorld:
+    world = entry.build(config, lanes)
+    assert isinstance(world, SliceWorld)
+    return world
 
 
 def _outcome_trainer(task: Task, agent: OutcomesSettings, spec: WorldSpec) -> Built:

@@ -1,0 +1,126 @@
+"""The trainer of `mtdqn`: its bookkeeping against the world's own, what it learns, and exact resume."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agents.mtdqn.forward import n_columns
+from agents.mtdqn.policy import MTDQNPolicy, Weights, sizes_for
+from envs.simulation.slices.config import SliceWorldConfig
+from envs.simulation.slices.world import SliceWorld
+from tests.training.trainers.test_resume import assert_same, resumed
+from training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
+from training.trainers.multi_target import Comparison, MultiTargetTrainer
+
+LANES = 4
+CPU = torch.device("cpu")
+
+
+def trainer(seed: int = 0, mutual: int = 4, **settings: float) -> MultiTargetTrainer:
+    """A small trainer in a world of 120 jobs."""
+    policy = MTDQNPolicy(Weights(sizes_for("tuned", 3, 8, mutual)), (1.0, 1.0, 5.0), "mtdqn")
+    chosen = TrainerSettings(
+        episodes=400,
+        lanes=LANES,
+        gradient_steps=2,
+        batch_size=32,
+        replay_capacity=500,
+        learning_rate=ScheduleSettings(1e-3, 1e-3),
+        epsilon_1=ScheduleSettings(settings.get("epsilon_1", 0.4), settings.get("epsilon_1", 0.4)),
+        multi_target=MultiTargetSettings(follow_share=settings.get("follow_share", 0.0), workloads=3),
+    )
+    build = partial(SliceWorld, SliceWorldConfig(n_jobs=120))
+    return MultiTargetTrainer([build], policy, chosen, seed, CPU)
+
+
+def test_all_lanes_play_one_workload_and_nothing_of_its_return_is_lost() -> None:
+    learner = trainer()
+    learner.round()
+    world, comparison = learner._world(0), learner.comparisons[0]
+    arrivals = [world.job_outcomes(lane).arrival.tolist() for lane in range(LANES)]
+    assert arrivals.count(arrivals[0]) == LANES
+    scores = [world.metrics(lane)["s"] for lane in range(LANES)]
+    assert len(set(scores)) > 1
+    assert comparison.returns.sum(1).tolist() == pytest.approx(scores, abs=0.01)
+    for lane in range(LANES):
+        outcome = world.job_outcomes(lane)
+        assert outcome.misses.sum() == world.metrics(lane)["tmdl"]
+        assert 100 * (1 + outcome.delay.mean()) == pytest.approx(world.metrics(lane)["ajer"])
+
+
+@pytest.mark.parametrize(("epsilon_1", "values"), [(0.4, (-0.5, 0.5)), (0.9, (-0.9, 0.1))])
+def test_the_effect_of_a_choice_counts_with_the_surprise_of_its_coin(
+    epsilon_1: float, values: tuple[float, float]
+) -> None:
+    learner = trainer(epsilon_1=epsilon_1)
+    learner.round()
+    sums = learner.comparisons[0].spread.sum(1).numpy()
+    assert sorted({round(float(x), 4) for x in sums}) == pytest.approx(values)
+
+
+def test_without_exploration_there_is_nothing_to_compare() -> None:
+    learner = trainer(epsilon_1=0.0)
+    learner.round()
+    learner.round()
+    assert [len(comparison.lane) for comparison in learner.comparisons] == [0, 0]
+    assert learner.comparisons[0].returns.std(0).max() == 0.0
+
+
+def _compared(learner: MultiTargetTrainer, effect: float, seed: int) -> Comparison:
+    """A workload whose returns follow from its choices, `effect` per unit of need, and from luck."""
+    rng, sizes = np.random.default_rng(seed), learner.policy.network.sizes
+    n = 60
+    columns = rng.random((LANES * n, 2, n_columns(sizes)), np.float32)
+    needs = rng.uniform(0.5, 1.5, (LANES * n, 2)).astype(np.float32)
+    surprise = rng.choice([-0.5, 0.5], LANES * n)
+    told = surprise * effect * (needs[:, 0] - needs[:, 1])
+    returns = told.reshape(LANES, n).sum(1) + rng.normal(0.0, 5.0, LANES)
+    return Comparison(
+        torch.from_numpy(columns),
+        torch.zeros(LANES * n, 2, 2),
+        torch.from_numpy(needs),
+        torch.from_numpy(np.repeat(np.arange(LANES), n)),
+        torch.from_numpy(surprise[:, None].astype(np.float32)),
+        torch.from_numpy(returns[:, None].astype(np.float32)),
+    )
+
+
+def test_the_mutual_value_is_found_from_returns_of_whole_lanes_alone() -> None:
+    learner = trainer()
+    for group in learner.optimizer.param_groups:
+        group["lr"] = 0.02
+    workloads = [_compared(learner, -6.0, seed) for seed in range(60)]
+    for step in range(60):
+        learner._mutual_step(workloads[step % 15 * 4 : step % 15 * 4 + 4])
+    columns = torch.full((2, n_columns(learner.policy.network.sizes)), 0.5)
+    low, high = learner.network.mutual_values(columns, torch.tensor([0.5, 1.5])).tolist()
+    assert high - low == pytest.approx(-6.0, abs=2.0)
+
+
+def test_own_values_are_learned_beyond_what_is_known() -> None:
+    learner = trainer(epsilon_1=0.2)
+    for _ in range(3):
+        learner.round()
+    assert learner.replay.size == 500
+    targets = learner.replay.targets
+    assert (targets[:, 0] <= 0.0).all()  # a job misses at least what it must miss there
+    assert (targets[:, 1] <= 1e-6).all()  # and is not faster than alone
+    assert np.abs(targets[:, 0]).max() <= 8.0
+
+
+def test_it_is_resumed_exactly(tmp_path: Path) -> None:
+    straight = trainer()
+    reports = [straight.round() for _ in range(4)]
+    other, other_reports = resumed(trainer, tmp_path / "state.pt")
+    assert_same(straight.state_dict(), other.state_dict())
+    assert [dict(report.metrics) for report in reports] == [dict(report.metrics) for report in other_reports]
+
+
+def test_one_lane_compares_nothing() -> None:
+    with pytest.raises(ValueError, match=r"trainer\.lanes is 1: expected at least 2"):
+        MultiTargetTrainer([], trainer().policy, TrainerSettings(lanes=1), 0, CPU)
