@@ -20,10 +20,8 @@ from agents.networks.rl_lsfc import RLLSFC
 from agents.outcomes.forward import Sizes
 from agents.outcomes.policy import Ensemble, OutcomePolicy
 from agents.policy import Policy
-from agents.scorer.policy import ScorerPolicy, cluster_scorer
 from agents.settings import (
     AgentSettings,
-    ClusterScorerSettings,
     LibrarySettings,
     MTDQNSettings,
     OutcomesSettings,
@@ -121,10 +119,6 @@ def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
     return MTDQNPolicy(Weights(sizes), shape.weights, settings.name)
 
 
-def _cluster_scorer(settings: ClusterScorerSettings, shape: Shape) -> VectorPolicy:
-    return ScorerPolicy(cluster_scorer(settings.hidden_size, settings.base), settings.name)
-
-
 def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
     return RoundScorerPolicy(round_scorer(settings.hidden_size), settings.name)
 
@@ -177,14 +171,6 @@ OURS: Mapping[str, Agent] = {
         _outcomes,
         any_clusters=True,
         worlds=("multicloud",),
-    ),
-    "cluster_scorer": Agent(
-        "a small network that corrects a rule, found by an evolution strategy",
-        "Spotweave, docs/training.md",
-        ClusterScorerSettings,
-        _cluster_scorer,
-        any_clusters=True,
-        worlds=("multicluster", "chapter4"),
     ),
     "round_scorer": Agent(
         "a small network that corrects the rule round_cost, found by an evolution strategy",

@@ -127,17 +127,6 @@ class ScorerSettings(AgentSettings):
 
 
 @dataclass
-class ClusterScorerSettings(ScorerSettings):
-    """The agent `cluster_scorer`.
-
-    Attributes:
-        base: the rule that it corrects; `committed` needs the forecast of the world of chapter 4.
-    """
-
-    base: Literal["tuned", "committed"] = "tuned"
-
-
-@dataclass
 class SpotSettings(AgentSettings):
     """The agent `spot_values`, which learns from as many recorded stretches as `trainer.episodes` says.
 

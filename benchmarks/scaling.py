@@ -33,7 +33,7 @@ from training.trainers.evolution import EvolutionTrainer
 ROUNDS = 6
 MESSAGES = 300
 SPEEDUP_BAR, OVERHEAD_BAR_PERCENT = 1.8, 3.0
-TINY = ("trainer=quick", "trainer.lanes=8", "env.n_jobs=25")
+TINY = ("trainer=quick", "trainer.lanes=8", "env.job=J60")
 ENGINES: dict[str, Callable[[int], Engine]] = {"local": LocalEngine, "ray": partial(RayEngine, None)}
 
 
@@ -84,7 +84,7 @@ class TimedEngine(Engine):
 
 
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:
-    """Rounds of `cluster_scorer` on two workers of either engine, and what messages cost."""
+    """Rounds of `bag_scorer` on two workers of either engine, and what messages cost."""
     for name in ENGINES:
         measured = run_alone("benchmarks.scaling", name, *(("smallest",) if smallest else ()))
         one, two = measured["work_s"], measured["critical_s"]
@@ -113,7 +113,7 @@ def main(name: str, *options: str) -> None:
 def _rounds(opened: Engine, smallest: bool) -> dict[str, float]:
     """CPU seconds of the mean round, its critical path and its longest task, after a round that compiles."""
     engine = TimedEngine(opened)
-    trainer = untrained("multicluster", "cluster_scorer", *(TINY if smallest else ()), engine=engine)
+    trainer = untrained("bags", "bag_scorer", *(TINY if smallest else ()), engine=engine)
     assert isinstance(trainer, EvolutionTrainer)
     rounds = []
     for _ in range(1 + (1 if smallest else ROUNDS)):

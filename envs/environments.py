@@ -105,7 +105,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "Liu 2022, chapter 5: heterogeneous, elastic clusters",
         "envs.simulation.slices.config:SliceWorldConfig",
         "envs.simulation.slices.world:SliceWorld",
-        default_agent="cluster_scorer",
+        default_agent="mtdqn",
         gymnasium=(
             "spotweave/MultiCluster-v0",
             "envs.multicluster:MultiClusterEnv",
@@ -117,14 +117,14 @@ ENVIRONMENTS: dict[str, Environment] = {
         "the workload of chapter 5 on clusters drawn at random; env.clusters says how many",
         "envs.infrastructure:AnyClustersConfig",
         "envs.infrastructure:build_drawn",
-        default_agent="cluster_scorer",
+        default_agent="mtdqn",
         members="envs.infrastructure:AnyClustersConfig.members_of",
     ),
     "chapter4": Environment(
         "Liu 2022, chapter 4: clusters of equal executors; env.pattern and env.load choose the workload",
         "envs.simulation.slices.chapter4:Chapter4Config",
         "envs.multicluster:build_chapter4",
-        default_agent="rl_fc",
+        default_agent="mtdqn",
         reference="sf_e",  # the thesis compares with its best rule
     ),
     "federated": Environment(

@@ -8,12 +8,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from agents.mtdqn.columns import N_COMMITTED_COLUMNS, N_JOB_COLUMNS
+from agents.mtdqn.describe import count_jobs, describe_clusters, describe_job
 from agents.mtdqn.forward import HEADS, N_OWN, Sizes, evaluate, n_columns
 from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
 from agents.rules.committed import committed_cost
 from agents.rules.tuned import tuned_cost
-from agents.scorer.columns import N_COMMITTED_COLUMNS, N_JOB_COLUMNS
-from agents.scorer.inputs import count_jobs, describe_clusters, describe_job
 from envs.simulation import columns as col
 from envs.simulation.snapshot import ObservationArrays
 

@@ -8,10 +8,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from agents.mtdqn.columns import N_JOB_COLUMNS
 from agents.networks.rl_lsfc import SEGMENT_LENGTH
 from agents.outcomes.forward import recall, rectify
 from agents.rules.compiled import compiled
-from agents.scorer.columns import N_JOB_COLUMNS
 from envs.simulation.snapshot import HISTORY_STEPS
 
 HEADS = 3

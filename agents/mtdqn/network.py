@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from agents.mtdqn.columns import N_JOB_COLUMNS
 from agents.mtdqn.forward import HALF_NEED, N_OWN, Sizes, network_size
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
-from agents.scorer.columns import N_JOB_COLUMNS
 
 LSTM_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.mtdqn.columns import N_COMMITTED_COLUMNS, N_PLACE_COLUMNS
 from agents.mtdqn.decide import GREEDY, Label, decide_rows, empty_label, values_of
 from agents.mtdqn.forward import DELAY, HEADS, MUTUAL, N_OWN, OWN_MISSES, Sizes, n_columns, network_size
 from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
 from agents.rules.committed import CommittedParameters
 from agents.rules.tuned import TunedParameters
-from agents.scorer.columns import N_COMMITTED_COLUMNS, N_PLACE_COLUMNS
 from agents.weighed_policy import WeighedPolicy, checked_weights
 from envs.simulation.snapshot import Observation, arrays_of
 

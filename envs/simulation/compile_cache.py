@@ -34,7 +34,7 @@ COMPILED_FOLDERS = (
     "agents/federated",
     "agents/outcomes",
     "agents/rules",
-    "agents/scorer",
+    "agents/mtdqn",
     "agents/spot",
     "agents/workflows",
     "training/evaluation",

@@ -19,7 +19,6 @@ TINY_AGENT = {
     "rl_fc": ("agent.hidden_sizes=[16,8]",),
     "outcomes": ("agent.members=1", "agent.hidden_size=4"),
     "mtdqn": ("agent.lstm_size=2", "agent.own_size=4", "agent.mutual_size=3"),
-    "cluster_scorer": ("agent.hidden_size=3",),
     "round_scorer": ("agent.hidden_size=3",),
     "bag_scorer": ("agent.hidden_size=3",),
     "workflow_scorer": ("agent.hidden_size=3",),
@@ -49,11 +48,12 @@ TINY_WORLD = {
 
 
 def tiny(agent: str) -> tuple[str, ...]:
-    """The words of a training of seconds."""
+    """The words of a training of seconds, in a world that the agent knows."""
+    env = "bags" if agent == "bag_scorer" else "multicluster"
     return (
-        "+env=multicluster",
+        f"+env={env}",
         f"agent={agent}",
-        *TINY_WORLD["multicluster"],
+        *TINY_WORLD[env],
         *TINY_AGENT[agent],
         *TINY_TRAINER,
         "device=cpu",

@@ -269,5 +269,5 @@ def test_jobs_of_a_sweep_have_a_folder_each_wherever_the_flag_stands(tmp_path: P
 
 def test_each_environment_has_its_default_agent_unless_one_is_named() -> None:
     words = ["--cfg", "job", "+env=multicluster"]
-    assert _with_default_agent(words) == [*words, "agent=cluster_scorer"]
+    assert _with_default_agent(words) == [*words, "agent=mtdqn"]
     assert _with_default_agent([*words, "agent=rl_fc"]) == [*words, "agent=rl_fc"]

@@ -16,7 +16,8 @@ from training.checkpoint import load_state
 LONG = ("trainer.episodes=60", "trainer.gradient_steps=10", "trainer.validation_every=22", "seed=6")
 
 
-@pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.nightly), "cluster_scorer"])
+@pytest.mark.real
+@pytest.mark.parametrize("agent", [pytest.param("rl_lsfc", marks=pytest.mark.nightly), "mtdqn"])
 def test_interrupted_and_resumed_equals_uninterrupted(agent: str, command: Command, tmp_path: Path) -> None:
     stopped = start_process(tmp_path, *tiny(agent), *LONG, "out=stopped")
     assert stopped.stdout is not None

@@ -89,7 +89,7 @@ def test_trainers_that_cannot_train_are_refused(changes: dict[str, Any], message
         ("rl_fc", {"hidden_sizes": [10, 0]}, r"agent\.hidden_sizes\.1 is 0"),
         ("rl_fc", {"weights": [1.0, NAN, 1.0]}, r"agent\.weights\.1 is nan: input should be a finite number"),
         ("rl_lsfc", {"scales": [1.0, 0.0]}, r"agent\.scales\.1 is 0\.0: input should be greater than 0"),
-        ("cluster_scorer", {"weights": [1.0]}, r"unknown key agent\.weights"),
+        ("bag_scorer", {"weights": [1.0]}, r"unknown key agent\.weights"),
         ("outcomes", {"shared_size": 64}, r"unknown key agent\.shared_size"),
         ("sb3_dqn", {"jobs": 0}, r"agent\.jobs is 0"),
         ("sb3_dqn", {"learning_starts": -1}, r"agent\.learning_starts is -1"),

@@ -75,7 +75,7 @@ def test_each_environment_has_its_default_agent(env: str, command: Command, tmp_
 def test_without_out_the_run_names_itself(command: Command, tmp_path: Path) -> None:
     assert command(*tiny("multicluster", "trainer.episodes=2", "seed=9")).code == 0
     (run,) = (tmp_path / "runs" / "multicluster").iterdir()
-    assert run.name.startswith("cluster_scorer-seed9-")
+    assert run.name.startswith("mtdqn-seed9-")
 
 
 @pytest.mark.real

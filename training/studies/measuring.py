@@ -51,6 +51,8 @@ class Player:
     def measure(self, scenario: str, agents: Mapping[str, Sequence[Trained]]) -> ScenarioResult:
         """Every policy of a scenario on the suite; for a table also the bounds that it asks for.
 
+        With `stored` they are taken from what is published.
+
         Args:
             scenario: its id.
             agents: the policies of each trained agent.
@@ -141,6 +143,8 @@ class Player:
     ) -> Bounds | None:
         asked = self.settings.clairvoyant
         if asked is None or scenario in asked.skipped or not self.settings.table:  # figures do not show them
+            return None
+        if self.settings.stored != "none":
             return None
         told = self._told(f"{scenario}: clairvoyant plan")
         return measure_bounds(

@@ -68,7 +68,7 @@ class StoredEpisodes:
             name: result.policies.get(name) or self._measured(scenario, name, published["policies"], settings)
             for name in names
         }
-        bounds = result.bounds if settings.stored == "agents" else self._bounds(scenario, result, published)
+        bounds = self._bounds(scenario, result, published, settings)
         return dataclasses.replace(result, policies={**found, **result.policies}, bounds=bounds)
 
     def _measured(
@@ -88,10 +88,21 @@ class StoredEpisodes:
         metrics = [metric for metric in rows[0] if metric not in NOT_METRICS]
         return Played({metric: [float(row[metric]) for row in rows] for metric in metrics}, [0] * len(rows))
 
-    def _bounds(self, scenario: str, result: ScenarioResult, published: Mapping[str, Any]) -> Bounds | None:
-        held = published["bounds"]
+    def _bounds(
+        self, scenario: str, result: ScenarioResult, published: Mapping[str, Any], settings: ExperimentSettings
+    ) -> Bounds | None:
+        held, asked = published["bounds"], settings.clairvoyant
         if held is None:
             return None
+        planned = self._played(scenario, PLANNED)
+        if settings.stored == "agents" and asked is not None:
+            # The same rule in the same world, which is checked: its plans are the same too.
+            made = held["base"]["policy"], held["further"], len(planned.decisions)
+            if made != (asked.base, asked.further, min(asked.episodes, len(planned.decisions))):
+                raise UsageError(
+                    f"{self.path} has plans that follow {made[0]}, {made[1]} arrivals ahead, of {made[2]} "
+                    f"episodes in {scenario}: measure them again"
+                )
         objective = result.spec.metrics[0]
         unhindered, lagrangian = (
             tuple(float(row[objective]) for row in self.rows[scenario, name, ""])
@@ -99,7 +110,6 @@ class StoredEpisodes:
             else None
             for name in (UNHINDERED, LAGRANGIAN)
         )
-        planned = self._played(scenario, PLANNED)
         return Bounds(held["base"], held["further"], planned, unhindered, lagrangian)
 
     def _must_agree(self, scenario: str, rule: str, measured: Measured) -> None:

@@ -13,7 +13,6 @@ from agents.networks.base import ValueNetwork
 from agents.outcomes.policy import OutcomePolicy
 from agents.registry import Shape, agent_named
 from agents.settings import (
-    ClusterScorerSettings,
     LibrarySettings,
     MTDQNSettings,
     OutcomesSettings,
@@ -59,8 +58,6 @@ def build_trainer(task: Task) -> Built:
             f"agent={agent.kind} does not know the tasks of this environment: it knows those of "
             f"{' and '.join(described.worlds)}; try agent={entry.default_agent}"
         )
-    if isinstance(agent, ClusterScorerSettings):
-        named_rule(agent.base, spec)
     if isinstance(agent, MTDQNSettings):
         named_rule(agent.guide, spec)
     if spec.name in described.instead:

@@ -18,7 +18,7 @@ TWO = ("workers=2",)
 @pytest.mark.nightly
 def test_a_training_on_two_processes_ends_with_the_same_bits(command: Command, tmp_path: Path) -> None:
     words = (
-        *tiny("cluster_scorer"),
+        *tiny("bag_scorer"),
         "trainer.lanes=6",
         "trainer.episodes=12",
         "trainer.validation_episodes=6",
@@ -50,6 +50,6 @@ def test_a_comparison_on_two_processes_has_the_same_episodes(command: Command, t
 
 
 def test_an_address_of_ray_without_ray_is_one_line(command: Command, tmp_path: Path) -> None:
-    outcome = command(*tiny("cluster_scorer"), "ray.address=auto", f"out={tmp_path / 'run'}")
+    outcome = command(*tiny("bag_scorer"), "ray.address=auto", f"out={tmp_path / 'run'}")
     assert "ray.address=auto was given to engine=local: use engine=ray" in outcome.mistake
     assert not (tmp_path / "run").exists()

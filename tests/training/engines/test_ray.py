@@ -18,7 +18,7 @@ from agents.rules import make_rule
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
-from tests.agents.small import small_scorer
+from tests.agents.small import PairScorer
 from tests.training.engines.works import DiesFirst, refused, squared
 from training.config import UsageError
 from training.engines import ray_cluster
@@ -59,8 +59,7 @@ def trained(engine: Engine | None, build: Callable[[int], SliceWorld]) -> tuple[
         learning_rate=ScheduleSettings(0.2, 0.2),
         evolution=EvolutionSettings(sigma=0.1),
     )
-    policy = small_scorer("cluster_scorer", 4, "evolved")
-    trainer = EvolutionTrainer([build], policy, settings, 0, engine)
+    trainer = EvolutionTrainer([build], PairScorer(4), settings, 0, engine)
     reports = [trainer.round() for _ in range(2)]
     weights = trainer.strategy.theta.tobytes(), trainer.strategy.average.tobytes()
     player = SuitePlayer([partial(SliceWorld, CONFIG)], 3)

@@ -194,6 +194,7 @@ def every_play(world: MarketWorld, key: EpisodeKey) -> float:
     return float(best)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(12, 18))
 def test_all_sequences_of_one_job(seed: int) -> None:
     world, key, data = tiny(seed, 1)

@@ -107,6 +107,7 @@ def test_a_killed_plan_goes_on_with_the_episode_that_it_was_at(tmp_path: Path) -
     assert again.planned.metrics["s"] == whole.planned.metrics["s"][:2]
 
 
+@pytest.mark.real
 def test_foresight_in_a_market_costs_less_than_its_base(tmp_path: Path) -> None:
     market = compose_values("evaluate", ["+env=multicloud", "+env/markets=two_v100", "env.workload.jobs=6"])[
         "env"

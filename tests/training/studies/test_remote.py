@@ -50,7 +50,6 @@ def planned(agent: str, out: Path, *more: str) -> Run:
 
 def test_agents_whose_episodes_are_tasks() -> None:
     assert {name for name, agent in OURS.items() if agent.plays_tasks} == {
-        "cluster_scorer",
         "round_scorer",
         "bag_scorer",
         "workflow_scorer",
@@ -58,7 +57,7 @@ def test_agents_whose_episodes_are_tasks() -> None:
 
 
 def test_a_run_goes_whole_where_its_episodes_are_no_tasks(tmp_path: Path) -> None:
-    whole, spread = (planned(agent, tmp_path) for agent in ("rl_fc", "cluster_scorer"))
+    whole, spread = (planned(agent, tmp_path) for agent in ("rl_fc", "bag_scorer"))
     assert (whole.cluster, whole.engine) == ("auto", ())
     assert (spread.cluster, spread.engine) == (None, ("engine=ray", "ray.address=auto"))
     local = RepeatSettings({"a": Training(words("rl_fc"), [0])}, str(tmp_path), ray=RaySettings("auto"))
@@ -75,7 +74,7 @@ def test_a_search_goes_where_it_is_told(tmp_path: Path) -> None:
 
 
 def test_no_cluster_is_looked_for_without_a_run_for_it(tmp_path: Path) -> None:
-    with remote.cluster_of([planned("cluster_scorer", tmp_path)]) as cluster:
+    with remote.cluster_of([planned("bag_scorer", tmp_path)]) as cluster:
         assert cluster is None
 
 

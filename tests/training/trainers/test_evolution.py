@@ -1,4 +1,4 @@
-"""The evolution trainer on the slice world: pairs share an episode, it learns, it resumes, it is refused."""
+"""The evolution trainer: pairs share an episode, it learns, it resumes, it is refused."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import numpy as np
 import pytest
 
 from agents.learning.evolution_strategy import EvolutionStrategy
-from agents.stored import CheckpointError, load_policy_state
+from agents.stored import CheckpointError
+from envs.bags_episodes import BagsConfig, build_bags
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.world import EpisodeKey
-from tests.agents.small import small_scorer
+from tests.agents.small import PairScorer
 from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy
 from training.engines.engine import Engine
 from training.evaluation.episodes import run_suite
-from training.evaluation.suite import Suite, find_suite
+from training.evaluation.suite import Suite
 from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
 from training.trainers.evolution import EvolutionTrainer
 
 CONFIG = SliceWorldConfig(n_jobs=25, window=4)
 EVOLVED = (
-    "+env=multicluster",
-    "agent=cluster_scorer",
-    *TINY_WORLD["multicluster"],
+    "+env=bags",
+    "agent=bag_scorer",
+    *TINY_WORLD["bags"],
     *TINY_TRAINER,
     "agent.hidden_size=3",
     "trainer.episodes=8",
@@ -50,7 +51,7 @@ def make(
         learning_rate=ScheduleSettings(0.2, 0.2),
         evolution=EvolutionSettings(sigma=0.1, threads=2),
     )
-    policy = small_scorer("cluster_scorer", 4, "evolved")
+    policy = PairScorer(4)
     builds = [partial(SliceWorld, config)] * worlds
     return EvolutionTrainer(builds, policy, settings, seed)
 
@@ -169,35 +170,16 @@ def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_pat
     out = tmp_path / "run"
     outcome = command(*EVOLVED, f"out={out}")
     assert outcome.code == 0, outcome.err
-    spec = SliceWorld(SliceWorldConfig(n_jobs=20, window=4), 1).spec
-    policy = load_policy(out, spec)
-    assert policy.name == "cluster_scorer"
-    wider = SliceWorldConfig(capacities=[1500] * 7, hetero_factors=[80.0] * 7, elastic=[False] * 7)
-    load_policy(out, SliceWorld(wider, 1).spec)
+    spec = build_bags(BagsConfig(job="J60"), 1).spec
+    assert load_policy(out, spec).name == "bag_scorer"
     with pytest.raises(CheckpointError, match="its weights cannot be changed without retraining"):
-        load_policy(out, spec, [1.0, 2.0, 3.0])
-
-
-def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    outcome = command(*EVOLVED, "env.loads=[4,40]", "trainer.evolution.unit_per_world=true", f"out={out}")
-    assert outcome.code == 0, outcome.err
-    suite = find_suite("validation", 2)
-    s = []
-    for load in (4, 40):
-        config = SliceWorldConfig(n_jobs=20, window=4)
-        config.workload.arrivals.b = load
-        world = SliceWorld(config, 1)
-        s += [result.metrics["s"] for result in run_suite(world, load_policy(out, world.spec), suite)]
-    assert len(set(s)) == 4
-    assert load_policy_state(out / "policy.pt")["training"]["validation"]["s"] == pytest.approx(np.mean(s))
+        load_policy(out, spec, [1.0] * len(spec.components))
 
 
 @pytest.mark.parametrize(("asked", "worlds"), [(True, 2), (False, 1)])
 def test_every_world_has_its_unit_where_that_is_asked_for(asked: bool, worlds: int) -> None:
     settings = TrainerSettings(lanes=8, evolution=EvolutionSettings(unit_per_world=asked))
-    policy = small_scorer("cluster_scorer", 4, "evolved")
-    trainer = EvolutionTrainer([partial(SliceWorld, CONFIG)] * 2, policy, settings, 0)
+    trainer = EvolutionTrainer([partial(SliceWorld, CONFIG)] * 2, PairScorer(4), settings, 0)
     assert trainer.strategy.worlds == worlds
 
 
@@ -209,27 +191,13 @@ def test_every_world_has_its_unit_where_that_is_asked_for(asked: bool, worlds: i
         ("agent.weights=[1,1,1]", "unknown key agent.weights"),
         (
             "+trainer.evolution.penalties.tmld=1",
-            "trainer.evolution.penalties names 'tmld': metrics are s, tmdl",
+            "trainer.evolution.penalties names 'tmld': metrics are ",
         ),
         ("trainer.evolution.sigma=0", "trainer.evolution.sigma is 0"),
         ("trainer.evolution.threads=0", "trainer.evolution.threads is 0"),
-        ("env.loads=[]", "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
-        ("env.loads=[25,-1]", "each once, got [25, -1]"),
-        ("env.loads=[22,25,33]", "trainer.lanes is 4: expected a multiple of 6, mirrored pairs in each of 3"),
     ],
 )
 def test_mistakes_are_told_in_one_line(command: Command, change: str, message: str, tmp_path: Path) -> None:
     outcome = command(*EVOLVED, change, f"out={tmp_path / 'run'}")
     assert message in outcome.mistake
     assert not (tmp_path / "run" / "state.pt").exists()
-
-
-def test_it_is_refused_where_offers_have_prices(command: Command, tmp_path: Path) -> None:
-    outcome = command(
-        "+env=multicloud",
-        "agent=cluster_scorer",
-        *TINY_WORLD["multicloud"],
-        *TINY_TRAINER,
-        f"out={tmp_path / 'run'}",
-    )
-    assert "agent=cluster_scorer does not know the tasks of this environment" in outcome.mistake

@@ -11,9 +11,14 @@ import torch
 
 from agents.mtdqn.forward import n_columns
 from agents.mtdqn.policy import MTDQNPolicy, Weights, sizes_for
+from agents.stored import load_policy_state
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
+from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from tests.training.trainers.test_resume import assert_same, resumed
+from training.checkpoint import load_policy
+from training.evaluation.episodes import run_suite
+from training.evaluation.suite import find_suite
 from training.settings import MultiTargetSettings, ScheduleSettings, TrainerSettings
 from training.trainers.multi_target import Comparison, MultiTargetTrainer
 
@@ -124,3 +129,43 @@ def test_it_is_resumed_exactly(tmp_path: Path) -> None:
 def test_one_lane_compares_nothing() -> None:
     with pytest.raises(ValueError, match=r"trainer\.lanes is 1: expected at least 2"):
         MultiTargetTrainer([], trainer().policy, TrainerSettings(lanes=1), 0, CPU)
+
+
+TRAINED = ("+env=multicluster", "agent=mtdqn", *TINY_WORLD["multicluster"], *TINY_TRAINER, "device=cpu")
+
+
+def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    outcome = command(*TRAINED, *TINY_AGENT["mtdqn"], "env.loads=[4,40]", f"out={out}")
+    assert outcome.code == 0, outcome.err
+    suite = find_suite("validation", 2)
+    s = []
+    for load in (4, 40):
+        config = SliceWorldConfig(n_jobs=20, window=4)
+        config.workload.arrivals.b = load
+        world = SliceWorld(config, 1)
+        s += [result.metrics["s"] for result in run_suite(world, load_policy(out, world.spec), suite)]
+    assert len(set(s)) == 4
+    assert load_policy_state(out / "policy.pt")["training"]["validation"]["s"] == pytest.approx(np.mean(s))
+    wider = SliceWorldConfig(capacities=[1500] * 7, hetero_factors=[80.0] * 7, elastic=[False] * 7)
+    assert load_policy(out, SliceWorld(wider, 1).spec, [1.0, 2.0, 3.0]).name == "mtdqn"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("trainer.lanes=1",), "trainer.lanes is 1: expected at least 2"),
+        (("agent.weights=[1,1]",), "agent.weights has 2 numbers, expected one for each of own_misses"),
+        (("agent.guide=committed",), "committed"),
+        (("env.loads=[]",), "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
+        (("env.loads=[25,-1]",), "each once, got [25, -1]"),
+        (("+env=multicloud",), "agent=mtdqn does not know the tasks of this environment"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    command: Command, words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    given = ("agent=mtdqn", *TINY_TRAINER) if words[0].startswith("+env") else TRAINED
+    outcome = command(*given, *words, f"out={tmp_path / 'run'}")
+    assert message in outcome.mistake
+    assert not (tmp_path / "run" / "state.pt").exists()

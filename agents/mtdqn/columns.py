@@ -1,4 +1,4 @@
-"""Columns of what the scorer sees (see `inputs`), as plain integers for compiled code (imported as `at`)."""
+"""Columns of what `mtdqn` sees (see `describe`), as plain integers for compiled code (imported as `at`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ STREAMING_RATIO = 25
 GENERAL_REGRET = 26
 SIZE = 27  # log of capacity / mean capacity
 N_PLACE_COLUMNS = 28
-# Where the scorer corrects the rule `committed`: what the jobs deployed there will need.
+# Where the guide is the rule `committed`: what the jobs deployed there will need.
 FREE_AHEAD = 28  # executors that stay free / capacity
 SHORTAGE = 29  # executors short / mean request, at most 1
 N_COMMITTED_COLUMNS = 30

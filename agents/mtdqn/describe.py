@@ -1,8 +1,8 @@
-"""What the scorer sees of a job and of a job on a cluster: shares and ratios that mean the same in any
+"""What `mtdqn` sees of a job and of a job on a cluster: shares and ratios that mean the same in any
 system.
 
 Nothing here depends on the number of clusters, on their order or on how many executors they have, so one
-scorer serves any infrastructure. Compared with the state of Liu 2022, Table 5.1, it adds halted requests,
+network serves any infrastructure. Compared with the state of Liu 2022, Table 5.1, it adds halted requests,
 the capacity in effect, what extension is left, the batch period, and what follows from them for each pair.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.mtdqn import columns as at
 from agents.rules.compiled import compiled
-from agents.scorer import columns as at
 from envs.simulation import columns as col
 from envs.simulation.snapshot import HISTORY_STEPS, Category, ObservationArrays
 

@@ -1,1 +1,0 @@
-"""A small compiled network that scores (job, cluster) pairs, made to be trained on whole episodes."""
