@@ -57,8 +57,6 @@ class EvolutionSettings:
         sigma: size of the variations.
         unit: what differences of return are measured in: "rms", their root mean square, or "median", which
             suits episodes of very different size.
-        unit_per_world: a training in several worlds measures that unit in each world by itself, so that
-            worlds with larger differences do not count more.
         penalties: by metric, what a unit of it takes off an episode's return, on top of the objective:
             shifts the balance between its parts. The checkpoint is chosen on validation in the same way.
         threads: the lanes are split among this many threads.
@@ -66,7 +64,6 @@ class EvolutionSettings:
 
     sigma: Positive = 0.1
     unit: Literal["rms", "median"] = "rms"
-    unit_per_world: bool = False
     threads: Count = 2
     penalties: dict[str, float] = field(default_factory=dict)
 

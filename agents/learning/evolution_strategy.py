@@ -31,8 +31,6 @@ class EvolutionStrategy:
         rng: the run's "exploration" stream.
         unit: what differences of return are measured in: their root mean square, or their median size, which
             a few episodes with very large differences do not change.
-        worlds: number of worlds that the pairs of `ask` are split among evenly, in order. Each has its own
-            unit, so that none dominates the update because its returns are larger.
     """
 
     def __init__(
@@ -42,11 +40,9 @@ class EvolutionStrategy:
         sigma: float,
         rng: np.random.Generator,
         unit: Literal["rms", "median"] = "rms",
-        worlds: int = 1,
     ) -> None:
         self.rng = rng
         self.unit = unit
-        self.worlds = worlds
         self.sigma = sigma
         self.scales = scales
         self.theta = start.copy()
@@ -73,13 +69,12 @@ class EvolutionStrategy:
             The root mean square of the differences of return within the pairs.
 
         Raises:
-            ValueError: if there are not as many returns as weights were asked for, or the pairs cannot be
-                split evenly among the worlds.
+            ValueError: if there are not as many returns as weights were asked for.
         """
         if returns.shape != (2 * len(self._directions),):
             raise ValueError(f"expected {2 * len(self._directions)} returns, got shape {returns.shape}")
         differences = returns[0::2] - returns[1::2]
-        steps = np.concatenate([self._in_units(part) for part in np.split(differences, self.worlds)])
+        steps = self._in_units(differences)
         self.steps += 1
         if steps.any():
             self._step.zero_().grad = torch.from_numpy((steps @ self._directions) / len(steps))
@@ -90,7 +85,7 @@ class EvolutionStrategy:
         return _root_mean_square(differences)
 
     def _in_units(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One world's differences in its unit, bounded; zeros where they have no size."""
+        """Differences in their unit, bounded; zeros where they have no size."""
         if self.unit == "rms":
             typical = _root_mean_square(differences)
         else:

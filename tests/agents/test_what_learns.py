@@ -74,35 +74,6 @@ def test_the_reported_spread_is_the_root_mean_square_difference() -> None:
     assert strategy.tell(np.array([4.0, 1.0, 2.0, 6.0]), 0.1) == pytest.approx(np.sqrt((9 + 16) / 2))
 
 
-def stepped(worlds: int, returns: list[float]) -> list[float]:
-    strategy = EvolutionStrategy(
-        np.zeros(4, np.float32), np.ones(4, np.float32), 0.1, np.random.default_rng(0), worlds=worlds
-    )
-    strategy.ask(4)
-    strategy.tell(np.array(returns), 0.1)
-    # Adam's first moment after one step: the direction itself, whatever its length.
-    moment: list[float] = strategy.state_dict()["adam"]["state"][0]["exp_avg"].tolist()
-    return moment
-
-
-def test_each_world_has_a_unit_of_its_own() -> None:
-    first, second = [4.0, 1.0, 2.0, 6.0], [1.0, 0.0, 5.0, 7.0]
-    larger = [1000.0 * value for value in second]
-    assert stepped(2, first + larger) == pytest.approx(stepped(2, first + second))
-    assert stepped(1, first + larger) != pytest.approx(stepped(1, first + second), rel=0.1)
-
-
-def test_a_world_without_differences_leaves_the_step_to_the_others() -> None:
-    returns = [4.0, 1.0, 2.0, 6.0, 7.0, 7.0, 7.0, 7.0]
-    # Its zeros make the common unit smaller by the root of 2.
-    assert np.sqrt(2) * np.array(stepped(2, returns)) == pytest.approx(stepped(1, returns))
-
-
-def test_pairs_must_be_split_evenly_among_worlds() -> None:
-    with pytest.raises(ValueError, match="equal division"):
-        stepped(3, [0.0] * 8)
-
-
 def test_resuming_is_exact() -> None:
     straight, luck = make(), np.zeros(4)
     for _ in range(6):

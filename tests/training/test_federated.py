@@ -46,8 +46,8 @@ def trainer(seed: int = 0) -> EvolutionTrainer:
         learning_rate=ScheduleSettings(0.2, 0.05),
         evolution=EvolutionSettings(sigma=0.1, unit="median", threads=2),
     )
-    builds = [partial(build_federated, FederatedConfig(**SMALL))]
-    return EvolutionTrainer(builds, small_scorer("round_scorer", 3, "evolved"), settings, seed)
+    build = partial(build_federated, FederatedConfig(**SMALL))
+    return EvolutionTrainer(build, small_scorer("round_scorer", 3, "evolved"), settings, seed)
 
 
 def test_resuming_is_exact(tmp_path: Path) -> None:

@@ -89,7 +89,11 @@ class StoredEpisodes:
         return Played({metric: [float(row[metric]) for row in rows] for metric in metrics}, [0] * len(rows))
 
     def _bounds(
-        self, scenario: str, result: ScenarioResult, published: Mapping[str, Any], settings: ExperimentSettings
+        self,
+        scenario: str,
+        result: ScenarioResult,
+        published: Mapping[str, Any],
+        settings: ExperimentSettings,
     ) -> Bounds | None:
         held, asked = published["bounds"], settings.clairvoyant
         if held is None:

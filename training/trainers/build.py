@@ -83,8 +83,9 @@ def build_trainer(task: Task) -> Built:
         assert isinstance(policy, VectorPolicy)
         if task.start is not None:
             policy.network.load_state_dict(task.start["network"])
-        builds = [partial(entry.build, member) for member in entry.members_of(task.config, "train")]
-        trainer = EvolutionTrainer(builds, policy, settings, task.seed, task.engine)
+        trainer = EvolutionTrainer(
+            partial(entry.build, task.config), policy, settings, task.seed, task.engine
+        )
         return trainer, spec.scales, spec.objective_weights
     if (members := len(entry.members_of(task.config, "train"))) > 1:
         raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,36 +26,32 @@ TASKS_PER_WORKER = 2
 class EvolutionTrainer:
     """Each round, every lane plays one episode with its own variant of the weights.
 
-    Lanes 2k and 2k + 1 of a world are the two mirrored variants of a pair and play the same episode. The
+    Lanes 2k and 2k + 1 are the two mirrored variants of a pair and play the same episode. The
     return of an episode is the sum of its rewards, which is the world's objective, less the penalties of
     `settings.evolution`: no credit is assigned to single decisions.
 
     Args:
-        builds: each makes a world of so many lanes; several, of different systems, train one policy for all
-            and play the same number of episodes each.
+        build: makes a world of so many lanes.
         policy: what is trained, from its weights on; where all are 0, from random ones that act as its rule.
         settings: the trainer's settings.
         seed: root of all random streams of the run.
         engine: where episodes are played; None: in this process, on `settings.evolution.threads` threads.
 
     Raises:
-        ValueError: if the lanes are not pairs in each world, or a penalty names no metric.
+        ValueError: if the lanes are not pairs, or a penalty names no metric.
     """
 
     def __init__(
         self,
-        builds: Sequence[Callable[[int], BatchWorld]],
+        build: Callable[[int], BatchWorld],
         policy: VectorPolicy,
         settings: TrainerSettings,
         seed: int,
         engine: Engine | None = None,
     ) -> None:
-        if settings.lanes % (2 * len(builds)):
-            raise ValueError(
-                f"trainer.lanes is {settings.lanes}: expected a multiple of {2 * len(builds)}, mirrored "
-                f"pairs in each of {len(builds)} worlds"
-            )
-        known = builds[0](2).spec.metrics
+        if settings.lanes % 2:
+            raise ValueError(f"trainer.lanes is {settings.lanes}: expected a multiple of 2, mirrored pairs")
+        known = build(2).spec.metrics
         for metric in settings.evolution.penalties:
             if metric not in known:
                 raise ValueError(
@@ -65,7 +61,7 @@ class EvolutionTrainer:
         self.settings = settings
         self.engine = engine
         # A copy, because workers know a player by its content, and the policy's weights change.
-        self.player = VariantPlayer(builds, copy.deepcopy(policy), seed)
+        self.player = VariantPlayer(build, copy.deepcopy(policy), seed)
         self.episodes_done = 0
         layout, start = policy.network.layout, policy.network.vector
         if not start.any():
@@ -76,7 +72,6 @@ class EvolutionTrainer:
             settings.evolution.sigma,
             streams.generator("exploration"),
             settings.evolution.unit,
-            len(builds) if settings.evolution.unit_per_world else 1,
         )
         policy.network.set_vector(start)
         self.policy = policy
@@ -108,18 +103,15 @@ class EvolutionTrainer:
 
     def _trials(self, variants: NDArray[np.float32]) -> list[Trial]:
         """The variants in order, cut so that every worker has some; no episode depends on the cuts."""
-        worlds = len(self.player.builds)
-        pairs = len(variants) // 2 // worlds
+        pairs = len(variants) // 2
         threads = self.settings.evolution.threads
         wanted = threads if self.engine is None else TASKS_PER_WORKER * self.engine.workers
-        cuts = min(pairs, -(-wanted // worlds))
         trials: list[Trial] = []
-        for world in range(worlds):
-            for some in np.array_split(np.arange(world * pairs, (world + 1) * pairs), cuts):
-                first, last = int(some[0]), int(some[-1])
-                place = len(trials) if self.engine is None else 0
-                episode = self.episodes_done // 2 + first
-                trials.append(Trial(world, episode, variants[2 * first : 2 * last + 2], place))
+        for some in np.array_split(np.arange(pairs), min(pairs, wanted)):
+            first, last = int(some[0]), int(some[-1])
+            place = len(trials) if self.engine is None else 0
+            episode = self.episodes_done // 2 + first
+            trials.append(Trial(episode, variants[2 * first : 2 * last + 2], place))
         return trials
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,16 +13,14 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 
 
 class Trial(NamedTuple):
-    """A task: variants to be played in one of the worlds.
+    """A task: variants to be played.
 
     Attributes:
-        world: its number.
         first: number of the first episode; the two of a pair play the same.
         variants: (n, D) float32 weights; rows 2k and 2k + 1 are a pair.
         place: trials that are played at the same time in one process have different places.
     """
 
-    world: int
     first: int
     variants: NDArray[np.float32]
     place: int
@@ -40,26 +38,24 @@ class VariantPlayer:
     """Plays trials in worlds that are made where they are played; it can be pickled.
 
     Args:
-        builds: each makes a world of so many lanes.
+        build: makes a world of so many lanes.
         policy: acts with the weights of a variant.
         seed: root of the run's random streams.
     """
 
-    def __init__(
-        self, builds: Sequence[Callable[[int], BatchWorld]], policy: VectorPolicy, seed: int
-    ) -> None:
-        self.builds = builds
+    def __init__(self, build: Callable[[int], BatchWorld], policy: VectorPolicy, seed: int) -> None:
+        self.build = build
         self.policy = policy
         self.seed = seed
-        self._worlds: dict[tuple[int, int, int], BatchWorld] = {}
+        self._worlds: dict[tuple[int, int], BatchWorld] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"builds": self.builds, "policy": self.policy, "seed": self.seed, "_worlds": {}}
+        return {"build": self.build, "policy": self.policy, "seed": self.seed, "_worlds": {}}
 
     def _world(self, trial: Trial) -> BatchWorld:
-        key = trial.world, len(trial.variants), trial.place
+        key = len(trial.variants), trial.place
         if key not in self._worlds:
-            self._worlds[key] = self.builds[trial.world](len(trial.variants))
+            self._worlds[key] = self.build(len(trial.variants))
         return self._worlds[key]
 
     def __call__(self, trial: Trial) -> Played:

@@ -59,7 +59,7 @@ def trained(engine: Engine | None, build: Callable[[int], SliceWorld]) -> tuple[
         learning_rate=ScheduleSettings(0.2, 0.2),
         evolution=EvolutionSettings(sigma=0.1),
     )
-    trainer = EvolutionTrainer([build], PairScorer(4), settings, 0, engine)
+    trainer = EvolutionTrainer(build, PairScorer(4), settings, 0, engine)
     reports = [trainer.round() for _ in range(2)]
     weights = trainer.strategy.theta.tobytes(), trainer.strategy.average.tobytes()
     player = SuitePlayer([partial(SliceWorld, CONFIG)], 3)

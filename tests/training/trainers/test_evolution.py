@@ -41,19 +41,17 @@ EVOLVED = (
 
 def make(
     seed: int = 0,
-    worlds: int = 2,
-    lanes: int = 4,
+    lanes: int = 8,
     config: SliceWorldConfig = CONFIG,
 ) -> EvolutionTrainer:
     settings = TrainerSettings(
         episodes=10_000,
-        lanes=worlds * lanes,
+        lanes=lanes,
         learning_rate=ScheduleSettings(0.2, 0.2),
         evolution=EvolutionSettings(sigma=0.1, threads=2),
     )
     policy = PairScorer(4)
-    builds = [partial(SliceWorld, config)] * worlds
-    return EvolutionTrainer(builds, policy, settings, seed)
+    return EvolutionTrainer(partial(SliceWorld, config), policy, settings, seed)
 
 
 def test_the_two_of_a_pair_play_the_same_episode_and_no_other_pair_does() -> None:
@@ -65,7 +63,7 @@ def test_the_two_of_a_pair_play_the_same_episode_and_no_other_pair_does() -> Non
             super().reset(keys, lanes)
 
     trainer = make()
-    trainer.player.builds = [partial(Recorded, CONFIG)] * 2
+    trainer.player.build = partial(Recorded, CONFIG)
     trainer.round()
     trainer.round()
     keys = [key for call in sorted(played, key=lambda call: call[0].index) for key in call]
@@ -91,14 +89,9 @@ class TwoWorkers(Engine):
         pass
 
 
-@pytest.mark.parametrize(
-    ("worlds", "lanes", "sizes"),
-    [(1, 12, [4, 4, 2, 2]), (2, 6, [4, 2, 4, 2]), (1, 6, [2, 2, 2])],
-)
-def test_a_round_is_two_tasks_for_each_worker_and_ends_the_same(
-    worlds: int, lanes: int, sizes: list[int]
-) -> None:
-    alone, spread = (make(worlds=worlds, lanes=lanes) for _ in range(2))
+@pytest.mark.parametrize(("lanes", "sizes"), [(12, [4, 4, 2, 2]), (6, [2, 2, 2])])
+def test_a_round_is_two_tasks_for_each_worker_and_ends_the_same(lanes: int, sizes: list[int]) -> None:
+    alone, spread = (make(lanes=lanes) for _ in range(2))
     spread.engine = engine = TwoWorkers()
     assert alone.round() == spread.round()
     assert alone.strategy.theta.tobytes() == spread.strategy.theta.tobytes()
@@ -114,7 +107,7 @@ def test_it_improves_on_the_rule_it_starts_as() -> None:
     def objective(trainer: EvolutionTrainer) -> np.ndarray:
         return np.array([result.metrics["s"] for result in run_suite(world, trainer.policy, suite)])
 
-    trainer = make(worlds=2, lanes=32, config=config)
+    trainer = make(lanes=64, config=config)
     before = objective(trainer)
     for _ in range(25):
         trainer.round()
@@ -162,7 +155,7 @@ def test_penalties_come_off_the_return_of_an_episode() -> None:
 
 
 def test_lanes_must_come_in_pairs() -> None:
-    with pytest.raises(ValueError, match="lanes is 6: expected a multiple of 4, mirrored pairs in each of 2"):
+    with pytest.raises(ValueError, match="lanes is 3: expected a multiple of 2, mirrored pairs"):
         make(lanes=3)
 
 
@@ -174,13 +167,6 @@ def test_the_command_trains_saves_and_resumes_a_scorer(command: Command, tmp_pat
     assert load_policy(out, spec).name == "bag_scorer"
     with pytest.raises(CheckpointError, match="its weights cannot be changed without retraining"):
         load_policy(out, spec, [1.0] * len(spec.components))
-
-
-@pytest.mark.parametrize(("asked", "worlds"), [(True, 2), (False, 1)])
-def test_every_world_has_its_unit_where_that_is_asked_for(asked: bool, worlds: int) -> None:
-    settings = TrainerSettings(lanes=8, evolution=EvolutionSettings(unit_per_world=asked))
-    trainer = EvolutionTrainer([partial(SliceWorld, CONFIG)] * 2, PairScorer(4), settings, 0)
-    assert trainer.strategy.worlds == worlds
 
 
 @pytest.mark.parametrize(
