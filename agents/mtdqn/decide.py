@@ -18,7 +18,7 @@ from envs.simulation import columns as col
 from envs.simulation.snapshot import ObservationArrays
 
 GREEDY, GUIDED, RANDOM = 0, 1, 2
-"""How a decision is taken (Liu 2022, eq. 4.3): by the largest value, as the guide says, or at random."""
+"""What the alternative to the largest value is (Liu 2022, eq. 4.3): none, the guide's choice, or drawn."""
 NEAR = 2.0
 """What is drawn at random is at most this worse than the best, in missed deadlines."""
 NEED_UNIT = 20_000.0
@@ -30,7 +30,7 @@ class Label(NamedTuple):
 
     Attributes:
         columns: (n, 2, n_columns) float32.
-        known: (n, 2, 2) misses and delay known without waiting, as values (at most 0).
+        known: (n, 2, 2) misses and delay known without waiting, as values.
         needs: (n, 2) float32.
         tried: (n,) whether there was an alternative, between which and the greedy choice a coin decided.
         taken: (n,) whether the alternative was taken.
