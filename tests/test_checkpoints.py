@@ -64,9 +64,9 @@ def test_the_multicloud_policy_works_with_the_offers_of_one_cloud(provider: str)
 @pytest.mark.parametrize(
     ("name", "table", "b", "policy_id", "seed", "episodes"),
     [
-        ("spotweave", "table_5_3", 33, "spotweave", 2, 10),
+        ("spotweave", "table_5_3", 33, "spotweave", 3, 10),
         ("rl_lsfc", "table_5_3", 33, "rl_lsfc", 1, 3),
-        ("six_loads", "table_loads", 25, "all_loads", 1, 5),
+        ("six_loads", "table_loads", 25, "all_loads", 0, 5),
     ],
 )
 def test_the_policies_of_liu2022_do_again_what_the_tables_say(
