@@ -13,6 +13,7 @@ from training.config import UsageError
 from training.evaluation.hierarchical import clustered_interval
 from training.evaluation.suite import Suite
 from training.files import write_json
+from training.studies.bounds import Bounds
 from training.studies.experiment import ClairvoyantSettings, ExperimentSettings, FigureSettings
 from training.studies.markdown import fragment, origin
 from training.studies.scenario import Measured, ScenarioResult
@@ -107,6 +108,25 @@ def test_everything_is_computed_again_from_what_was_published(tmp_path: Path) ->
     assert before["mean"] == after["mean"]
     interval = clustered_interval([[-30, -30, 0], [-20, -20, 10]], [7, 7, 8])
     assert after["interval"] == [interval.low, interval.high] != before["interval"]
+
+
+def test_plans_of_the_same_rule_are_not_made_again_and_others_are_refused(tmp_path: Path) -> None:
+    made = Bounds({"policy": "maf"}, 40, played([4, 6], [100, 100]), (0.0, 10.0, 20.0))
+    planned = dataclasses.replace(result(), bounds=made)
+    plan = ClairvoyantSettings("maf", episodes=2, further=40)
+    asked = settings(metrics=["tmdl", "ajer", "s"], stored="agents", clairvoyant=plan)
+    publish(tmp_path, asked, planned)
+    found = read_stored(tmp_path, asked).added_to(rules_alone(), "base", asked).bounds
+    assert found is not None
+    assert found.planned.metrics["s"] == made.planned.metrics["s"]
+    for other in ({"base": "tuned"}, {"further": 39}, {"episodes": 3}, {"skipped": ["base"]}):
+        changed = dataclasses.replace(asked, clairvoyant=dataclasses.replace(plan, **other))
+        with pytest.raises(UsageError, match=r"other plans in base .* measure it without experiment.stored"):
+            read_stored(tmp_path, changed).added_to(rules_alone(), "base", changed)
+    # Nothing was planned: a table that asks for it does not go without.
+    publish(tmp_path, asked, result())
+    with pytest.raises(UsageError, match="other plans in base"):
+        read_stored(tmp_path, asked).added_to(rules_alone(), "base", asked)
 
 
 @pytest.mark.parametrize(
