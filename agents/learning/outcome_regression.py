@@ -21,15 +21,24 @@ class OutcomeReplay:
         capacity: decisions kept.
         n_inputs: columns of what the networks are given.
         rng: draws samples.
+        n_targets: of a decision.
+        precision: of the targets; inputs are kept as float16.
     """
 
-    def __init__(self, capacity: int, n_inputs: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        n_inputs: int,
+        rng: np.random.Generator,
+        n_targets: int = HEADS,
+        precision: type[np.floating[Any]] = np.float16,
+    ) -> None:
         self.features = np.zeros((capacity, n_inputs), np.float16)
-        self.targets = np.zeros((capacity, HEADS), np.float16)
+        self.targets: NDArray[np.floating[Any]] = np.zeros((capacity, n_targets), precision)
         self.rng = rng
         self.size = self.next = 0
 
-    def add(self, features: NDArray[np.float32], targets: NDArray[np.float32]) -> None:
+    def add(self, features: NDArray[np.float32], targets: NDArray[np.floating[Any]]) -> None:
         """Keep N decisions; the oldest make room."""
         rows = (self.next + np.arange(len(features))) % len(self.features)
         self.features[rows], self.targets[rows] = features, targets
@@ -37,7 +46,7 @@ class OutcomeReplay:
         self.size = min(len(self.features), self.size + len(rows))
 
     def sample(self, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Features (n, n_inputs) and targets (n, HEADS) of decisions drawn at random."""
+        """Features (n, n_inputs) and targets (n, n_targets) of decisions drawn at random."""
         rows = self.rng.integers(0, self.size, n)
         features, targets = torch.from_numpy(self.features[rows]), torch.from_numpy(self.targets[rows])
         return features.to(device).float(), targets.to(device).float()

@@ -13,6 +13,7 @@ from agents.mtdqn.describe import count_jobs, describe_clusters, describe_job
 from agents.mtdqn.forward import HEADS, N_OWN, Sizes, evaluate, n_columns
 from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
 from agents.rules.committed import committed_cost
+from agents.rules.compiled import compiled
 from agents.rules.tuned import tuned_cost
 from envs.simulation import columns as col
 from envs.simulation.snapshot import ObservationArrays
@@ -52,6 +53,12 @@ def empty_label(n: int, sizes: Sizes) -> Label:
         np.zeros(n, np.bool_),
         np.zeros(n, np.bool_),
     )
+
+
+@compiled
+def next_job(obs: ObservationArrays, sizes: Sizes) -> int:
+    """The job that the guide would decide next; -1 if none is open."""
+    return largest_job(obs) if sizes.places == N_COMMITTED_COLUMNS else smallest_job(obs)
 
 
 @njit(cache=True, error_model="numpy")
@@ -168,7 +175,7 @@ def decide(
     """
     n_clusters = int(obs.clusters.shape[0])
     committed = sizes.places == N_COMMITTED_COLUMNS
-    job = largest_job(obs) if committed else smallest_job(obs)
+    job = next_job(obs, sizes)
     if job < 0:
         return NO_ACTION
     columns = np.empty((n_clusters, n_columns(sizes)), np.float32)

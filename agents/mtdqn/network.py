@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.mtdqn.columns import N_JOB_COLUMNS
-from agents.mtdqn.forward import HALF_NEED, N_OWN, Sizes, network_size
+from agents.mtdqn.forward import HALF_NEED, N_OWN, Sizes
+from agents.networks.packed import PackedNetwork, linear_parts, lstm_parts
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
-
-LSTM_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def _head(n_inputs: int, hidden: int, n_outputs: int) -> nn.Sequential:
@@ -22,7 +19,7 @@ def _head(n_inputs: int, hidden: int, n_outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(n_inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), last)
 
 
-class MTDQNNetwork(nn.Module):
+class MTDQNNetwork(PackedNetwork):
     """Own misses, own delay and mutual value of jobs on places, in missed deadlines.
 
     An LSTM reads the occupation of the place as RL-LSFC does (Liu 2022, section 5.3.3). The mutual head gives
@@ -63,35 +60,6 @@ class MTDQNNetwork(nn.Module):
         values: Tensor = prices[:, 0] * needs + prices[:, 1] * needs / (HALF_NEED + needs)
         return values
 
-    def vector(self) -> NDArray[np.float32]:
-        """(network_size,) as `forward.evaluate` reads it."""
-        result: NDArray[np.float32] = torch.cat([p.detach().reshape(-1) for p in self._parts()]).cpu().numpy()
-        assert result.shape == (network_size(self.sizes),)
-        return result
-
-    def set_vector(self, vector: NDArray[np.float32]) -> None:
-        """Become the network whose `vector()` this is.
-
-        Raises:
-            ValueError: for a vector of another length.
-        """
-        parts = self._parts()
-        sizes = [part.numel() for part in parts]
-        if len(vector) != sum(sizes):
-            raise ValueError(f"expected {sum(sizes)} weights, got {len(vector)}")
-        pieces = np.split(vector, np.cumsum(sizes)[:-1])
-        with torch.no_grad():
-            for part, piece in zip(parts, pieces, strict=True):
-                part.copy_(torch.from_numpy(piece.copy()).reshape(part.shape))
-
-    def _parts(self) -> list[Tensor]:
-        parts: list[Tensor] = []
-        if self.lstm is not None:
-            of_input, of_state, *biases = (self.lstm.get_parameter(f"{name}_l0") for name in LSTM_PARTS)
-            parts += [of_input.T, of_state.T, *biases]
-        for head in (self.own, self.prices):
-            if head is not None:
-                for layer in head:
-                    if isinstance(layer, nn.Linear):
-                        parts += [layer.weight.T, layer.bias]
-        return parts
+    def parts(self) -> list[Tensor]:
+        """LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
+        return [*lstm_parts(self.lstm), *linear_parts(*self.own, *(self.prices or ()))]

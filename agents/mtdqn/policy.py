@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from agents.mtdqn.columns import N_COMMITTED_COLUMNS, N_PLACE_COLUMNS
-from agents.mtdqn.decide import GREEDY, Label, decide_rows, empty_label, values_of
+from agents.mtdqn.decide import GREEDY, Label, decide_rows, empty_label, next_job, values_of
 from agents.mtdqn.forward import DELAY, HEADS, MUTUAL, N_OWN, OWN_MISSES, Sizes, n_columns, network_size
-from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
+from agents.rules.choice import NO_ACTION, row_of
 from agents.rules.committed import CommittedParameters
 from agents.rules.tuned import TunedParameters
 from agents.weighed_policy import WeighedPolicy, checked_weights
@@ -84,8 +84,8 @@ class MTDQNPolicy(WeighedPolicy):
     def __init__(self, network: Weights, weights: Sequence[float], name: str) -> None:
         self.network = network
         self.name = name
-        self.committed = network.sizes.places == N_COMMITTED_COLUMNS
-        self.rule = (CommittedParameters() if self.committed else TunedParameters()).vector()
+        committed = network.sizes.places == N_COMMITTED_COLUMNS
+        self.rule = (CommittedParameters() if committed else TunedParameters()).vector()
         self._nothing_kept = empty_label(0, network.sizes)
         self.set_weights(weights)
 
@@ -171,7 +171,7 @@ class MTDQNPolicy(WeighedPolicy):
         values = np.empty((n_clusters, HEADS), np.float32)
         for k in range(n):
             obs = row_of(batch, k)
-            job = largest_job(obs) if self.committed else smallest_job(obs)
+            job = next_job(obs, sizes)
             if job >= 0:
                 values_of(obs, job, self.network.vector, sizes, columns, known, needs, values)
                 found[k, job, :n_clusters] = values[:, [OWN_MISSES, MUTUAL, DELAY]]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from agents.networks.packed import PackedNetwork, linear_parts, lstm_parts
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 from agents.outcomes.features import N_FEATURES
-from agents.outcomes.forward import HEADS, Sizes, network_size
+from agents.outcomes.forward import HEADS, Sizes
 
 CLIP = 5.0
 LEAST_SPREAD = 0.05
-LSTM_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-class OutcomeNetwork(nn.Module):
+class OutcomeNetwork(PackedNetwork):
     """What a choice costs beyond what the rule expects, and whether deadlines will be missed.
 
     With an LSTM it also reads how occupied the choice's place was lately, as RL-LSFC does for all clusters
@@ -56,32 +54,7 @@ class OutcomeNetwork(nn.Module):
         outputs: Tensor = self.heads(torch.relu(self.second(torch.relu(self.first(known)))))
         return outputs
 
-    def vector(self) -> NDArray[np.float32]:
-        """(network_size,) as `decide.evaluate` reads it."""
-        result: NDArray[np.float32] = torch.cat([p.detach().reshape(-1) for p in self._parts()]).cpu().numpy()
-        assert result.shape == (network_size(self.sizes),)
-        return result
-
-    def set_vector(self, vector: NDArray[np.float32]) -> None:
-        """Become the network whose `vector()` this is, scaler included.
-
-        Raises:
-            ValueError: for a vector of another length.
-        """
-        parts = self._parts()
-        sizes = [part.numel() for part in parts]
-        if len(vector) != sum(sizes):
-            raise ValueError(f"expected {sum(sizes)} weights, got {len(vector)}")
-        pieces = np.split(vector, np.cumsum(sizes)[:-1])
-        with torch.no_grad():
-            for part, piece in zip(parts, pieces, strict=True):
-                part.copy_(torch.from_numpy(piece.copy()).reshape(part.shape))
-
-    def _parts(self) -> list[Tensor]:
-        parts = [self.mean, self.factor]
-        if self.lstm is not None:
-            of_input, of_state, *biases = (self.lstm.get_parameter(f"{name}_l0") for name in LSTM_PARTS)
-            parts += [of_input.T, of_state.T, *biases]
-        for layer in (self.first, self.second, self.heads):
-            parts += [layer.weight.T, layer.bias]
-        return parts
+    def parts(self) -> list[Tensor]:
+        """Scaler, LSTM and layers, as `forward.evaluate` reads them."""
+        layers = linear_parts(self.first, self.second, self.heads)
+        return [self.mean, self.factor, *lstm_parts(self.lstm), *layers]

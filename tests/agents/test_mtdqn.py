@@ -19,6 +19,7 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation, arrays_of, take_rows
 from envs.simulation.world import EpisodeKey
+from tests.agents.test_scorers import reordered
 
 SIZES = Sizes(places=28, lstm=3, own=6, mutual=5)
 LANES = 4
@@ -38,13 +39,12 @@ def seen(forecast: bool = False, steps: int = 60) -> Observation:
     world = SliceWorld(SliceWorldConfig(n_jobs=200, forecast=forecast), LANES)
     world.reset([EpisodeKey(2, "train", k) for k in range(LANES)])
     rule, lanes = make_rule("maf"), np.arange(LANES)
-    found: list[Observation] = []
+    found: list[dict[str, np.ndarray]] = []
     for step in range(steps):
         if step % 5 == 0:
-            found.append(take_rows(world.observation, lanes))
+            found.append(cast("dict[str, np.ndarray]", take_rows(world.observation, lanes)))
         world.step(rule.act_lanes(world.observation, lanes))
-    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}  # type: ignore[literal-required]
-    return cast(Observation, joined)
+    return cast(Observation, {name: np.concatenate([one[name] for one in found]) for name in found[0]})
 
 
 @pytest.mark.parametrize("lstm", [0, 3])
@@ -121,15 +121,12 @@ def test_the_largest_weighed_value_is_taken_and_weights_can_be_changed() -> None
 
 def test_the_order_of_clusters_makes_no_difference() -> None:
     shown, policy = seen(), trained(5)
-    lanes, order = np.arange(len(shown["jobs"])), np.array([3, 0, 4, 1, 2])
-    turned = cast(Observation, {name: np.array(array) for name, array in shown.items()})
-    for name, axis in (("clusters", 1), ("occupation", 1), ("pairs", 2)):
-        turned[name] = np.take(shown[name], order, axis)  # type: ignore[literal-required]
+    lanes, order = np.arange(len(shown["jobs"])), [3, 0, 4, 1, 2]
     jobs, places = np.divmod(policy.act_lanes(shown, lanes), 6)
-    turned_jobs, turned_places = np.divmod(policy.act_lanes(turned, lanes), 6)
+    turned_jobs, turned_places = np.divmod(policy.act_lanes(reordered(shown, order), lanes), 6)
     assert len(set(places)) > 1
     assert turned_jobs.tolist() == jobs.tolist()
-    assert order[turned_places].tolist() == places.tolist()
+    assert np.array(order)[turned_places].tolist() == places.tolist()
 
 
 def test_an_alternative_is_taken_or_not_and_both_are_kept() -> None:

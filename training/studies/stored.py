@@ -104,8 +104,8 @@ class StoredEpisodes:
             wanted = asked.base, asked.further, min(asked.episodes, episodes)
             if made != (None if scenario in asked.skipped else wanted):
                 raise UsageError(
-                    f"{self.path} has other plans in {scenario} (rule, arrivals ahead, episodes: {made}) than "
-                    f"asked for ({wanted}): measure it without experiment.stored"
+                    f"{self.path} has other plans in {scenario} (rule, arrivals ahead, episodes: {made}) "
+                    f"than asked for ({wanted}): measure it without experiment.stored"
                 )
         if planned is None:
             return None

@@ -31,7 +31,7 @@ class EvolutionTrainer:
     `settings.evolution`: no credit is assigned to single decisions.
 
     Args:
-        build: makes a world of so many lanes.
+        build: returns a world with the given number of lanes.
         policy: what is trained, from its weights on; where all are 0, from random ones that act as its rule.
         settings: the trainer's settings.
         seed: root of all random streams of the run.

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.learning.outcome_regression import OutcomeReplay
 from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Label, empty_label
 from agents.mtdqn.forward import N_OWN, n_columns
 from agents.mtdqn.network import MTDQNNetwork
@@ -82,50 +83,6 @@ class Comparison:
     returns: Tensor
 
 
-class OwnReplay:
-    """The latest decisions and what became of their jobs, drawn uniformly.
-
-    Args:
-        capacity: decisions kept.
-        columns: of a choice.
-        rng: draws samples.
-    """
-
-    def __init__(self, capacity: int, columns: int, rng: np.random.Generator) -> None:
-        self.columns = np.zeros((capacity, columns), np.float16)
-        self.targets = np.zeros((capacity, N_OWN), np.float32)
-        self.rng = rng
-        self.size = self.next = 0
-
-    def add(self, columns: NDArray[np.float32], targets: NDArray[np.floating[Any]]) -> None:
-        """Keep N decisions; the oldest make room."""
-        rows = (self.next + np.arange(len(columns))) % len(self.columns)
-        self.columns[rows], self.targets[rows] = columns, targets
-        self.next = int((self.next + len(rows)) % len(self.columns))
-        self.size = min(len(self.columns), self.size + len(rows))
-
-    def sample(self, n: int) -> tuple[Tensor, Tensor]:
-        """Columns (n, n_columns) and targets (n, 2) of decisions drawn at random."""
-        rows = self.rng.integers(0, self.size, n)
-        return torch.from_numpy(self.columns[rows]).float(), torch.from_numpy(self.targets[rows])
-
-    def state_dict(self) -> dict[str, Any]:
-        """What is kept, and where the draws stand."""
-        return {
-            "columns": torch.from_numpy(self.columns[: self.size].copy()),
-            "targets": torch.from_numpy(self.targets[: self.size].copy()),
-            "next": self.next,
-            "rng": self.rng.bit_generator.state,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self.size, self.next = len(state["columns"]), int(state["next"])
-        self.columns[: self.size] = state["columns"].numpy()
-        self.targets[: self.size] = state["targets"].numpy()
-        self.rng.bit_generator.state = state["rng"]
-
-
 class MultiTargetTrainer:
     """Each round, all lanes play one workload; meanwhile, on a core of its own, the network learns.
 
@@ -134,7 +91,7 @@ class MultiTargetTrainer:
     greedy policy. A moving average of the network acts.
 
     Args:
-        builds: each makes a world of so many lanes; several train one policy for all, in turn.
+        builds: each returns a world with the given number of lanes. Rounds go through them in turn.
         policy: what is trained.
         settings: the trainer's settings.
         seed: root of all random streams of the run.
@@ -160,9 +117,8 @@ class MultiTargetTrainer:
             self.network.set_vector(policy.network.vector)
         self.average = self.network.vector()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate.start)
-        self.replay = OwnReplay(
-            settings.replay_capacity, n_columns(policy.network.sizes), streams.generator("replay")
-        )
+        n_inputs, draws = n_columns(policy.network.sizes), streams.generator("replay")
+        self.replay = OutcomeReplay(settings.replay_capacity, n_inputs, draws, N_OWN, np.float32)
         self.comparisons: deque[Comparison] = deque(maxlen=settings.multi_target.workloads)
         self.rng = streams.generator("exploration")
         self.weights = torch.from_numpy(policy.of_heads).to(device)
@@ -269,7 +225,7 @@ class MultiTargetTrainer:
         settings = self.settings
         own = torch.zeros(N_OWN)
         for _ in range(settings.gradient_steps):
-            own += self._own_step(*self.replay.sample(settings.batch_size))
+            own += self._own_step(*self.replay.sample(settings.batch_size, self.device))
         mutual = 0.0
         steps = settings.multi_target.mutual_steps if self.network.prices is not None else 0
         for _ in range(steps):
@@ -280,7 +236,7 @@ class MultiTargetTrainer:
         return {"own_misses": misses, "delay": delay, "mutual": mutual / max(1, steps)}
 
     def _own_step(self, columns: Tensor, targets: Tensor) -> Tensor:
-        beyond = self.network.own_values(columns.to(self.device)) - targets.to(self.device)
+        beyond = self.network.own_values(columns) - targets
         losses = (beyond * self.weights[:N_OWN]).square().mean(0)
         self._descend(losses.sum())
         return losses.detach().cpu()

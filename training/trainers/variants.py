@@ -38,7 +38,7 @@ class VariantPlayer:
     """Plays trials in worlds that are made where they are played; it can be pickled.
 
     Args:
-        build: makes a world of so many lanes.
+        build: returns a world with the given number of lanes.
         policy: acts with the weights of a variant.
         seed: root of the run's random streams.
     """

@@ -156,7 +156,7 @@ def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path:
     [
         (("trainer.lanes=1",), "trainer.lanes is 1: expected at least 2"),
         (("agent.weights=[1,1]",), "agent.weights has 2 numbers, expected one for each of own_misses"),
-        (("agent.guide=committed",), "committed"),
+        (("agent.guide=committed",), "rule 'committed' needs env.forecast=true"),
         (("env.loads=[]",), "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
         (("env.loads=[25,-1]",), "each once, got [25, -1]"),
         (("+env=multicloud",), "agent=mtdqn does not know the tasks of this environment"),
