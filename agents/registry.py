@@ -6,25 +6,25 @@ A package adds its own by an entry point of the group `spotweave.agents` (docs/e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from agents.bags.scorer import BagScorerPolicy, bag_scorer
 from agents.federated.scorer import RoundScorerPolicy, round_scorer
 from agents.library_policy import load_library_policy
-from agents.mtdqn.policy import MTDQNPolicy, Weights, sizes_for
+from agents.mtdqn.markets import MarketView
+from agents.mtdqn.policy import MTDQNPolicy
+from agents.mtdqn.slices import SliceView
+from agents.mtdqn.view import View
 from agents.networks.base import ValueNetwork
 from agents.networks.rl_fc import RLFC
 from agents.networks.rl_lsfc import RLLSFC
-from agents.outcomes.forward import Sizes
-from agents.outcomes.policy import Ensemble, OutcomePolicy
 from agents.policy import Policy
 from agents.settings import (
     AgentSettings,
     LibrarySettings,
     MTDQNSettings,
-    OutcomesSettings,
     RLFCSettings,
     RLLSFCSettings,
     ScorerSettings,
@@ -72,7 +72,6 @@ class Agent:
             weights of zero.
         any_clusters: whether its checkpoints serve any number of clusters.
         worlds: the worlds whose tasks it knows; None: all.
-        instead: what to use in worlds whose prices and availability it does not see.
         trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
         load: reads its checkpoints; None: `make` and the weights.
     """
@@ -80,10 +79,9 @@ class Agent:
     title: str
     source: str
     settings: type[AgentSettings]
-    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | OutcomePolicy | MTDQNPolicy] | None = None
+    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | MTDQNPolicy] | None = None
     any_clusters: bool = False
     worlds: tuple[str, ...] | None = None
-    instead: Mapping[str, str] = field(default_factory=dict)
     trainer: Callable[[Any], Any] | None = None
     load: Load | None = None
 
@@ -108,15 +106,14 @@ def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
     return RLFC(shape.n_clusters, (combined,), settings.features, (first, second))
 
 
-def _outcomes(settings: OutcomesSettings, shape: Shape) -> OutcomePolicy:
-    network = Ensemble(settings.members, Sizes(settings.hidden_size, settings.lstm_size))
-    prices = settings.batch_share, settings.margin, settings.doubt
-    return OutcomePolicy(network, shape.weights, settings.name, *prices)
-
-
 def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
-    sizes = sizes_for(settings.guide, settings.lstm_size, settings.own_size, settings.mutual_size)
-    return MTDQNPolicy(Weights(sizes), shape.weights, settings.name)
+    units = settings.lstm_size, settings.own_size, settings.mutual_size
+    view: View
+    if settings.guide == "expected_cost":
+        view = MarketView(*units)
+    else:
+        view = SliceView(settings.guide == "committed", *units)
+    return MTDQNPolicy(view, shape.weights, settings.name, settings.margin)
 
 
 def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
@@ -147,14 +144,12 @@ OURS: Mapping[str, Agent] = {
         "Liu 2022, chapter 5",
         RLLSFCSettings,
         _rl_lsfc,
-        instead={"multicloud": "agent=outcomes agent.lstm_size=16, whose LSTM reads the same occupations"},
     ),
     "rl_fc": Agent(
         "two hidden layers over the flat state, one scalarised value",
         "Liu 2022, chapter 4",
         RLFCSettings,
         _rl_fc,
-        instead={"multicloud": "agent=outcomes"},
     ),
     "mtdqn": Agent(
         "LSTM multi-target DQN: values of the own job and of what a choice does to all others",
@@ -162,15 +157,7 @@ OURS: Mapping[str, Agent] = {
         MTDQNSettings,
         _mtdqn,
         any_clusters=True,
-        worlds=("multicluster", "chapter4"),
-    ),
-    "outcomes": Agent(
-        "an ensemble that learns what became of jobs, beyond what the rule expected_cost expects",
-        "Spotweave, docs/training.md",
-        OutcomesSettings,
-        _outcomes,
-        any_clusters=True,
-        worlds=("multicloud",),
+        worlds=("multicluster", "chapter4", "multicloud"),
     ),
     "round_scorer": Agent(
         "a small network that corrects the rule round_cost, found by an evolution strategy",

@@ -72,47 +72,28 @@ class RLFCSettings(ValueSettings):
 
 
 @dataclass
-class OutcomesSettings(AgentSettings):
-    """The agent `outcomes`.
-
-    Attributes:
-        weights: of own misses, mutual misses, delay, money and owned hours; empty: the world's.
-        batch_share: a late batch of a stream counts as this share of a missed deadline.
-        members: networks of the ensemble.
-        hidden_size: units of both hidden layers.
-        lstm_size: units of an LSTM over the occupation of each choice's place; 0: none.
-        margin: another choice than the rule's must be better by this share of what the decision is about
-            (up to eight times that where few offers can be rented),
-        doubt: and by this many standard errors of the ensemble. Both are chosen on validation episodes.
-    """
-
-    weights: list[Finite] = field(default_factory=list)
-    batch_share: Positive = 0.2
-    members: Annotated[int, Field(ge=1, le=16)] = 3
-    hidden_size: Size = 48
-    lstm_size: Annotated[int, Field(ge=0)] = 0
-    margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.1
-    doubt: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
-
-
-@dataclass
 class MTDQNSettings(AgentSettings):
     """The agent `mtdqn`.
 
     Attributes:
-        weights: of own misses, the mutual value and delay; empty: as the world's objective charges them.
-        guide: the rule that guides exploration and whose order of jobs is followed; `committed` needs the
-            forecast of the world of chapter 4.
+        weights: of own misses, the mutual value, delay, and in markets money and owned hours; empty: as the
+            world's objective charges them (owned hours: as the world weighs them).
+        guide: the rule that guides exploration, whose order of jobs is followed and which says what is known
+            without waiting: `tuned` for jobs on clusters, `committed` where the world shows the forecast of
+            chapter 4, `expected_cost` in markets.
         lstm_size: units of the LSTM over the occupation of each choice's place; 0: none.
         own_size: units of both hidden layers of the own heads.
         mutual_size: units of both hidden layers of the mutual head; 0: none.
+        margin: in markets, another choice than the guide's must be better by this share of what the decision
+            is about (up to eight times that where few offers can be rented). Chosen on validation episodes.
     """
 
     weights: list[Finite] = field(default_factory=list)
-    guide: Literal["tuned", "committed"] = "tuned"
+    guide: Literal["tuned", "committed", "expected_cost"] = "tuned"
     lstm_size: Annotated[int, Field(ge=0)] = 8
     own_size: Size = 64
     mutual_size: Annotated[int, Field(ge=0)] = 32
+    margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
 
 
 @dataclass

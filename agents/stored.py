@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.registry import Shape, agent_named
 from agents.value_policy import ValuePolicy
@@ -151,14 +150,14 @@ def stored_policy(
         settings = agent.settings(**state["agent"])
         shape = Shape(state["world"]["n_clusters"], tuple(state["scales"]), tuple(state["weights"]))
         made = agent.make(settings, shape)
-        network = made.network if isinstance(made, VectorPolicy | OutcomePolicy | MTDQNPolicy) else made
+        network = made.network if isinstance(made, VectorPolicy | MTDQNPolicy) else made
         network.load_state_dict(state["network"])
     except (RuntimeError, TypeError) as error:
         raise CheckpointError(
             f"{path} holds weights that its own settings do not fit: train again"
         ) from error
     other = bool(weights) and list(weights or ()) != state["weights"]
-    if isinstance(made, OutcomePolicy | MTDQNPolicy):
+    if isinstance(made, MTDQNPolicy):
         made.set_weights(weights or state["weights"])
         return made
     if isinstance(made, VectorPolicy):
@@ -189,5 +188,5 @@ def require_fit(path: Path, state: dict[str, Any], spec: WorldSpec) -> None:
     if trained["n_clusters"] != spec.n_clusters and not agent_named(kind).any_clusters:
         raise CheckpointError(
             f"{path} was trained for {trained['n_clusters']} clusters, this world has {spec.n_clusters}: "
-            "train again, or use an agent whose network does not depend on their number (agent=outcomes)"
+            "train again, or use an agent whose network does not depend on their number (agent=mtdqn)"
         )

@@ -92,7 +92,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "jobs with deadlines and streams on spot and on-demand offers of several clouds, recorded markets",
         "envs.simulation.market.config:MarketWorldConfig",
         "envs.multicloud:build_market",
-        default_agent="outcomes",
+        default_agent="mtdqn",
         gymnasium=(
             "spotweave/MultiCloud-v3",
             "envs.multicloud:MultiCloudEnv",

@@ -15,7 +15,6 @@ import torch
 
 from agents.flat_policy import FlatPolicy
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.spot.policy import SpotPolicy
 from agents.stored import (
@@ -31,7 +30,7 @@ from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = ValuePolicy | VectorPolicy | OutcomePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
+TrainedPolicy = ValuePolicy | VectorPolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
 """What a checkpoint may hold."""
 
 

@@ -57,7 +57,7 @@ def ahead() -> None:
     """Compile what the first reset of the world does not need, or needs last."""
     from agents.named import named_rule
     from agents.registry import Shape, agent_named
-    from agents.settings import OutcomesSettings
+    from agents.settings import MTDQNSettings
     from envs.simulation.market.batch import show_lane
     from envs.simulation.market.clock import truncate
     from envs.simulation.market.net import watch_deadlines
@@ -73,9 +73,12 @@ def ahead() -> None:
     show_lane.compile((*state, int64, typeof(world._seen)))
     apply_decision.compile((*state, int64, int64, int64))
     shape = Shape(world.spec.n_clusters, (1.0,) * len(world.spec.components), world.spec.weights)
-    make = agent_named("outcomes").make
+    make = agent_named("mtdqn").make
     assert make is not None
-    policies: list[Any] = [named_rule("expected_cost", world.spec), make(OutcomesSettings(), shape)]
+    policies: list[Any] = [
+        named_rule("expected_cost", world.spec),
+        make(MTDQNSettings(guide="expected_cost"), shape),
+    ]
     for policy in policies:
         # No job is open yet, which is no matter to the compiler.
         with suppress(ValueError):

@@ -73,38 +73,26 @@ class EvolutionSettings:
 
 
 @dataclass
-class OutcomeSettings:
-    """How the agent `outcomes` learns.
-
-    Of the other settings it uses episodes, lanes, gradient_steps, batch_size, replay_capacity, learning_rate,
-    epsilon_1, variety and those of validation, test and saving.
-
-    Attributes:
-        self_play_share: the guide plays before this share of the episodes, then the policy itself.
-        kept_per_episode: decisions of an episode that are learned from, explored ones first.
-    """
-
-    self_play_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.25
-    kept_per_episode: Count = 400
-
-
-@dataclass
 class MultiTargetSettings:
     """How the agent `mtdqn` learns.
 
-    Of the other settings it uses episodes, lanes (which play the same workload), gradient_steps (per
-    workload), batch_size, replay_capacity, learning_rate, epsilon_1, epsilon_2 and those of validation, test
-    and saving.
+    Of the other settings it uses episodes, lanes, gradient_steps (per workload), batch_size, replay_capacity,
+    learning_rate, epsilon_1, epsilon_2, variety and those of validation, test and saving.
 
     Attributes:
+        copies: lanes that play the same workload; 0: all of them. `trainer.lanes` is a multiple.
         follow_share: before this share of the episodes the guide counts as the greedy policy.
+        kept_per_episode: decisions of an episode whose own outcome is learned from, explored ones first; 0:
+            all of them.
         workloads: kept to compare lanes.
         workloads_per_step: compared in a gradient step of the mutual value.
         mutual_steps: such steps per workload.
         average: share of the acting network that stays as it was when it follows the learning one.
     """
 
+    copies: Annotated[int, Field(ge=0)] = 0
     follow_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
+    kept_per_episode: Annotated[int, Field(ge=0)] = 0
     workloads: Count = 32
     workloads_per_step: Count = 2
     mutual_steps: Count = 4
@@ -135,8 +123,7 @@ class TrainerSettings:
         validation_episodes: episodes of the validation suite.
         test_episodes: episodes of the test suite for the table at the end; 0: no table.
         save_every_minutes: minutes between checkpoints of the whole training state.
-        variety: which other markets than the configured one are trained on (agent `outcomes`).
-        outcomes: settings of the agent `outcomes`.
+        variety: which other markets than the configured one are trained on (agent `mtdqn`).
         multi_target: settings of the agent `mtdqn`.
         evolution: settings of agents that learn by evolution; of the others they use episodes, lanes,
             learning_rate and those of validation, test and saving.
@@ -162,7 +149,6 @@ class TrainerSettings:
     save_every_minutes: float = 2.0
     variety: Variety = field(default_factory=Variety)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
-    outcomes: OutcomeSettings = field(default_factory=OutcomeSettings)
     multi_target: MultiTargetSettings = field(default_factory=MultiTargetSettings)
 
     def __post_init__(self) -> None:

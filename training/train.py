@@ -103,7 +103,7 @@ def train(
         save_policy(run.policy, trainer.policy, dataclasses.asdict(agent), spec, scales, weights, card)
 
     guide = named_rule(settings.guide, spec)
-    session = Session(trainer, player, guide, settings, run, save, engine, trained_before=start is not None)
+    session = Session(trainer, player, guide, settings, run, save, engine)
     if state is not None:
         try:
             session.restore(state)

@@ -1,1 +1,1 @@
-"""Learning: replay, exploration, regression of values and outcomes, evolution."""
+"""Learning: replay, exploration, regression of values, evolution."""

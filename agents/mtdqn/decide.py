@@ -1,4 +1,4 @@
-"""One decision of `mtdqn`, compiled: the job of the guide's order, its values everywhere, the best place."""
+"""One decision of `mtdqn`, compiled: which of a job's choices is taken, and what is kept of it to learn."""
 
 from __future__ import annotations
 
@@ -8,38 +8,92 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.mtdqn.columns import N_COMMITTED_COLUMNS, N_JOB_COLUMNS
-from agents.mtdqn.describe import count_jobs, describe_clusters, describe_job
-from agents.mtdqn.forward import HEADS, N_OWN, Sizes, evaluate, n_columns
-from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
-from agents.rules.committed import committed_cost
-from agents.rules.compiled import compiled
-from agents.rules.tuned import tuned_cost
-from envs.simulation import columns as col
-from envs.simulation.snapshot import ObservationArrays
+from agents.mtdqn.forward import Sizes, n_columns
 
 GREEDY, GUIDED, RANDOM = 0, 1, 2
 """What the alternative to the largest value is (Liu 2022, eq. 4.3): none, the guide's choice, or drawn."""
-NEAR = 2.0
-"""What is drawn at random is at most this worse than the best, in missed deadlines."""
-NEED_UNIT = 20_000.0
-"""Executor-slices that count as a need of 1."""
+N_FACTS = 3
+"""Numbers of a decision that a view needs to tell what the network's outputs mean."""
+
+
+class Acting(NamedTuple):
+    """How decisions are taken.
+
+    Attributes:
+        rule: parameters of the guide.
+        vector: weights of the network; of length 0, values are what is known.
+        sizes: of the network.
+        weights: (heads + 1,) of the values.
+        margin: another choice than the guide's must be better by this share of what the decision is about.
+        follow: the guide's choice counts as the greedy one.
+    """
+
+    rule: NDArray[np.float64]
+    vector: NDArray[np.float32]
+    sizes: Sizes
+    weights: NDArray[np.float32]
+    margin: float
+    follow: bool
+
+
+class Exploring(NamedTuple):
+    """How n decisions explore.
+
+    Attributes:
+        how: (n,) what is the alternative to the greedy choice: GREEDY (none), GUIDED or RANDOM.
+        draws: (n,) in [0, 1), for RANDOM.
+        take: (n,) the alternative.
+        spent: (n, J) jobs that do not explore any more.
+    """
+
+    how: NDArray[np.int64]
+    draws: NDArray[np.float64]
+    take: NDArray[np.bool_]
+    spent: NDArray[np.bool_]
+
+
+class Choices(NamedTuple):
+    """Room for the K choices of one decision.
+
+    Attributes:
+        columns: (K, n_columns) what the network sees.
+        known: (K, heads) values known without waiting, or expected by the guide.
+        needs: (K,).
+        targets: (K,) cluster, or C for "none for now".
+        open: (K,) whether it may be taken.
+        proper: (K,) whether it may be drawn at random.
+        values: (K, heads + 1).
+        facts: (N_FACTS,) see the view.
+    """
+
+    columns: NDArray[np.float32]
+    known: NDArray[np.float32]
+    needs: NDArray[np.float32]
+    targets: NDArray[np.int64]
+    open: NDArray[np.bool_]
+    proper: NDArray[np.bool_]
+    values: NDArray[np.float32]
+    facts: NDArray[np.float32]
 
 
 class Label(NamedTuple):
     """What is kept of n decisions; of two choices each: the alternative (if any) and the greedy one.
 
     Attributes:
-        columns: (n, 2, n_columns) float32.
-        known: (n, 2, 2) misses and delay known without waiting, as values.
-        needs: (n, 2) float32.
+        kept: (n,) whether there is anything to learn from it.
+        columns: (n, 2, n_columns) float16.
+        known: (n, 2, heads).
+        needs: (n, 2).
+        facts: (n, N_FACTS).
         tried: (n,) whether there was an alternative, between which and the greedy choice a coin decided.
         taken: (n,) whether the alternative was taken.
     """
 
+    kept: NDArray[np.bool_]
     columns: NDArray[np.float32]
     known: NDArray[np.float32]
     needs: NDArray[np.float32]
+    facts: NDArray[np.float32]
     tried: NDArray[np.bool_]
     taken: NDArray[np.bool_]
 
@@ -47,184 +101,117 @@ class Label(NamedTuple):
 def empty_label(n: int, sizes: Sizes) -> Label:
     """Room for n decisions."""
     return Label(
+        np.zeros(n, np.bool_),
         np.zeros((n, 2, n_columns(sizes)), np.float32),
-        np.zeros((n, 2, N_OWN), np.float32),
+        np.zeros((n, 2, sizes.heads), np.float32),
         np.zeros((n, 2), np.float32),
+        np.zeros((n, N_FACTS), np.float32),
         np.zeros(n, np.bool_),
         np.zeros(n, np.bool_),
     )
 
 
-@compiled
-def next_job(obs: ObservationArrays, sizes: Sizes) -> int:
-    """The job that the guide would decide next; -1 if none is open."""
-    return largest_job(obs) if sizes.places == N_COMMITTED_COLUMNS else smallest_job(obs)
+def greedy(n: int, n_jobs: int) -> Exploring:
+    """No exploration in n decisions."""
+    return Exploring(np.full(n, GREEDY), np.zeros(n), np.zeros(n, np.bool_), np.zeros((n, n_jobs), np.bool_))
 
 
 @njit(cache=True, error_model="numpy")
-def values_of(
-    obs: ObservationArrays,
-    job: int,
-    vector: NDArray[np.float32],
-    sizes: Sizes,
-    columns: NDArray[np.float32],
-    known: NDArray[np.float32],
-    needs: NDArray[np.float32],
-    values: NDArray[np.float32],
-) -> None:
-    """Fill what is given of a job on each of the C places; values (C, HEADS) include what is known.
-
-    Without weights (a vector of length 0) the values are what is known.
-    """
-    n_clusters = obs.clusters.shape[0]
-    places = np.empty((n_clusters, sizes.places), np.float32)
-    seen = np.empty(N_JOB_COLUMNS, np.float32)
-    describe_clusters(obs, places)
-    describe_job(obs, job, count_jobs(obs), places, seen)
-    p = sizes.places
-    mean = np.zeros(p, np.float32)
-    for c in range(n_clusters):
-        mean += places[c] / np.float32(n_clusters)
-    executions = obs.jobs[job, col.EXECUTIONS]
-    for c in range(n_clusters):
-        pair = obs.pairs[job, c]
-        columns[c, :p] = places[c]
-        columns[c, p : 2 * p] = mean
-        columns[c, 2 * p : 2 * p + N_JOB_COLUMNS] = seen
-        columns[c, 2 * p + N_JOB_COLUMNS :] = obs.occupation[c]
-        known[c, 0] = -pair[col.IMPROPER] * executions
-        known[c, 1] = 1.0 - pair[col.EXECUTION_RATIO]
-        needs[c] = pair[col.REQUEST] * pair[col.EXECUTION_S] * executions / np.float32(NEED_UNIT)
-    if len(vector) > 0:
-        evaluate(vector, sizes, columns, needs, values)
-    else:
-        values[:] = 0.0
-    values[:, :N_OWN] += known
+def room_for(n_choices: int, sizes: Sizes) -> Choices:
+    """Room for the choices of a decision."""
+    return Choices(
+        np.empty((n_choices, n_columns(sizes)), np.float32),
+        np.empty((n_choices, sizes.heads), np.float32),
+        np.empty(n_choices, np.float32),
+        np.empty(n_choices, np.int64),
+        np.zeros(n_choices, np.bool_),
+        np.zeros(n_choices, np.bool_),
+        np.zeros((n_choices, sizes.heads + 1), np.float32),
+        np.zeros(N_FACTS, np.float32),
+    )
 
 
 @njit(cache=True, error_model="numpy")
-def _guided(obs: ObservationArrays, job: int, rule: NDArray[np.float64], committed: bool) -> int:
-    """Where the guide puts the job; -1 if no place is valid."""
-    n_clusters = obs.clusters.shape[0]
-    best, least = -1, np.inf
-    for c in range(n_clusters):
-        if obs.mask[job * (n_clusters + 1) + c] == 0:
-            continue
-        cost = committed_cost(obs, job, c, rule) if committed else tuned_cost(obs, job, c, rule)
-        if best < 0 or cost < least:
-            best, least = c, cost
-    return best
-
-
-@njit(cache=True, error_model="numpy")
-def _best(obs: ObservationArrays, job: int, worth: NDArray[np.float32], but: int) -> int:
-    n_clusters = obs.clusters.shape[0]
+def _best(choices: Choices, n: int, worth: NDArray[np.float32], but: int) -> int:
     best = -1
-    for c in range(n_clusters):
-        if c != but and obs.mask[job * (n_clusters + 1) + c] != 0 and (best < 0 or worth[c] > worth[best]):
-            best = c
+    for k in range(n):
+        if k != but and choices.open[k] and (best < 0 or worth[k] > worth[best]):
+            best = k
     return best
 
 
 @njit(cache=True, error_model="numpy")
-def _drawn(obs: ObservationArrays, job: int, worth: NDArray[np.float32], draw: float) -> int:
-    """One of the places that are nearly as good as the best and proper, or the second best."""
-    n_clusters = obs.clusters.shape[0]
-    best = _best(obs, job, worth, -1)
-    second = _best(obs, job, worth, best)
-    candidates = np.empty(n_clusters, np.int64)
-    n = 0
-    for c in range(n_clusters):
-        if obs.mask[job * (n_clusters + 1) + c] == 0:
-            continue
-        near = obs.pairs[job, c, col.IMPROPER] == 0.0 and worth[c] >= worth[best] - NEAR
-        if near or c == second:
-            candidates[n] = c
-            n += 1
-    return int(candidates[int(draw * n)]) if n > 0 else best
+def _drawn(choices: Choices, n: int, worth: NDArray[np.float32], near: float, draw: float) -> int:
+    """One of the proper choices that are nearly as good as the best, or the second best."""
+    best = _best(choices, n, worth, -1)
+    second = _best(choices, n, worth, best)
+    candidates = np.empty(n, np.int64)
+    found = 0
+    for k in range(n):
+        if choices.open[k] and ((choices.proper[k] and worth[k] >= worth[best] - near) or k == second):
+            candidates[found] = k
+            found += 1
+    return int(candidates[int(draw * found)]) if found > 0 else best
 
 
 @njit(cache=True, error_model="numpy")
-def decide(
-    obs: ObservationArrays,
-    rule: NDArray[np.float64],
-    vector: NDArray[np.float32],
-    sizes: Sizes,
-    weights: NDArray[np.float32],
-    follow: bool,
+def pick(
+    choices: Choices,
+    n: int,
+    guided: int,
+    least_gain: float,
+    near: float,
+    acting: Acting,
     how: int,
     draw: float,
     take: bool,
     label: Label,
     row: int,
 ) -> int:
-    """The flat action for one observation; NO_ACTION if nothing is valid. Row `row` of `label` is filled.
+    """Which of n choices is taken; -1 if none is open. Row `row` of `label` is filled.
 
     Args:
-        obs: one observation.
-        rule: parameters of the guide.
-        vector: weights of the network.
-        sizes: of the network.
-        weights: (HEADS,) of the values.
-        follow: the guide's choice counts as the greedy one.
-        how: what is the alternative to the greedy choice: GREEDY (none), GUIDED or RANDOM.
-        draw: in [0, 1), for RANDOM.
-        take: the alternative.
+        choices: with their values.
+        n: how many there are.
+        guided: which one the guide takes; -1 if it is not asked.
+        least_gain: by how much another one must be better than that.
+        near: what is drawn at random is at most this worse than the best.
+        acting: weights, and whether the guide decides.
+        how: see `Exploring`.
+        draw: likewise.
+        take: likewise.
         label: where the decision is kept.
         row: of the label; negative: nothing is kept.
     """
-    n_clusters = int(obs.clusters.shape[0])
-    committed = sizes.places == N_COMMITTED_COLUMNS
-    job = next_job(obs, sizes)
-    if job < 0:
-        return NO_ACTION
-    columns = np.empty((n_clusters, n_columns(sizes)), np.float32)
-    known = np.empty((n_clusters, N_OWN), np.float32)
-    needs = np.empty(n_clusters, np.float32)
-    values = np.empty((n_clusters, HEADS), np.float32)
-    guided = _guided(obs, job, rule, committed) if follow or how == GUIDED else -1
-    first = int(job * (n_clusters + 1))
-    if how == GREEDY and follow and row < 0:
-        return first + (guided if guided >= 0 else n_clusters)
-    values_of(obs, job, vector, sizes, columns, known, needs, values)
-    worth = values[:, 0] * weights[0] + values[:, 1] * weights[1] + values[:, 2] * weights[2]
-    greedy = guided if follow else _best(obs, job, worth, -1)
-    if greedy < 0:
-        return first + n_clusters
-    other = greedy
-    if how == GUIDED:
+    weights = acting.weights
+    worth = choices.values[:n, 0] * weights[0]
+    for head in range(1, weights.shape[0]):
+        worth += choices.values[:n, head] * weights[head]
+    best = guided if acting.follow else _best(choices, n, worth, -1)
+    if best < 0:
+        return -1
+    if guided >= 0 and least_gain > 0.0 and not worth[best] > worth[guided] + least_gain:
+        best = guided
+    other = best
+    if how == GUIDED and guided >= 0:
         other = guided
     elif how == RANDOM:
-        other = _drawn(obs, job, worth, draw)
+        other = _drawn(choices, n, worth, near, draw)
     if row >= 0:
-        label.tried[row] = other != greedy
-        label.taken[row] = other != greedy and take
-        for k in range(2):
-            c = other if k == 0 else greedy
-            label.columns[row, k] = columns[c]
-            label.known[row, k] = known[c]
-            label.needs[row, k] = needs[c]
-    return first + int(other if take else greedy)
+        label.kept[row] = True
+        label.tried[row] = other != best
+        label.taken[row] = other != best and take
+        label.facts[row] = choices.facts
+        for side in range(2):
+            k = other if side == 0 else best
+            label.columns[row, side] = choices.columns[k]
+            label.known[row, side] = choices.known[k]
+            label.needs[row, side] = choices.needs[k]
+    return int(other if take else best)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def decide_rows(
-    batch: ObservationArrays,
-    rows: NDArray[np.int64],
-    rule: NDArray[np.float64],
-    vector: NDArray[np.float32],
-    sizes: Sizes,
-    weights: NDArray[np.float32],
-    follow: bool,
-    how: NDArray[np.int64],
-    draws: NDArray[np.float64],
-    take: NDArray[np.bool_],
-    label: Label,
-    actions: NDArray[np.int64],
-) -> None:
-    """Fill actions (n,) for some rows of a batch, and the first n rows of `label` unless it is empty."""
-    keeps = label.tried.shape[0] > 0
-    for k in range(rows.shape[0]):
-        obs = row_of(batch, rows[k])
-        row = k if keeps else -1
-        actions[k] = decide(obs, rule, vector, sizes, weights, follow, how[k], draws[k], take[k], label, row)
+@njit(cache=True, error_model="numpy")
+def no_label(label: Label, row: int) -> None:
+    """Nothing is learned from this decision, unless `pick` says otherwise."""
+    if row >= 0:
+        label.kept[row] = label.tried[row] = label.taken[row] = False

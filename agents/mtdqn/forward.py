@@ -8,18 +8,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.mtdqn.columns import N_JOB_COLUMNS
-from agents.networks.rl_lsfc import SEGMENT_LENGTH
-from agents.outcomes.forward import recall, rectify
+from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 from agents.rules.compiled import compiled
 from envs.simulation.snapshot import HISTORY_STEPS
 
-HEADS = 3
-"""Values of a choice: its own job's misses and delay, and what it does to all other jobs."""
-N_OWN = 2
-OWN_MISSES, DELAY, MUTUAL = 0, 1, 2
 HALF_NEED = 0.5
 """Need at which the second part of the mutual value reaches half of its most."""
+CLIP = 5.0
+"""Bound of columns that are scaled."""
 
 
 class Sizes(NamedTuple):
@@ -27,30 +23,36 @@ class Sizes(NamedTuple):
 
     Attributes:
         places: columns that describe a job on a place.
+        state: columns that are the same for all places.
+        heads: values of the own job.
         lstm: units of the LSTM over the place's occupation; 0: none.
         own: units of both hidden layers of the own heads.
         mutual: units of both hidden layers of the mutual head; 0: no mutual head.
+        scaled: 1 if columns are scaled by mean and spread first, else 0.
     """
 
     places: int
+    state: int
+    heads: int
     lstm: int
     own: int
     mutual: int
+    scaled: int
 
 
 @compiled
 def n_columns(sizes: Sizes) -> int:
-    """Columns of a pair as stored: place, mean over the places, job, occupation of the place."""
-    return 2 * sizes.places + N_JOB_COLUMNS + HISTORY_STEPS
+    """Columns of a pair as stored: place, mean over the places, state, occupation of the place."""
+    return 2 * sizes.places + sizes.state + HISTORY_STEPS
 
 
 @compiled
 def network_size(sizes: Sizes) -> int:
     """Weights of a network, in the order of `MTDQNNetwork.parts`."""
-    places, lstm, own, mutual = sizes
-    seen = places + N_JOB_COLUMNS + lstm
-    total = 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
-    total += (seen + 1) * own + (own + 1) * own + (own + 1) * N_OWN
+    places, state, heads, lstm, own, mutual, scaled = sizes
+    seen = places + state + lstm
+    total = 2 * scaled * (places + state) + 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
+    total += (seen + 1) * own + (own + 1) * own + (own + 1) * heads
     if mutual > 0:
         total += (seen + places + 1) * mutual + (mutual + 1) * mutual + (mutual + 1) * 2
     return total
@@ -64,10 +66,49 @@ def _layer(
     outputs: NDArray[np.float32] = np.dot(units, weights[: n_inputs * width].reshape(n_inputs, width))
     bias = weights[n_inputs * width : (n_inputs + 1) * width]
     if rectified:
-        rectify(outputs, bias)
+        for row in range(outputs.shape[0]):
+            for i in range(width):
+                outputs[row, i] = max(np.float32(0), outputs[row, i] + bias[i])
     else:
         outputs += bias
     return outputs
+
+
+@njit(cache=True, error_model="numpy", fastmath=True)
+def _scale(
+    inputs: NDArray[np.float32], first: int, mean: NDArray[np.float32], factor: NDArray[np.float32]
+) -> None:
+    """Scale the columns from `first` on, as many as there are means."""
+    for row in range(inputs.shape[0]):
+        for k in range(mean.shape[0]):
+            x = (inputs[row, first + k] - mean[k]) * factor[k]
+            inputs[row, first + k] = min(np.float32(CLIP), max(np.float32(-CLIP), x))
+
+
+@njit(cache=True, error_model="numpy", fastmath=True)
+def _recall(weights: NDArray[np.float32], units: int, occupation: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n, units) last state of an LSTM that reads occupation (n, HISTORY_STEPS) segment by segment.
+
+    Weights in order: of the inputs (SEGMENT_LENGTH, 4 units), of the state (units, 4 units), and two biases;
+    the four gates in torch's order (input, forget, cell, output).
+    """
+    n, gates = occupation.shape[0], 4 * units
+    of_input = weights[: SEGMENT_LENGTH * gates].reshape(SEGMENT_LENGTH, gates)
+    weights = weights[SEGMENT_LENGTH * gates :]
+    of_state = weights[: units * gates].reshape(units, gates)
+    weights = weights[units * gates :]
+    bias = weights[:gates] + weights[gates:]
+    state, cell = np.zeros((n, units), np.float32), np.zeros((n, units), np.float32)
+    for start in range(0, HISTORY_STEPS - SEGMENT_LENGTH + 1, SEGMENT_STRIDE):
+        segment = np.ascontiguousarray(occupation[:, start : start + SEGMENT_LENGTH])
+        total = np.dot(segment, of_input) + np.dot(state, of_state) + bias
+        for row in range(n):
+            for u in range(units):
+                kept = cell[row, u] / (np.float32(1) + np.exp(-total[row, units + u]))
+                new = np.tanh(total[row, 2 * units + u]) / (np.float32(1) + np.exp(-total[row, u]))
+                cell[row, u] = kept + new
+                state[row, u] = np.tanh(cell[row, u]) / (np.float32(1) + np.exp(-total[row, 3 * units + u]))
+    return state
 
 
 @njit(cache=True, error_model="numpy", fastmath=True)
@@ -78,28 +119,33 @@ def evaluate(
     needs: NDArray[np.float32],
     outputs: NDArray[np.float32],
 ) -> None:
-    """Fill outputs (n, HEADS) for columns (n, n_columns) and needs (n,)."""
-    places, lstm, own, mutual = sizes
+    """Fill outputs (n, heads + 1) for columns (n, n_columns) and needs (n,); the last is the mutual value."""
+    places, n_state, heads, lstm, own, mutual, scaled = sizes
     n = columns.shape[0]
-    seen = places + N_JOB_COLUMNS + lstm
+    known = places + n_state
+    seen = known + lstm
     inputs = np.empty((n, seen + places), np.float32)
     inputs[:, :places] = columns[:, :places]
-    inputs[:, places : places + N_JOB_COLUMNS] = columns[:, 2 * places : 2 * places + N_JOB_COLUMNS]
+    inputs[:, places:known] = columns[:, 2 * places : 2 * places + n_state]
+    inputs[:, seen:] = columns[:, places : 2 * places]
     weights = vector
+    if scaled > 0:
+        mean, factor = weights[:known], weights[known : 2 * known]
+        weights = weights[2 * known :]
+        _scale(inputs, 0, mean, factor)
+        _scale(inputs, seen, mean[:places], factor[:places])
     if lstm > 0:
         n_lstm = 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
-        occupation = columns[:, 2 * places + N_JOB_COLUMNS :]
-        inputs[:, places + N_JOB_COLUMNS : seen] = recall(weights[:n_lstm], lstm, occupation)
+        inputs[:, known:seen] = _recall(weights[:n_lstm], lstm, columns[:, 2 * places + n_state :])
         weights = weights[n_lstm:]
-    inputs[:, seen:] = columns[:, places : 2 * places]
     units = _layer(np.ascontiguousarray(inputs[:, :seen]), weights, own, True)
     weights = weights[(seen + 1) * own :]
     units = _layer(units, weights, own, True)
     weights = weights[(own + 1) * own :]
-    outputs[:, :N_OWN] = _layer(units, weights, N_OWN, False)
-    outputs[:, MUTUAL] = 0.0
+    outputs[:, :heads] = _layer(units, weights, heads, False)
+    outputs[:, heads] = 0.0
     if mutual > 0:
-        weights = weights[(own + 1) * N_OWN :]
+        weights = weights[(own + 1) * heads :]
         units = _layer(inputs, weights, mutual, True)
         weights = weights[(seen + places + 1) * mutual :]
         units = _layer(units, weights, mutual, True)
@@ -107,4 +153,4 @@ def evaluate(
         prices = _layer(units, weights, 2, False)
         for row in range(n):
             need = needs[row]
-            outputs[row, MUTUAL] = prices[row, 0] * need + prices[row, 1] * need / (HALF_NEED + need)
+            outputs[row, heads] = prices[row, 0] * need + prices[row, 1] * need / (HALF_NEED + need)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agents.mtdqn.columns import N_JOB_COLUMNS
-from agents.mtdqn.forward import HALF_NEED, N_OWN, Sizes
+from agents.mtdqn.forward import CLIP, HALF_NEED, Sizes
 from agents.networks.packed import PackedNetwork, linear_parts, lstm_parts
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
+
+LEAST_SPREAD = 0.05
 
 
 def _head(n_inputs: int, hidden: int, n_outputs: int) -> nn.Sequential:
@@ -20,7 +21,7 @@ def _head(n_inputs: int, hidden: int, n_outputs: int) -> nn.Sequential:
 
 
 class MTDQNNetwork(PackedNetwork):
-    """Own misses, own delay and mutual value of jobs on places, in missed deadlines.
+    """What a job comes to on a place beyond what is known, and what it does there to all others.
 
     An LSTM reads the occupation of the place as RL-LSFC does (Liu 2022, section 5.3.3). The mutual head gives
     the price of what the job needs there: p1 * need + p2 * need / (1/2 + need).
@@ -29,25 +30,47 @@ class MTDQNNetwork(PackedNetwork):
         sizes: see `Sizes`.
     """
 
+    mean: Tensor
+    factor: Tensor
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
-        seen = sizes.places + N_JOB_COLUMNS + sizes.lstm
+        n_known = sizes.scaled * (sizes.places + sizes.state)
+        self.register_buffer("mean", torch.zeros(n_known))
+        self.register_buffer("factor", torch.ones(n_known))
+        seen = sizes.places + sizes.state + sizes.lstm
         self.lstm = nn.LSTM(SEGMENT_LENGTH, sizes.lstm, batch_first=True) if sizes.lstm else None
-        self.own = _head(seen, sizes.own, N_OWN)
+        self.own = _head(seen, sizes.own, sizes.heads)
         self.prices = _head(seen + sizes.places, sizes.mutual, 2) if sizes.mutual else None
 
+    def fit_scaler(self, columns: Tensor) -> None:
+        """Scale by the mean and spread of these columns (N, n_columns), where columns are scaled at all."""
+        if self.sizes.scaled:
+            known = self._known(columns)
+            self.mean.copy_(known.mean(0))
+            self.factor.copy_(1.0 / known.std(0).clamp(min=LEAST_SPREAD))
+
+    def _known(self, columns: Tensor) -> Tensor:
+        places, state = self.sizes.places, self.sizes.state
+        return torch.cat([columns[:, :places], columns[:, 2 * places : 2 * places + state]], 1)
+
+    def _scaled(self, columns: Tensor) -> Tensor:
+        if not self.sizes.scaled:
+            return columns
+        width = columns.shape[1]
+        return ((columns - self.mean[:width]) * self.factor[:width]).clamp(-CLIP, CLIP)
+
     def _seen(self, columns: Tensor) -> Tensor:
-        places = self.sizes.places
-        parts = [columns[:, :places], columns[:, 2 * places : 2 * places + N_JOB_COLUMNS]]
-        if self.lstm is not None:
-            occupation = columns[:, 2 * places + N_JOB_COLUMNS :]
-            _, (state, _) = self.lstm(occupation.unfold(1, SEGMENT_LENGTH, SEGMENT_STRIDE))
-            parts.append(state[-1])
-        return torch.cat(parts, 1)
+        known = self._scaled(self._known(columns))
+        if self.lstm is None:
+            return known
+        occupation = columns[:, 2 * self.sizes.places + self.sizes.state :]
+        _, (state, _) = self.lstm(occupation.unfold(1, SEGMENT_LENGTH, SEGMENT_STRIDE))
+        return torch.cat([known, state[-1]], 1)
 
     def own_values(self, columns: Tensor) -> Tensor:
-        """(N, 2) misses and delay beyond what is known without waiting, for columns (N, n_columns)."""
+        """(N, heads) outputs of the own heads for columns (N, n_columns)."""
         values: Tensor = self.own(self._seen(columns))
         return values
 
@@ -56,10 +79,12 @@ class MTDQNNetwork(PackedNetwork):
         if self.prices is None:
             return torch.zeros_like(needs)
         places = self.sizes.places
-        prices = self.prices(torch.cat([self._seen(columns), columns[:, places : 2 * places]], 1))
+        everywhere = self._scaled(columns[:, places : 2 * places])
+        prices = self.prices(torch.cat([self._seen(columns), everywhere], 1))
         values: Tensor = prices[:, 0] * needs + prices[:, 1] * needs / (HALF_NEED + needs)
         return values
 
     def parts(self) -> list[Tensor]:
-        """LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
-        return [*lstm_parts(self.lstm), *linear_parts(*self.own, *(self.prices or ()))]
+        """Scaler, LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
+        layers = linear_parts(*self.own, *(self.prices or ()))
+        return [self.mean, self.factor, *lstm_parts(self.lstm), *layers]

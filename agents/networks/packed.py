@@ -39,7 +39,7 @@ class PackedNetwork(nn.Module, ABC):
 
 
 def lstm_parts(lstm: nn.LSTM | None) -> list[Tensor]:
-    """Weights of an LSTM of one layer as `agents.outcomes.forward.recall` reads them; none without one."""
+    """Weights of an LSTM of one layer as `agents.mtdqn.forward` reads them; none without one."""
     if lstm is None:
         return []
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from sqlalchemy import inspect
 
-from agents.outcomes.policy import OutcomePolicy
+from agents.mtdqn.policy import MTDQNPolicy
 from deploy.cli.errors import EXIT_USER
 from deploy.clouds import count_offers, require_all_rented
 from deploy.config import DeploymentConfig
@@ -162,7 +162,7 @@ def _sandbox(config: DeploymentConfig) -> str:
 def _too_few_offers(config: DeploymentConfig) -> list[str]:
     """Warn about markets that the learned policy's card advises against."""
     rented, name = sum(count_offers(config).values()), config.policy.market
-    if rented > FEW_OFFERS or not isinstance(load_market_policy(name, rented).policy, OutcomePolicy):
+    if rented > FEW_OFFERS or not isinstance(load_market_policy(name, rented).policy, MTDQNPolicy):
         return []
     return [
         f"{name} decides among {rented} rented offers; with {FEW_OFFERS} or fewer it gains nothing over its "

@@ -32,7 +32,6 @@ COMPILED_FOLDERS = (
     "envs/simulation/spot",
     "agents/bags",
     "agents/federated",
-    "agents/outcomes",
     "agents/rules",
     "agents/mtdqn",
     "agents/spot",

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from agents.mtdqn.decide import GUIDED, NEED_UNIT, RANDOM, empty_label, values_of
-from agents.mtdqn.forward import DELAY, MUTUAL, OWN_MISSES, Sizes, evaluate, n_columns, network_size
+from agents.mtdqn.decide import GUIDED, RANDOM, Exploring, empty_label, room_for
+from agents.mtdqn.forward import Sizes, evaluate, n_columns, network_size
 from agents.mtdqn.network import MTDQNNetwork
-from agents.mtdqn.policy import MTDQNPolicy, Weights, sizes_for
+from agents.mtdqn.policy import MTDQNPolicy, Weights
+from agents.mtdqn.slices import NEED_UNIT, SliceView, weigh
 from agents.rules import make_rule
 from agents.rules.choice import row_of
 from envs.simulation import columns as col
@@ -21,17 +22,21 @@ from envs.simulation.snapshot import Observation, arrays_of, take_rows
 from envs.simulation.world import EpisodeKey
 from tests.agents.test_scorers import reordered
 
-SIZES = Sizes(places=28, lstm=3, own=6, mutual=5)
+SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, mutual=5, scaled=0)
 LANES = 4
 
 
 def trained(seed: int, guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
     """A policy with random weights, large enough to overrule what is known."""
-    sizes = sizes_for(guide, 3, 6, 5)
-    weights = Weights(sizes)
+    policy = untrained(guide)
     rng = np.random.default_rng(seed)
-    weights.set_vector(rng.normal(0.0, 0.5, network_size(sizes)).astype(np.float32))
-    return MTDQNPolicy(weights, (1.0, 1.0, 5.0), "mtdqn")
+    policy.network.set_vector(rng.normal(0.0, 0.5, policy.network.size).astype(np.float32))
+    return policy
+
+
+def untrained(guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
+    """A policy without weights."""
+    return MTDQNPolicy(SliceView(guide == "committed", 3, 6, 5), (1.0, 1.0, 5.0), "mtdqn")
 
 
 def seen(forecast: bool = False, steps: int = 60) -> Observation:
@@ -49,22 +54,25 @@ def seen(forecast: bool = False, steps: int = 60) -> Observation:
 
 @pytest.mark.parametrize("lstm", [0, 3])
 @pytest.mark.parametrize("mutual", [0, 5])
-def test_compiled_values_are_those_of_the_network(lstm: int, mutual: int) -> None:
-    sizes = SIZES._replace(lstm=lstm, mutual=mutual)
+@pytest.mark.parametrize(("heads", "scaled"), [(2, 0), (4, 1)])
+def test_compiled_values_are_those_of_the_network(lstm: int, mutual: int, heads: int, scaled: int) -> None:
+    sizes = SIZES._replace(lstm=lstm, mutual=mutual, heads=heads, scaled=scaled)
     torch.manual_seed(1)
     network = MTDQNNetwork(sizes)
+    network.fit_scaler(torch.rand(50, n_columns(sizes)))
+    assert len(network.vector()) == network_size(sizes)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.3)
     rng = np.random.default_rng(3)
     columns = rng.random((7, n_columns(sizes)), np.float32)
     needs = rng.random(7, np.float32) * 4
-    values = np.empty((7, 3), np.float32)
+    values = np.empty((7, heads + 1), np.float32)
     evaluate(network.vector(), sizes, columns, needs, values)
     own = network.own_values(torch.from_numpy(columns)).detach().numpy()
     others = network.mutual_values(torch.from_numpy(columns), torch.from_numpy(needs)).detach().numpy()
     assert np.abs(own).min() > 0.0
-    assert values[:, [OWN_MISSES, DELAY]] == pytest.approx(own, abs=1e-5)
-    assert values[:, MUTUAL] == pytest.approx(others, abs=1e-5)
+    assert values[:, :heads] == pytest.approx(own, abs=1e-5)
+    assert values[:, heads] == pytest.approx(others, abs=1e-5)
     assert (np.abs(others).max() > 0.01) == (mutual > 0)
 
 
@@ -81,7 +89,7 @@ def test_a_network_becomes_what_its_vector_says() -> None:
 def test_untrained_it_is_its_guide(guide: Literal["tuned", "committed"]) -> None:
     shown = seen(forecast=guide == "committed")
     lanes = np.arange(len(shown["jobs"]))
-    policy = MTDQNPolicy(Weights(sizes_for(guide, 3, 6, 5)), (1.0, 1.0, 5.0), "mtdqn")
+    policy = untrained(guide)
     assert policy.act_lanes(shown, lanes).tolist() == make_rule(guide).act_lanes(shown, lanes).tolist()
     assert trained(1, guide).act_lanes(shown, lanes).tolist() != policy.act_lanes(shown, lanes).tolist()
 
@@ -95,13 +103,11 @@ def test_what_is_known_without_waiting() -> None:
     pair = shown["pairs"][0, 0]
     pair[:, col.EXECUTION_S], pair[:, col.EXECUTION_RATIO] = (65, 40, 40, 40, 40), (1.3, 0.8, 0.8, 0.8, 0.8)
     pair[:, col.IMPROPER], pair[:, col.REQUEST] = (1, 0, 0, 0, 0), 100
-    values, known = np.empty((5, 3), np.float32), np.empty((5, 2), np.float32)
-    columns, needs = np.empty((5, n_columns(SIZES)), np.float32), np.empty(5, np.float32)
-    obs = row_of(arrays_of(shown), 0)
-    values_of(obs, 0, np.zeros(0, np.float32), SIZES, columns, known, needs, values)
-    assert values[0] == pytest.approx([-12.0, -0.3, 0.0], abs=1e-6)
-    assert values[1] == pytest.approx([0.0, 0.2, 0.0], abs=1e-6)
-    assert needs[:2] == pytest.approx([12 * 65 * 100 / NEED_UNIT, 12 * 40 * 100 / NEED_UNIT])
+    choices = room_for(5, SIZES)
+    weigh(row_of(arrays_of(shown), 0), 0, untrained().acting(follow=True), choices)
+    assert choices.values[0] == pytest.approx([-12.0, -0.3, 0.0], abs=1e-6)
+    assert choices.values[1] == pytest.approx([0.0, 0.2, 0.0], abs=1e-6)
+    assert choices.needs[:2] == pytest.approx([12 * 65 * 100 / NEED_UNIT, 12 * 40 * 100 / NEED_UNIT])
 
 
 def test_the_largest_weighed_value_is_taken_and_weights_can_be_changed() -> None:
@@ -136,10 +142,13 @@ def test_an_alternative_is_taken_or_not_and_both_are_kept() -> None:
     greedy = policy.act_lanes(shown, lanes)
     guided = make_rule("tuned").act_lanes(shown, lanes)
     for how in (GUIDED, RANDOM):
-        kinds = np.full(n, how)
-        kept, passed = empty_label(n, policy.network.sizes), empty_label(n, policy.network.sizes)
-        chosen = policy.explore(shown, lanes, kinds, draws, np.ones(n, np.bool_), kept, False)
-        left = policy.explore(shown, lanes, kinds, draws, np.zeros(n, np.bool_), passed, False)
+        nobody = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
+        taking = Exploring(np.full(n, how), draws, np.ones(n, np.bool_), nobody)
+        kept, passed = empty_label(n, SIZES), empty_label(n, SIZES)
+        chosen = policy.explore(shown, lanes, taking, kept, False)
+        left = policy.explore(shown, lanes, taking._replace(take=~taking.take), passed, False)
+        spent = policy.explore(shown, lanes, taking._replace(spent=~nobody), empty_label(n, SIZES), False)
+        assert spent.tolist() == greedy.tolist()
         assert left.tolist() == greedy.tolist()
         assert not passed.taken.any()
         assert (kept.tried == (chosen != greedy)).all()
@@ -157,15 +166,9 @@ def test_what_is_drawn_is_nearly_as_good_or_the_second_best() -> None:
     table = policy.value_table(shown) @ np.array([1.0, 1.0, 5.0])
     drawn: list[set[int]] = [set() for _ in range(n)]
     for draw in np.linspace(0.0, 0.999, 25):
-        actions = policy.explore(
-            shown,
-            np.arange(n),
-            np.full(n, RANDOM),
-            np.full(n, draw),
-            np.ones(n, np.bool_),
-            empty_label(n, policy.network.sizes),
-            False,
-        )
+        nobody = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
+        drawing = Exploring(np.full(n, RANDOM), np.full(n, draw), np.ones(n, np.bool_), nobody)
+        actions = policy.explore(shown, np.arange(n), drawing, empty_label(n, SIZES), False)
         for row, action in enumerate(actions):
             drawn[row].add(int(action))
     for row, actions_drawn in enumerate(drawn):
@@ -178,7 +181,7 @@ def test_what_is_drawn_is_nearly_as_good_or_the_second_best() -> None:
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
-    weights = Weights(SIZES)
+    weights = Weights(network_size(SIZES))
     assert not weights.trained
     weights.load_state_dict({"vector": torch.zeros(0)})
     assert not weights.trained

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY_AGENT = {
     "rl_lsfc": ("agent.lstm_size=4", "agent.shared_size=16", "agent.head_size=8"),
     "rl_fc": ("agent.hidden_sizes=[16,8]",),
-    "outcomes": ("agent.members=1", "agent.hidden_size=4"),
     "mtdqn": ("agent.lstm_size=2", "agent.own_size=4", "agent.mutual_size=3"),
     "round_scorer": ("agent.hidden_size=3",),
     "bag_scorer": ("agent.hidden_size=3",),

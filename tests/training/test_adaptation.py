@@ -126,7 +126,7 @@ def test_a_resumed_run_starts_from_its_own_copy(
             ("agent=rl_fc",),
             "checkpoint=multicloud was given to start from, which agent=rl_fc cannot: expected agent=mtd",
         ),
-        (("checkpoint=liu2022/rl_lsfc",), "holds a policy of agent=rl_lsfc, not of agent=outcomes"),
+        (("checkpoint=liu2022/rl_lsfc",), "holds a policy of agent=rl_lsfc, not of agent=mtdqn"),
         (("checkpoint=nowhere",), "no checkpoint at nowhere"),
         (("agent.hidden_size=8",), "agent.hidden_size is 8, but "),
     ],
@@ -139,7 +139,7 @@ def test_what_cannot_be_started_from_is_one_line(
 
 
 def test_other_environments_have_no_policy_to_adapt(command: Command) -> None:
-    message = "holds a policy of agent=outcomes, not of agent=round_scorer"
+    message = "holds a policy of agent=mtdqn, not of agent=round_scorer"
     assert message in command("+env=federated", "trainer=adapt").mistake
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from agents.rules import make_rule
-from agents.settings import OutcomesSettings
+from agents.settings import MTDQNSettings
 from envs.environments import ENVIRONMENTS
 from envs.simulation import columns as col
 from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
@@ -30,7 +30,7 @@ TINY = TrainerSettings(
 @pytest.mark.parametrize("federated", [False, True])
 def test_a_checkpoint_of_either_world_acts_in_both(federated: bool, tmp_path: Path) -> None:
     config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=federated))
-    agent = OutcomesSettings("outcomes", "outcomes", hidden_size=4)
+    agent = MTDQNSettings("mtdqn", "mtdqn", guide="expected_cost", own_size=4)
     trainer, scales, weights = build_trainer(Task(ENTRY, config, agent, TINY, 1, torch.device("cpu")))
     assert trainer.round().episodes == 2
     spec = ENTRY.build(config, 1).spec
@@ -48,7 +48,7 @@ def test_a_checkpoint_of_either_world_acts_in_both(federated: bool, tmp_path: Pa
 
 def test_tasks_that_train_in_rounds_go_where_their_rule_puts_them() -> None:
     config = MarketWorldConfig(WorkloadConfig(jobs=6, federated=True))
-    agent = OutcomesSettings("outcomes", "outcomes", hidden_size=4)
+    agent = MTDQNSettings("mtdqn", "mtdqn", guide="expected_cost", own_size=4)
     trainer, _, _ = build_trainer(Task(ENTRY, config, agent, TINY, 1, torch.device("cpu")))
     trainer.round()
     world, rule = ENTRY.build(config, 4), make_rule("expected_cost")

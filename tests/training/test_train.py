@@ -11,7 +11,6 @@ import torch
 from omegaconf import OmegaConf
 
 from agents.named import rules_of
-from agents.registry import OURS
 from agents.stored import load_policy_state
 from envs.environments import ENVIRONMENTS
 from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
@@ -34,12 +33,7 @@ def saved_config(run: Path) -> dict[str, Any]:
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("env", "agent"),
-    [
-        (env, name)
-        for env in sorted(ENVIRONMENTS)
-        for name in ("rl_lsfc", "rl_fc")
-        if env not in OURS[name].instead
-    ],
+    [(env, name) for env in sorted(ENVIRONMENTS) for name in ("rl_lsfc", "rl_fc")],
 )
 def test_every_agent_trains_on_every_environment(
     env: str, agent: str, command: Command, tmp_path: Path

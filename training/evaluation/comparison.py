@@ -28,7 +28,7 @@ from training.evaluation.runs import (
     write_summary,
 )
 from training.evaluation.suite import find_suite
-from training.evaluation.tables import console, evaluation_table, metrics_tables, paired_table
+from training.evaluation.tables import console, evaluation_table, paired_table
 from training.evaluation.timeline import record_timelines
 from training.files import prepare_directory, write_text
 from training.progress import play_progress
@@ -193,12 +193,10 @@ def write_comparison(measured: Measured, out: Path, summary: str = "summary.json
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """The tables and the result in one sentence."""
+    """The result in one sentence, and a table."""
     terminal = console()
-    for table in metrics_tables(comparison, terminal.width):
-        terminal.print(table)
-    terminal.print(paired_table(comparison))
     terminal.print(verdict_sentence(comparison), highlight=False)
+    terminal.print(paired_table(comparison))
 
 
 def settings_of(values: Mapping[str, Any]) -> ComparisonSettings:

@@ -79,11 +79,18 @@ def verdict_sentence(comparison: Comparison) -> str:
         if name != comparison.reference.name:
             groups[comparison.paired[name][comparison.objective].verdict].append(name)
     phrases = {"better": "better than", "worse": "worse than", "unclear": "not told apart from"}
-    parts = [f"{phrases[kind]} {', '.join(names)}" for kind, names in groups.items() if names]
+    parts = [f"{phrases[kind]} {_listed(names)}" for kind, names in groups.items() if names]
     return (
         f"In {comparison.objective}, over {comparison.suite.episodes} shared episodes, "
         f"{comparison.reference.name} is {'; '.join(parts)} (paired 95 % intervals)."
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of some names, and how many others there are."""
+    if len(names) <= 4:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _objective_parts(comparison: Comparison) -> Iterable[str]:

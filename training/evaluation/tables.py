@@ -12,6 +12,9 @@ from training.evaluation.statistics import Interval, Paired
 WIDE = 140
 """Columns assumed where the output is not a terminal, so that a log holds whole rows."""
 
+MOST_POLICIES = 8
+"""Rows of a comparison in the terminal; the report has all."""
+
 _STYLES = {"better": "green", "worse": "red", "unclear": "yellow"}
 
 
@@ -54,75 +57,39 @@ def arrow(higher_is_better: bool) -> str:
 
 
 def paired_table(comparison: Comparison) -> Table:
-    """Objective of every policy, and the reference minus each, paired, from the best to the worst."""
+    """The best policies, the reference among them: the objective, and the reference minus each, paired."""
     objective = comparison.objective
-    reference = comparison.reference.name
+    reference = comparison.reference
+    shown = [name for name in comparison.ranking if name != reference.name][: MOST_POLICIES - 1]
+    left_out = len(comparison.ranking) - 1 - len(shown)
+    latency = reference.latency
     table = Table(
-        title=f"{objective} {arrow(comparison.spec.higher_is_better[0])} on suite {comparison.suite.name} "
-        f"({comparison.suite.episodes} episodes, {comparison.hash[:12]})",
-        caption=f"* the 95 % interval of the paired difference excludes 0: {reference} is better or worse",
+        title=f"{objective} {arrow(comparison.spec.higher_is_better[0])}, suite {comparison.suite.name}, "
+        f"{comparison.suite.episodes} episodes",
+        caption=f"{reference.name} decides in {latency.p50_ms:.3f} ms (p99 {latency.p99_ms:.3f})"
+        + (
+            f"; {left_out} more policies and all metrics in the report"
+            if left_out
+            else "; all metrics in the report"
+        ),
     )
     table.add_column("policy")
-    for header in (f"mean {objective}", "95 % interval", f"{reference} − policy", "95 % interval"):
+    for header in ("mean", f"{_short(reference.name)} −", "95 %"):
         table.add_column(header, justify="right")
-    table.add_column(f"{reference} wins", justify="right")
-    table.add_column(f"{reference} is")
+    table.add_column(f"{_short(reference.name)} is")
     for name in comparison.ranking:
-        summary = comparison.summaries[name][objective]
-        cells: list[str | Text] = [name, number(summary.mean), bounds(summary.interval)]
-        if name == reference:
-            table.add_row(*cells, "", "", "", "the reference", style="bold")
-            continue
-        paired = comparison.paired[name][objective]
-        cells += [
-            signed(paired.difference),
-            bounds(paired.interval),
-            f"{100 * paired.win_probability:.0f} %",
-            Text(verdict_mark(paired), style=_STYLES[paired.verdict]),
-        ]
-        table.add_row(*cells)
+        mean = number(comparison.summaries[name][objective].mean)
+        if name == reference.name:
+            table.add_row(_short(name), mean, "", "", "", style="bold")
+        elif name in shown:
+            paired = comparison.paired[name][objective]
+            verdict = Text(verdict_mark(paired), style=_STYLES[paired.verdict])
+            table.add_row(_short(name), mean, signed(paired.difference), bounds(paired.interval), verdict)
     return table
 
 
-def metrics_tables(comparison: Comparison, width: int) -> list[Table]:
-    """Mean of every metric (p95 in brackets) and the decision latency, from the best policy to the worst.
-
-    The metrics are spread over as many tables as `width` columns of text demand.
-    """
-    latencies = {run.name: run.latency for run in comparison.runs}
-    columns = {
-        f"{metric} {arrow(higher)}": [
-            f"{number(comparison.summaries[name][metric].mean)} "
-            f"({number(comparison.summaries[name][metric].p95)})"
-            for name in comparison.ranking
-        ]
-        for metric, higher in zip(comparison.spec.metrics, comparison.spec.higher_is_better, strict=True)
-    }
-    columns["ms per decision (p99)"] = [
-        f"{latencies[name].p50_ms:.3f} ({latencies[name].p99_ms:.3f})" for name in comparison.ranking
-    ]
-    names_width = max(len(name) for name in comparison.ranking) + 4
-    groups: list[dict[str, list[str]]] = []
-    taken = width
-    for header, cells in columns.items():
-        needed = max(len(text) for text in (header, *cells)) + 3
-        if taken + needed > width:
-            groups.append({})
-            taken = names_width
-        groups[-1][header] = cells
-        taken += needed
-    return [_columns_table(comparison, group) for group in groups]
-
-
-def _columns_table(comparison: Comparison, columns: dict[str, list[str]]) -> Table:
-    table = Table(title="means over the episodes (p95 in brackets)")
-    table.add_column("policy", no_wrap=True)
-    for header in columns:
-        table.add_column(header, justify="right", no_wrap=True)
-    for row, name in enumerate(comparison.ranking):
-        style = "bold" if name == comparison.reference.name else ""
-        table.add_row(name, *(cells[row] for cells in columns.values()), style=style)
-    return table
+def _short(name: str) -> str:
+    return name if len(name) <= 18 else name[:17] + "…"
 
 
 def evaluation_table(comparison: Comparison) -> Table:

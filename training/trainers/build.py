@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -10,19 +10,14 @@ import torch
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import named_rule
 from agents.networks.base import ValueNetwork
-from agents.outcomes.policy import OutcomePolicy
 from agents.registry import Shape, agent_named
 from agents.settings import (
     LibrarySettings,
     MTDQNSettings,
-    OutcomesSettings,
     SpotSettings,
     ValueSettings,
 )
 from agents.vector_policy import VectorPolicy
-from envs.environments import Environment
-from envs.simulation.market.world import MarketWorld
-from envs.simulation.slices.world import SliceWorld
 from envs.simulation.streams import Streams
 from envs.simulation.world import WorldSpec
 from training.adapters.build import make_library_trainer
@@ -31,7 +26,6 @@ from training.config import UsageError
 from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.multi_target import MultiTargetTrainer
-from training.trainers.outcomes import OutcomeTrainer
 from training.trainers.spot import SpotTrainer
 from training.trainers.trainer import Learner, Task, Trainer
 
@@ -47,10 +41,10 @@ def build_trainer(task: Task) -> Built:
     """
     entry, agent, settings = task.entry, task.agent, task.settings
     described = agent_named(agent.kind)
-    if settings.variety.share > 0.0 and not isinstance(agent, OutcomesSettings):
+    if settings.variety.share > 0.0 and not (isinstance(agent, MTDQNSettings) and entry.draw is not None):
         raise UsageError(
-            f"trainer.variety.share is {settings.variety.share}: expected 0, other markets are drawn for "
-            "agent=outcomes only"
+            f"trainer.variety.share is {settings.variety.share}: expected 0, other markets are drawn in "
+            "+env=multicloud for agent=mtdqn only"
         )
     spec = entry.build(entry.members_of(task.config, "train")[0], 2).spec
     if described.worlds is not None and spec.name not in described.worlds:
@@ -60,11 +54,11 @@ def build_trainer(task: Task) -> Built:
         )
     if isinstance(agent, MTDQNSettings):
         named_rule(agent.guide, spec)
-    if spec.name in described.instead:
-        raise UsageError(
-            f"agent={agent.kind} sees no price, spot flag or availability in the thesis's state: "
-            f"use {described.instead[spec.name]}"
-        )
+        if (agent.guide == "expected_cost") != (spec.name == "multicloud"):
+            raise UsageError(
+                f"agent.guide is {agent.guide}: expected expected_cost in +env=multicloud, tuned or "
+                "committed elsewhere"
+            )
     if described.trainer is not None:
         return described.trainer(task), spec.scales, spec.objective_weights
     if isinstance(agent, LibrarySettings):
@@ -74,8 +68,6 @@ def build_trainer(task: Task) -> Built:
     if isinstance(agent, SpotSettings):
         return SpotTrainer(task, agent), spec.scales, spec.objective_weights
     assert described.make is not None
-    if isinstance(agent, OutcomesSettings):
-        return _outcome_trainer(task, agent, spec)
     if isinstance(agent, MTDQNSettings):
         return _multi_target_trainer(task, agent, spec)
     if not isinstance(agent, ValueSettings):
@@ -121,40 +113,29 @@ def _value_trainer(task: Task, agent: ValueSettings, spec: WorldSpec) -> Built:
 
 
 def _multi_target_trainer(task: Task, agent: MTDQNSettings, spec: WorldSpec) -> Built:
-    """A trainer whose lanes play the same workload."""
-    weights = _checked(agent.weights, spec.objective_weights, spec, "weights")
+    """A trainer whose lanes play the same workload, in the world's members in turn or in drawn markets."""
+    charged = tuple(
+        charge or weight for charge, weight in zip(spec.objective_weights, spec.weights, strict=True)
+    )
+    weights = _checked(agent.weights, charged, spec, "weights")
     make = agent_named(agent.kind).make
     assert make is not None
     policy = make(agent, Shape(spec.n_clusters, spec.scales, weights))
     assert isinstance(policy, MTDQNPolicy)
     if task.start is not None:
         policy.network.load_state_dict(task.start["network"])
-    builds = [partial(_slices, task.entry, member) for member in task.entry.members_of(task.config, "train")]
-    trainer = MultiTargetTrainer(builds, policy, task.settings, task.seed, task.device)
-    return trainer, spec.scales, weights
+    entry, settings = task.entry, task.settings
+    members = entry.members_of(task.config, "train")
 
+    @cache
+    def member(number: int) -> Any:
+        return entry.build(members[number], settings.lanes)
 
-def _slices(entry: Environment, config: Any, lanes: int) -> SliceWorld:
-    world = entry.build(config, lanes)
-    assert isinstance(world, SliceWorld)
-    return world
+    def world_of(number: int) -> tuple[Any, bool]:
+        if settings.variety.share > 0.0:
+            config = entry.drawn(task.config, settings.variety, task.seed, number)
+            if config is not task.config:
+                return entry.build(config, settings.lanes), True
+        return member(number % len(members)), False
 
-
-def _outcome_trainer(task: Task, agent: OutcomesSettings, spec: WorldSpec) -> Built:
-    """A trainer whose rounds are played in drawn markets."""
-    weights = _checked(agent.weights, spec.weights, spec, "weights")
-    make = agent_named(agent.kind).make
-    assert make is not None
-    policy = make(agent, Shape(spec.n_clusters, spec.scales, weights))
-    assert isinstance(policy, OutcomePolicy)
-    if task.start is not None:
-        policy.network.load_state_dict(task.start["network"])
-
-    def draw_world(number: int) -> MarketWorld:
-        config = task.entry.drawn(task.config, task.settings.variety, task.seed, number)
-        world = task.entry.build(config, task.settings.lanes)
-        assert isinstance(world, MarketWorld)
-        return world
-
-    trainer = OutcomeTrainer(draw_world, policy, task.settings, task.seed, task.device)
-    return trainer, spec.scales, weights
+    return MultiTargetTrainer(world_of, policy, settings, task.seed, task.device), spec.scales, weights

@@ -14,51 +14,62 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.learning.outcome_regression import OutcomeReplay
-from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Label, empty_label
-from agents.mtdqn.forward import N_OWN, n_columns
+from agents.learning.replay import Replay
+from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_label
+from agents.mtdqn.forward import n_columns
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy
-from envs.simulation.slices.world import SliceWorld
 from envs.simulation.streams import Streams
-from envs.simulation.world import EpisodeKey
+from envs.simulation.world import BatchWorld, EpisodeKey
 from training.settings import TrainerSettings
 from training.trainers.trainer import RoundReport, mean_metrics
 
-MOST_MISSES = 8.0
-"""Bound on a job's misses as a target: few jobs with many of them would drown the rest."""
-BLOCK_JOBS = 50
-"""Arrivals of a block of time: returns are compared block by block, so that an effect is looked for near
-its cause."""
-AFTERMATH = 60
-"""Slices after its end in which a job's effect on others still shows."""
+
+class ComparableWorld(BatchWorld, Protocol):
+    """A world that tells what became of each job, and when it was there."""
+
+    def clock(self) -> NDArray[np.int64]:
+        """(N,) the present moment of each lane."""
+
+    def shown_jobs(self) -> NDArray[np.int64]:
+        """(N, J) job in each row of the window."""
+
+    def stays(self, lane: int) -> NDArray[np.float64]:
+        """(n, 3) when each job of a finished episode arrived, came in and ended, by arrival."""
+
+    def outcomes(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(D, K) what became of jobs of a finished episode since decisions with these marks."""
 
 
 class Played(NamedTuple):
-    """One workload, played by all lanes: D decisions.
+    """One round: D decisions.
 
     Attributes:
         label: what was seen at each.
         surprise: (D,) 1 if the alternative was taken, else 0, less the chance of that.
         lane: (D,).
         job: (D,).
-        reward: (D,) until the next decision, in missed deadlines.
-        clock: (D,) when that was.
+        marks: (D, M) totals of the job before it, as the world tells them.
+        since: (D,) when it was taken.
+        until: (D,) when the next one was.
+        reward: (D,) between the two.
     """
 
     label: Label
     surprise: NDArray[np.float64]
     lane: NDArray[np.int64]
     job: NDArray[np.int64]
+    marks: NDArray[np.float64]
+    since: NDArray[np.int64]
+    until: NDArray[np.int64]
     reward: NDArray[np.float64]
-    clock: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,8 @@ class Comparison:
 
     Attributes:
         columns: (E, 2, n_columns) float16 of the alternative and of the greedy choice.
-        known: (E, 2, 2).
+        known: (E, 2, heads).
+        facts: (E, N_FACTS).
         needs: (E, 2).
         lane: (E,).
         spread: (E, B) share of the effect in each block, times 1 if the alternative was taken, else 0, less
@@ -77,6 +89,7 @@ class Comparison:
 
     columns: Tensor
     known: Tensor
+    facts: Tensor
     needs: Tensor
     lane: Tensor
     spread: Tensor
@@ -84,15 +97,17 @@ class Comparison:
 
 
 class MultiTargetTrainer:
-    """Each round, all lanes play one workload; meanwhile, on a core of its own, the network learns.
+    """Each round, groups of lanes play a workload each; meanwhile, on a core of its own, the network learns.
 
     A decision explores with chance epsilon_1: at random with chance epsilon_2, else as the guide says (Liu
-    2022, eq. 4.3). In the first `trainer.multi_target.follow_share` of the episodes the guide counts as the
-    greedy policy. A moving average of the network acts.
+    2022, eq. 4.3), at most once per job. In the first `trainer.multi_target.follow_share` of the episodes the
+    guide counts as the greedy policy. A moving average of the network acts.
+
+    Between rounds its `state_dict` holds everything: N rounds, stop, resume, N rounds equals 2N rounds.
 
     Args:
-        builds: each returns a world with the given number of lanes. Rounds go through them in turn.
-        policy: what is trained.
+        world_of: from the number of a round to a world of `settings.lanes` lanes, and whether it was drawn.
+        policy: what is trained; if it is trained already, learning goes on from there.
         settings: the trainer's settings.
         seed: root of all random streams of the run.
         device: where the network learns.
@@ -100,48 +115,63 @@ class MultiTargetTrainer:
 
     def __init__(
         self,
-        builds: Sequence[Callable[[int], SliceWorld]],
+        world_of: Callable[[int], tuple[ComparableWorld, bool]],
         policy: MTDQNPolicy,
         settings: TrainerSettings,
         seed: int,
         device: torch.device,
     ) -> None:
-        if settings.lanes < 2:
-            raise ValueError(f"trainer.lanes is {settings.lanes}: expected at least 2, which are compared")
+        self.copies = settings.multi_target.copies or settings.lanes
+        if settings.lanes % self.copies:
+            raise ValueError(
+                f"trainer.multi_target.copies is {self.copies}: expected a divisor of trainer.lanes "
+                f"({settings.lanes})"
+            )
+        if self.copies < 2 and policy.view.sizes.mutual:
+            raise ValueError(
+                "agent.mutual_size is positive, but every lane plays a workload of its own: expected "
+                "trainer.lanes and trainer.multi_target.copies of at least 2, which are compared"
+            )
         streams = Streams(seed)
         torch.manual_seed(streams.key("network_weights") % 2**63)
-        self.builds, self.policy, self.settings = builds, policy, settings
+        self.world_of, self.policy, self.settings = world_of, policy, settings
         self.seed, self.device = seed, device
-        self.network = MTDQNNetwork(policy.network.sizes).to(device)
+        self.view = policy.view
+        self.unit = self.view.reward_unit(policy.weights)
+        self.network = MTDQNNetwork(self.view.sizes).to(device)
         if policy.network.trained:
             self.network.set_vector(policy.network.vector)
         self.average = self.network.vector()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate.start)
-        n_inputs, draws = n_columns(policy.network.sizes), streams.generator("replay")
-        self.replay = OutcomeReplay(settings.replay_capacity, n_inputs, draws, N_OWN, np.float32)
+        sizes = self.view.sizes
+        self.replay = Replay(
+            settings.replay_capacity, n_columns(sizes), sizes.heads, streams.generator("replay")
+        )
         self.comparisons: deque[Comparison] = deque(maxlen=settings.multi_target.workloads)
         self.rng = streams.generator("exploration")
         self.weights = torch.from_numpy(policy.of_heads).to(device)
         self.episodes_done = 0
-        self._worlds: dict[int, SliceWorld] = {}
 
     def round(self) -> RoundReport:
-        """Play the next workload in all lanes, and meanwhile learn from those before."""
+        """Play the next workloads, and meanwhile learn from those before."""
         progress = self.episodes_done / self.settings.episodes
         rate = self.settings.learning_rate.at(progress)
         epsilon_1, epsilon_2 = self.settings.epsilon_1.at(progress), self.settings.epsilon_2.at(progress)
         follow = progress < self.settings.multi_target.follow_share or not self.policy.network.trained
-        number = self.episodes_done // self.settings.lanes
-        world = self._world(number % len(self.builds))
+        world, drawn = self.world_of(self.episodes_done // self.settings.lanes)
         with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as core:
             learning = core.submit(self._learn, rate) if self.replay.size else None
-            played = self._play(world, number, epsilon_1, epsilon_2, follow)
+            played = self._play(world, epsilon_1, epsilon_2, follow)
             losses = learning.result() if learning else {}
         if learning:
             kept = self.settings.multi_target.average
             self.average = np.float32(kept) * self.average + np.float32(1.0 - kept) * self.network.vector()
             self.policy.network.set_vector(self.average)
         self._keep(world, played)
+        if not learning and not self.policy.network.trained:
+            rows = torch.from_numpy(self.replay.columns[: self.replay.size]).to(self.device).float()
+            self.network.fit_scaler(rows)
+            self.average = self.network.vector()
         self.episodes_done += self.settings.lanes
         return RoundReport(
             episodes=self.settings.lanes,
@@ -150,107 +180,134 @@ class MultiTargetTrainer:
             losses=losses,
             epsilon_1=epsilon_1,
             learning_rate=rate,
+            drawn=drawn,
         )
 
-    def _world(self, number: int) -> SliceWorld:
-        if number not in self._worlds:
-            self._worlds[number] = self.builds[number](self.settings.lanes)
-        return self._worlds[number]
-
-    def _play(
-        self, world: SliceWorld, number: int, epsilon_1: float, epsilon_2: float, follow: bool
-    ) -> Played:
+    def _play(self, world: ComparableWorld, epsilon_1: float, epsilon_2: float, follow: bool) -> Played:
         n = self.settings.lanes
         # Most is learned of an alternative that a fair coin takes.
         tries = min(1.0, 2.0 * epsilon_1)
         chance = epsilon_1 / tries if tries > 0.0 else 0.0
-        world.reset([EpisodeKey(self.seed, "train", number)] * n)
+        first = self.episodes_done // self.copies
+        world.reset([EpisodeKey(self.seed, "train", first + lane // self.copies) for lane in range(n)])
         active = np.ones(n, np.bool_)
         actions = np.zeros(n, np.int64)
+        explored = np.zeros((n, 1), np.bool_)
         log: list[tuple[NDArray[Any], ...]] = []
         labels: list[Label] = []
+        since = world.clock()
         while active.any():
             lanes = np.flatnonzero(active)
             draws = self.rng.random((4, len(lanes)))
             how = np.where(draws[0] >= tries, GREEDY, np.where(draws[1] < epsilon_2, RANDOM, GUIDED))
             take = (draws[3] < chance) & (how != GREEDY)
-            label = empty_label(len(lanes), self.policy.network.sizes)
-            actions[lanes] = self.policy.explore(world.observation, lanes, how, draws[2], take, label, follow)
+            shown = world.shown_jobs()[lanes]
+            if shown.max() >= explored.shape[1]:
+                explored = np.pad(explored, ((0, 0), (0, int(shown.max()) + 1 - explored.shape[1])))
+            label = empty_label(len(lanes), self.view.sizes)
+            exploring = Exploring(how, draws[2], take, explored[lanes[:, None], shown])
+            actions[lanes] = self.policy.explore(world.observation, lanes, exploring, label, follow)
             rewards, done = world.step(actions, active)
-            log.append((lanes, world.decided_jobs()[lanes], rewards[lanes], world.clock()[lanes]))
+            jobs, clock = world.decided_jobs()[lanes], world.clock()
+            explored[lanes[label.taken], jobs[label.taken]] = True
+            log.append((lanes, jobs, world.marks()[lanes], since[lanes], clock[lanes], rewards[lanes]))
             labels.append(label)
+            since = clock
             active &= ~done
-        joined = Label(*(np.concatenate(parts) for parts in zip(*labels, strict=True)))
-        lane, job, reward, clock = (np.concatenate(column) for column in zip(*log, strict=True))
+        joined = Label._make(np.concatenate(parts) for parts in zip(*labels, strict=True))
+        lane, job, marks, since, until, reward = (np.concatenate(column) for column in zip(*log, strict=True))
         surprise = joined.taken.astype(np.float64) - chance
-        return Played(joined, surprise, lane, job, reward / world.spec.objective_weights[0], clock)
+        return Played(joined, surprise, lane, job, marks, since, until, reward / self.unit)
 
-    def _keep(self, world: SliceWorld, played: Played) -> None:
-        """Label every decision with what became of its job, and compare the lanes."""
-        label, surprise, lane, job, reward, clock = played
-        outcomes = [world.job_outcomes(k) for k in range(self.settings.lanes)]
-        misses = np.stack([outcome.misses for outcome in outcomes])[lane, job]
-        delay = np.stack([outcome.delay for outcome in outcomes])[lane, job]
-        begin = np.stack([outcome.deployed for outcome in outcomes])[lane, job]
-        end = np.stack([outcome.ended for outcome in outcomes])[lane, job]
-        chosen = np.arange(len(job)), np.where(label.taken, 0, 1)
-        known = label.known[chosen]
-        beyond = np.stack([-misses, -delay], 1) - known
-        beyond[:, 0] = beyond[:, 0].clip(-MOST_MISSES, MOST_MISSES)
-        self.replay.add(label.columns[chosen], beyond)
+    def _keep(self, world: ComparableWorld, played: Played) -> None:
+        """Label decisions with what became of their jobs, and compare the lanes of each workload."""
+        label = played.label
+        side = np.where(label.taken, 0, 1)
+        for lane in range(self.settings.lanes):
+            rows = self._learned_from(np.flatnonzero(played.lane == lane), played)
+            outcomes = world.outcomes(lane, played.job[rows], played.marks[rows])
+            mine = Label._make(part[rows] for part in label)
+            targets = self.view.targets(mine, side[rows], outcomes)
+            self.replay.add(label.columns[rows, side[rows]], targets)
+        if self.network.prices is not None:
+            for first in range(0, self.settings.lanes, self.copies):
+                self.comparisons.append(self._compared(world, played, first))
 
-        starts = outcomes[0].arrival[::BLOCK_JOBS].astype(np.float64)
+    def _learned_from(self, rows: NDArray[np.int64], played: Played) -> NDArray[np.int64]:
+        """The decisions of a lane that are kept: before its exploration an outcome is not the policy's."""
+        label = played.label
+        from_row = np.zeros(played.job[rows].max() + 1, np.int64)
+        taken = rows[label.taken[rows]]
+        from_row[played.job[taken]] = taken
+        rows = rows[(rows >= from_row[played.job[rows]]) & label.kept[rows]]
+        most = self.settings.multi_target.kept_per_episode
+        if not 0 < most < len(rows):
+            return rows
+        first, others = rows[label.taken[rows]], rows[~label.taken[rows]]
+        room = min(len(others), max(0, most - len(first)))
+        return np.sort(np.concatenate([first, self.rng.choice(others, room, replace=False)]))
+
+    def _compared(self, world: ComparableWorld, played: Played, first: int) -> Comparison:
+        """The lanes from `first` on, which played the same workload."""
+        label, view = played.label, self.view
+        stays = np.stack([world.stays(first + k) for k in range(self.copies)])
+        starts = stays[0, :: view.block_jobs, 0].copy()
         starts[0] = 0.0
         ends = np.append(starts[1:], np.inf)
-        returns = np.zeros((self.settings.lanes, len(starts)))
-        np.add.at(returns, (lane, np.searchsorted(starts, clock, "right") - 1), reward)
-        rows = np.flatnonzero(label.tried)
-        since, until = begin[rows, None].astype(np.float64), end[rows, None].astype(np.float64) + AFTERMATH
+        mine = np.flatnonzero((played.lane >= first) & (played.lane < first + self.copies))
+        returns = np.zeros((self.copies, len(starts)))
+        blocks = np.searchsorted(starts, played.until[mine], "right") - 1
+        np.add.at(returns, (played.lane[mine] - first, blocks), played.reward[mine])
+        rows = mine[label.tried[mine]]
+        lane = played.lane[rows] - first
+        _, begin, end = stays[lane, played.job[rows]].T
+        since = np.maximum(begin, played.since[rows])[:, None]
+        until = end[:, None] + view.aftermath
         overlap = np.minimum(until, ends) - np.maximum(since, starts)
-        spread = surprise[rows, None] * np.maximum(overlap, 0.0) / (until - since)
-        self.comparisons.append(
-            Comparison(
-                torch.from_numpy(label.columns[rows].astype(np.float16)),
-                torch.from_numpy(label.known[rows]),
-                torch.from_numpy(label.needs[rows]),
-                torch.from_numpy(lane[rows]),
-                torch.from_numpy(spread.astype(np.float32)),
-                torch.from_numpy(returns.astype(np.float32)),
-            )
+        spread = played.surprise[rows, None] * np.maximum(overlap, 0.0) / (until - since)
+        return Comparison(
+            torch.from_numpy(label.columns[rows].astype(np.float16)),
+            torch.from_numpy(label.known[rows]),
+            torch.from_numpy(label.facts[rows]),
+            torch.from_numpy(label.needs[rows]),
+            torch.from_numpy(lane),
+            torch.from_numpy(spread.astype(np.float32)),
+            torch.from_numpy(returns.astype(np.float32)),
         )
 
     def _learn(self, rate: float) -> dict[str, float]:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        settings = self.settings
-        own = torch.zeros(N_OWN)
-        for _ in range(settings.gradient_steps):
-            own += self._own_step(*self.replay.sample(settings.batch_size, self.device))
+        settings, workloads = self.settings, self.settings.lanes // self.copies
+        steps = settings.gradient_steps * workloads
+        total: dict[str, float] = {}
+        for _ in range(steps):
+            for name, loss in self._own_step(*self.replay.sample(settings.batch_size, self.device)).items():
+                total[name] = total.get(name, 0.0) + loss / steps
+        steps = settings.multi_target.mutual_steps * workloads if self.comparisons else 0
         mutual = 0.0
-        steps = settings.multi_target.mutual_steps if self.network.prices is not None else 0
         for _ in range(steps):
             count = min(settings.multi_target.workloads_per_step, len(self.comparisons))
             picked = self.replay.rng.choice(len(self.comparisons), count, replace=False)
-            mutual += self._mutual_step([self.comparisons[k] for k in picked])
-        misses, delay = (own / settings.gradient_steps).tolist()
-        return {"own_misses": misses, "delay": delay, "mutual": mutual / max(1, steps)}
+            mutual += self._mutual_step([self.comparisons[k] for k in picked]) / steps
+        return {**total, "mutual": mutual}
 
-    def _own_step(self, columns: Tensor, targets: Tensor) -> Tensor:
-        beyond = self.network.own_values(columns) - targets
-        losses = (beyond * self.weights[:N_OWN]).square().mean(0)
-        self._descend(losses.sum())
-        return losses.detach().cpu()
+    def _own_step(self, columns: Tensor, targets: Tensor) -> dict[str, float]:
+        losses = self.view.losses(self.network.own_values(columns), targets, self.weights)
+        self._descend(torch.stack(list(losses.values())).sum())
+        return {name: float(loss.detach()) for name, loss in losses.items()}
 
     def _mutual_step(self, compared: Sequence[Comparison]) -> float:
         loss = torch.zeros((), device=self.device)
         size = torch.zeros((), device=self.device)
         for one in compared:
-            columns, needs = one.columns.to(self.device).float(), one.needs.to(self.device)
+            columns, needs = one.columns.to(self.device).float().flatten(0, 1), one.needs.to(self.device)
             with torch.no_grad():
-                own = self.network.own_values(columns.flatten(0, 1)).view(-1, 2, N_OWN)
-                own = ((own + one.known.to(self.device)) * self.weights[:N_OWN]).sum(2)
-            mutual = self.network.mutual_values(columns.flatten(0, 1), needs.flatten()).view(-1, 2)
-            advantages = (own[:, 0] - own[:, 1]) + (mutual[:, 0] - mutual[:, 1])
+                own = self.network.own_values(columns).view(len(needs), 2, self.view.sizes.heads)
+                known, facts = one.known.to(self.device), one.facts.to(self.device)[:, None]
+                worth = self.view.own_worth(own, known, facts, self.weights)
+            mutual = self.network.mutual_values(columns, needs.flatten()).view(-1, 2)
+            advantages = (worth[:, 0] - worth[:, 1]) + (mutual[:, 0] - mutual[:, 1])
             returns = one.returns.to(self.device)
             explained = torch.zeros_like(returns).index_add(
                 0, one.lane.to(self.device), advantages[:, None] * one.spread.to(self.device)

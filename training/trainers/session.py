@@ -51,8 +51,6 @@ class Session:
         run: where everything is written.
         save_policy: writes the policy's checkpoint, given facts for its card.
         engine: where validation episodes are played; None: in this process.
-        trained_before: whether the trainer's policy was trained before. Then it is validated first, and only
-            what is better takes its place.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Session:
         run: RunDirectory,
         save_policy: Callable[[dict[str, Any]], None],
         engine: Engine | None = None,
-        trained_before: bool = False,
     ) -> None:
         self.trainer = trainer
         self.player = player
@@ -74,7 +71,6 @@ class Session:
         self.settings = settings
         self.run_directory = run
         self.save_policy = save_policy
-        self.trained_before = trained_before
         self.suite = find_suite("validation", settings.validation_episodes)
         self.objective = self.spec.metrics[0]
         self.higher_is_better = self.spec.higher_is_better[0]
@@ -124,7 +120,7 @@ class Session:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective + penalties) as progress:
                 guide_metrics = self._validate(self.guide)
                 progress.guide(self.guide.name, self._judged(guide_metrics))
-                if self.trained_before and self.trainer.episodes_done == 0:
+                if self.trainer.episodes_done == 0:
                     objective = self._validate_policy(writer, guide_metrics, 0.0)
                     progress.validated(objective, self.best.objective, 0)
                 while self.trainer.episodes_done < total:
@@ -184,6 +180,7 @@ class Session:
         for name, value in metrics.items():
             writer.add_scalar(f"validation/{name}", value, episode)
             writer.add_scalar(f"guide/{name}", guide_metrics[name], episode)
+        writer.add_scalar("validation/gain_over_guide_pct", self._gain_pct(metrics, guide_metrics), episode)
         self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
         self.run_directory.write_validations(self.validations)
         objective = self._judged(metrics)
@@ -201,16 +198,24 @@ class Session:
             )
         return objective
 
+    def _gain_pct(self, metrics: Mapping[str, float], guide_metrics: Mapping[str, float]) -> float:
+        """By how many percent of its size the guide's objective is surpassed."""
+        reached, guided = self._judged(metrics), self._judged(guide_metrics)
+        gain = reached - guided if self.higher_is_better else guided - reached
+        return 100.0 * gain / abs(guided) if guided else 0.0
+
     def _write_round(self, writer: SummaryWriter, report: RoundReport, rate: float) -> None:
+        played = "train_drawn" if report.drawn else "train"
         scalars = {
             "charts/decisions_per_second": rate,
             "charts/epsilon_1": report.epsilon_1,
             "charts/learning_rate": report.learning_rate,
             "charts/decisions": self.decisions,
-            **{f"train/{name}": value for name, value in report.metrics.items()},
+            **{f"{played}/{name}": value for name, value in report.metrics.items()},
             **{f"losses/{name}": value for name, value in report.losses.items()},
         }
         sign = 1.0 if self.higher_is_better else -1.0
-        scalars["charts/return"] = sign * report.metrics[self.objective]
+        if not report.drawn:
+            scalars["charts/return"] = sign * report.metrics[self.objective]
         for name, value in scalars.items():
             writer.add_scalar(name, value, self.trainer.episodes_done)

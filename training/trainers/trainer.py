@@ -30,7 +30,7 @@ class Task:
         settings: how it learns.
         seed: root of all random streams of the run.
         device: where networks compute.
-        start: the state of the policy that learning goes on from (agent `outcomes`); None: from scratch.
+        start: the state of the policy that learning goes on from; None: from scratch.
         engine: where episodes are played, by trainers that can have them played elsewhere; None: in
             this process.
     """
@@ -78,6 +78,7 @@ class RoundReport:
         losses: loss per value head; none of a round that learned nothing.
         epsilon_1: exploration used.
         learning_rate: learning rate used.
+        drawn: whether the world was drawn for the round, and is not the configured one.
     """
 
     episodes: int
@@ -86,6 +87,7 @@ class RoundReport:
     losses: Mapping[str, float]
     epsilon_1: float
     learning_rate: float
+    drawn: bool = False
 
 
 class Trainer(Protocol):

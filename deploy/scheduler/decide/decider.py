@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.by_kind import ByKind
-from agents.outcomes.policy import OutcomePolicy
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.policy import Policy
 from agents.rules.appraisal import appraise
 from agents.vector_policy import VectorPolicy
@@ -220,8 +220,8 @@ class Decider:
             require_finite(policy.network.vector)
         if not isinstance(policy, WeighedPolicy):
             return {}, None
-        if isinstance(policy, OutcomePolicy):
-            require_finite(policy.network.vectors, np.asarray(policy.value_weights))
+        if isinstance(policy, MTDQNPolicy):
+            require_finite(policy.network.vector, np.asarray(policy.value_weights))
         try:
             table = self._table(policy, observation, row)
             total = table @ np.asarray(policy.value_weights)
@@ -238,7 +238,7 @@ class Decider:
 
     def _table(self, policy: WeighedPolicy, observation: Observation, row: int) -> NDArray[np.float64]:
         """(C + 1, K) components of one task's choices."""
-        if isinstance(policy, OutcomePolicy):  # it looks at one task, and sees how many others wait
+        if isinstance(policy, MTDQNPolicy):  # it looks at one task, and sees how many others wait
             whole = {name: np.asarray(array)[None] for name, array in observation.items()}
             table = policy.value_table(cast(Observation, whole))[:, row]
         else:

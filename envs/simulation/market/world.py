@@ -216,6 +216,30 @@ class MarketWorld:
         final[:, 4] = (used[end] - used[first]) / 3600.0
         return marks - final
 
+    def clock(self) -> NDArray[np.int64]:
+        """(N,) second whose decision is awaited, or in which the last job ended."""
+        return self.lanes.lane[:, at.NOW_S].copy()
+
+    def shown_jobs(self) -> NDArray[np.int64]:
+        """(N, J) job in each row of the window; meaningless where there is none."""
+        return self.lanes.window.copy()
+
+    def stays(self, lane: int) -> NDArray[np.float64]:
+        """(n, 3) seconds at which each job of a finished episode arrived, came in (the same) and ended.
+
+        Raises:
+            ValueError: while the lane has not ended.
+        """
+        self._require_done(lane)
+        slot = self.lanes.episode_of_lane[lane]
+        n = self.episodes.n_jobs[slot]
+        arrival = self.episodes.job[slot, :n, at.ARRIVAL_S]
+        return np.stack([arrival, arrival, self.lanes.job[lane, :n, at.FINISH_S]], 1).astype(np.float64)
+
+    def outcomes(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(D, 5) what each decision's job gained since, in the order of `COMPONENTS`: see `values`."""
+        return -self.values(lane, jobs, marks)
+
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode in a lane, keyed by `spec.metrics` (see `metrics`).
 

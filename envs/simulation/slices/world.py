@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,24 +31,6 @@ _NAMES = {CHAPTER_5: "multicluster", CHAPTER_4: "chapter4"}
 _WEIGHTS = {CHAPTER_5: (1.0, 0.05, 5.0), CHAPTER_4: (1.0, 1.0, 1.0)}
 # Typical magnitudes under MAF; chapter 4 counts misses of all clusters, times gamma.
 _SCALES = {CHAPTER_5: (5.0, 20.0, 0.25), CHAPTER_4: (2.0, 2.0, 0.1)}
-
-
-class JobOutcomes(NamedTuple):
-    """What became of the n jobs of an episode. Times in slices.
-
-    Attributes:
-        arrival: (n,).
-        deployed: (n,).
-        ended: (n,).
-        misses: (n,) deadlines missed.
-        delay: (n,) mean AR / SR - 1.
-    """
-
-    arrival: NDArray[np.int32]
-    deployed: NDArray[np.int32]
-    ended: NDArray[np.int32]
-    misses: NDArray[np.int32]
-    delay: NDArray[np.float64]
 
 
 class SliceWorld:
@@ -191,21 +172,32 @@ class SliceWorld:
         """(N,) slice whose decision is awaited, or in which the last job ended."""
         return self.lanes.lane[:, at.TIME].copy()
 
-    def job_outcomes(self, lane: int) -> JobOutcomes:
-        """What became of every job of a finished episode.
+    def shown_jobs(self) -> NDArray[np.int64]:
+        """(N, J) job in each row of the window; meaningless where there is none."""
+        return self.lanes.buffer[:, : self.spec.window].astype(np.int64)
+
+    def stays(self, lane: int) -> NDArray[np.float64]:
+        """(n, 3) slices in which each job of a finished episode arrived, was deployed and ended.
 
         Raises:
             ValueError: while the lane has not ended.
         """
         self._require_done(lane)
-        job, data = self.lanes.job[lane], self.tables.job[self.lanes.slot[lane]]
-        return JobOutcomes(
-            arrival=data[:, at.ARRIVAL],
-            deployed=job[:, at.DEPLOYED_AT],
-            ended=job[:, at.ENDED_AT],
-            misses=job[:, at.MISSED_UNQUEUED] + job[:, at.MISSED_QUEUED],
-            delay=job[:, at.ACTUAL] / (data[:, at.STANDARD] * data[:, at.EXECUTIONS]) - 1.0,
-        )
+        arrival = self.tables.job[self.lanes.slot[lane], :, at.ARRIVAL]
+        job = self.lanes.job[lane]
+        return np.stack([arrival, job[:, at.DEPLOYED_AT], job[:, at.ENDED_AT]], 1).astype(np.float64)
+
+    def outcomes(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(D, 2) what became of jobs of a finished episode: deadlines missed, and mean AR / SR - 1.
+
+        Raises:
+            ValueError: while the lane has not ended.
+        """
+        self._require_done(lane)
+        job, data = self.lanes.job[lane, jobs], self.tables.job[self.lanes.slot[lane], jobs]
+        misses = job[:, at.MISSED_UNQUEUED] + job[:, at.MISSED_QUEUED]
+        delay = job[:, at.ACTUAL] / (data[:, at.STANDARD] * data[:, at.EXECUTIONS]) - 1.0
+        return np.stack([misses, delay], 1)
 
     def metrics(self, lane: int) -> Mapping[str, float]:
         """Metrics of the finished episode in a lane, keyed by `spec.metrics` (see `metrics.episode_metrics`).

@@ -41,7 +41,7 @@ def test_an_empty_store(service: Service) -> None:
     assert (found.jobs, found.instances, found.decisions, found.events) == ([], [], [], [])
     assert found.counts == dict.fromkeys(JobState, 0)
     assert (found.cost.usd, found.mode, found.scheduler, found.last_pass_s) == (0.0, None, True, NOW)
-    assert (found.policy, found.federated_policy) == ("outcomes", "round_cost")
+    assert (found.policy, found.federated_policy) == ("mtdqn", "round_cost")
     assert found.deployment == service.store.deployment_id
 
 

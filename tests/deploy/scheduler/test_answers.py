@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from agents.by_kind import ByKind
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import named_rule
-from agents.outcomes.policy import OutcomePolicy
 from agents.policy import Policy
 from agents.vector_policy import VectorPolicy
 from deploy.model.jobs import FlowerClient, JobState, Places
@@ -129,10 +129,10 @@ def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("part", ["network", "weights"])
 def test_values_that_are_no_numbers_decide_nothing(value: float, part: str) -> None:
     policy = load_market_policy("multicloud", len(OFFERS)).policy
-    assert isinstance(policy, OutcomePolicy)
+    assert isinstance(policy, MTDQNPolicy)
     assert decide(policy, need()).invalid is None
     if part == "network":
-        policy.network.vectors[:] = value
+        policy.network.vector[:] = value
     else:
         policy.weights = (value,) * len(policy.weights)
     decision = decide(policy, need())

@@ -184,7 +184,7 @@ def test_a_service_without_a_policy_for_rounds_refuses_federated_tasks() -> None
     asked = request(federated("fl"))
     with pytest.raises(RequestError, match="no policy for federated tasks"):
         Deciders(load_market_policy("multicloud", 0)).answer(asked)
-    for name, policy in (("multicloud", "outcomes"), ("expected_cost", "expected_cost")):
+    for name, policy in (("multicloud", "mtdqn"), ("expected_cost", "expected_cost")):
         assert [one.policy for one in Deciders.load(name).answer(asked).decisions] == [policy]
     with pytest.raises(RequestError, match="policy expected_cost has no value components"):
         Deciders.load("expected_cost").answer(asked.model_copy(update={"weights": {"money": 1.0}}))

@@ -47,7 +47,7 @@ JSON = {"Content-Type": "application/json"}
 def test_it_is_ready_while_the_scheduler_makes_its_passes(service: Service) -> None:
     probe = service.as_(None)
     assert probe.get("/readyz").json() == {
-        "policy": "outcomes",
+        "policy": "mtdqn",
         "federated_policy": "round_cost",
         "store": True,
         "scheduler": True,

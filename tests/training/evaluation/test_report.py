@@ -1,6 +1,7 @@
 """The report page: complete, self-contained, the same for the same numbers."""
 
 import base64
+import dataclasses
 import io
 import re
 from html.parser import HTMLParser
@@ -8,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from rich.console import Console
 
 from envs.simulation.series import StepSeries
 from envs.simulation.snapshot import Category
@@ -17,7 +19,7 @@ from training.evaluation import report_plots
 from training.evaluation.report import report_html, verdict_sentence
 from training.evaluation.runs import Comparison, compare_policies
 from training.evaluation.suite import Suite
-from training.evaluation.tables import bounds, metrics_tables, number, paired_table, signed
+from training.evaluation.tables import bounds, number, paired_table, signed
 
 
 def constant(value: float) -> StepSeries:
@@ -125,19 +127,25 @@ def test_tables_mark_intervals_that_exclude_zero(comparison: Comparison) -> None
     table = paired_table(comparison)
     assert table.row_count == 4
     assert [str(cell) for cell in table.columns[-1].cells] == [
-        "the reference",
+        "",
         "better *",
         "better *",
         "better *",
     ]
 
 
-def test_metrics_are_spread_over_narrow_screens(comparison: Comparison) -> None:
-    assert len(metrics_tables(comparison, 200)) == 1
-    narrow = metrics_tables(comparison, 50)
-    assert len(narrow) > 1
-    shown = [str(column.header) for table in narrow for column in table.columns[1:]]
-    assert shown == ["score ↑", "tmdl ↓", "ajer ↓", "ms per decision (p99)"]
+def test_a_comparison_of_any_size_fits_on_a_screen(comparison: Comparison) -> None:
+    many = [dataclasses.replace(comparison.runs[1], name=f"a_rule_with_a_long_name_{k}") for k in range(20)]
+    wide = Comparison(comparison.spec, comparison.suite, comparison.hash, (comparison.runs[0], *many))
+    terminal = Console(width=80, file=io.StringIO())
+    terminal.print(paired_table(wide))
+    assert isinstance(terminal.file, io.StringIO)
+    lines = terminal.file.getvalue().splitlines()
+    assert len(lines) < 20
+    assert "13 more policies" in lines[-1] + lines[-2]
+    assert sum("a_rule_with_a_lon…" in line for line in lines) == 7
+    assert "clairvoyant" in terminal.file.getvalue()
+    assert verdict_sentence(wide).count("a_rule") <= 4
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,12 @@ import pytest
 import torch
 
 from agents.mtdqn.forward import n_columns
-from agents.mtdqn.policy import MTDQNPolicy, Weights, sizes_for
+from agents.mtdqn.markets import MarketView
+from agents.mtdqn.policy import MTDQNPolicy
+from agents.mtdqn.slices import SliceView
 from agents.stored import load_policy_state
+from envs.multicloud import build_market
+from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
@@ -28,7 +32,7 @@ CPU = torch.device("cpu")
 
 def trainer(seed: int = 0, mutual: int = 4, **settings: float) -> MultiTargetTrainer:
     """A small trainer in a world of 120 jobs."""
-    policy = MTDQNPolicy(Weights(sizes_for("tuned", 3, 8, mutual)), (1.0, 1.0, 5.0), "mtdqn")
+    policy = MTDQNPolicy(SliceView(False, 3, 8, mutual), (1.0, 1.0, 5.0), "mtdqn")
     chosen = TrainerSettings(
         episodes=400,
         lanes=LANES,
@@ -39,23 +43,23 @@ def trainer(seed: int = 0, mutual: int = 4, **settings: float) -> MultiTargetTra
         epsilon_1=ScheduleSettings(settings.get("epsilon_1", 0.4), settings.get("epsilon_1", 0.4)),
         multi_target=MultiTargetSettings(follow_share=settings.get("follow_share", 0.0), workloads=3),
     )
-    build = partial(SliceWorld, SliceWorldConfig(n_jobs=120))
-    return MultiTargetTrainer([build], policy, chosen, seed, CPU)
+    world = SliceWorld(SliceWorldConfig(n_jobs=120), LANES)
+    return MultiTargetTrainer(lambda number: (world, False), policy, chosen, seed, CPU)
 
 
 def test_all_lanes_play_one_workload_and_nothing_of_its_return_is_lost() -> None:
     learner = trainer()
     learner.round()
-    world, comparison = learner._world(0), learner.comparisons[0]
-    arrivals = [world.job_outcomes(lane).arrival.tolist() for lane in range(LANES)]
+    (world, _), comparison = learner.world_of(0), learner.comparisons[0]
+    arrivals = [world.stays(lane)[:, 0].tolist() for lane in range(LANES)]
     assert arrivals.count(arrivals[0]) == LANES
     scores = [world.metrics(lane)["s"] for lane in range(LANES)]
     assert len(set(scores)) > 1
     assert comparison.returns.sum(1).tolist() == pytest.approx(scores, abs=0.01)
     for lane in range(LANES):
-        outcome = world.job_outcomes(lane)
-        assert outcome.misses.sum() == world.metrics(lane)["tmdl"]
-        assert 100 * (1 + outcome.delay.mean()) == pytest.approx(world.metrics(lane)["ajer"])
+        misses, delay = world.outcomes(lane, np.arange(120), np.zeros(0)).T
+        assert misses.sum() == world.metrics(lane)["tmdl"]
+        assert 100 * (1 + delay.mean()) == pytest.approx(world.metrics(lane)["ajer"])
 
 
 @pytest.mark.parametrize(("epsilon_1", "values"), [(0.4, (-0.5, 0.5)), (0.9, (-0.9, 0.1))])
@@ -78,7 +82,7 @@ def test_without_exploration_there_is_nothing_to_compare() -> None:
 
 def _compared(learner: MultiTargetTrainer, effect: float, seed: int) -> Comparison:
     """A workload whose returns follow from its choices, `effect` per unit of need, and from luck."""
-    rng, sizes = np.random.default_rng(seed), learner.policy.network.sizes
+    rng, sizes = np.random.default_rng(seed), learner.view.sizes
     n = 60
     columns = rng.random((LANES * n, 2, n_columns(sizes)), np.float32)
     needs = rng.uniform(0.5, 1.5, (LANES * n, 2)).astype(np.float32)
@@ -88,6 +92,7 @@ def _compared(learner: MultiTargetTrainer, effect: float, seed: int) -> Comparis
     return Comparison(
         torch.from_numpy(columns),
         torch.zeros(LANES * n, 2, 2),
+        torch.zeros(LANES * n, 3),
         torch.from_numpy(needs),
         torch.from_numpy(np.repeat(np.arange(LANES), n)),
         torch.from_numpy(surprise[:, None].astype(np.float32)),
@@ -102,7 +107,7 @@ def test_the_mutual_value_is_found_from_returns_of_whole_lanes_alone() -> None:
     workloads = [_compared(learner, -6.0, seed) for seed in range(60)]
     for step in range(60):
         learner._mutual_step(workloads[step % 15 * 4 : step % 15 * 4 + 4])
-    columns = torch.full((2, n_columns(learner.policy.network.sizes)), 0.5)
+    columns = torch.full((2, n_columns(learner.view.sizes)), 0.5)
     low, high = learner.network.mutual_values(columns, torch.tensor([0.5, 1.5])).tolist()
     assert high - low == pytest.approx(-6.0, abs=2.0)
 
@@ -126,9 +131,18 @@ def test_it_is_resumed_exactly(tmp_path: Path) -> None:
     assert [dict(report.metrics) for report in reports] == [dict(report.metrics) for report in other_reports]
 
 
-def test_one_lane_compares_nothing() -> None:
-    with pytest.raises(ValueError, match=r"trainer\.lanes is 1: expected at least 2"):
-        MultiTargetTrainer([], trainer().policy, TrainerSettings(lanes=1), 0, CPU)
+@pytest.mark.parametrize(
+    ("lanes", "copies", "message"),
+    [
+        (1, 0, r"agent\.mutual_size is positive, but every lane"),
+        (4, 1, r"agent\.mutual_size is positive, but every lane"),
+        (4, 3, r"trainer\.multi_target\.copies is 3: expected a divisor of trainer\.lanes \(4\)"),
+    ],
+)
+def test_lanes_that_cannot_be_compared_are_refused(lanes: int, copies: int, message: str) -> None:
+    settings = TrainerSettings(lanes=lanes, multi_target=MultiTargetSettings(copies=copies))
+    with pytest.raises(ValueError, match=message):
+        MultiTargetTrainer(trainer().world_of, trainer().policy, settings, 0, CPU)
 
 
 TRAINED = ("+env=multicluster", "agent=mtdqn", *TINY_WORLD["multicluster"], *TINY_TRAINER, "device=cpu")
@@ -154,12 +168,12 @@ def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("trainer.lanes=1",), "trainer.lanes is 1: expected at least 2"),
+        (("trainer.lanes=1",), "every lane plays a workload of its own"),
         (("agent.weights=[1,1]",), "agent.weights has 2 numbers, expected one for each of own_misses"),
         (("agent.guide=committed",), "rule 'committed' needs env.forecast=true"),
         (("env.loads=[]",), "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
         (("env.loads=[25,-1]",), "each once, got [25, -1]"),
-        (("+env=multicloud",), "agent=mtdqn does not know the tasks of this environment"),
+        (("+env=federated",), "agent=mtdqn does not know the tasks of this environment"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -169,3 +183,43 @@ def test_mistakes_are_told_in_one_line(
     outcome = command(*given, *words, f"out={tmp_path / 'run'}")
     assert message in outcome.mistake
     assert not (tmp_path / "run" / "state.pt").exists()
+
+
+def in_markets(mutual: int = 0) -> MultiTargetTrainer:
+    """A small trainer in markets, where a job is decided many times."""
+    policy = MTDQNPolicy(MarketView(2, 4, mutual), (25.0, 25.0, 0.25, 1.0, 0.36), "mtdqn")
+    settings = TrainerSettings(
+        episodes=12,
+        lanes=4,
+        gradient_steps=2,
+        batch_size=32,
+        replay_capacity=400,
+        learning_rate=ScheduleSettings(3e-3, 3e-4),
+        epsilon_1=ScheduleSettings(0.3, 0.3),
+        multi_target=MultiTargetSettings(copies=2, follow_share=0.5, kept_per_episode=20),
+    )
+    config = MarketWorldConfig(WorkloadConfig(jobs=8))
+    return MultiTargetTrainer(lambda number: (build_market(config, 4), False), policy, settings, 0, CPU)
+
+
+@pytest.mark.parametrize("mutual", [0, 3])
+def test_in_markets_it_is_resumed_exactly(mutual: int, tmp_path: Path) -> None:
+    straight = in_markets(mutual)
+    reports = [straight.round() for _ in range(4)]
+    other, other_reports = resumed(partial(in_markets, mutual), tmp_path / "state.pt")
+    assert_same(straight.state_dict(), other.state_dict())
+    assert [dict(report.losses) for report in reports] == [dict(report.losses) for report in other_reports]
+    assert reports[0].losses == {}
+    assert reports[1].losses["usd"] > 0.0
+
+
+def test_in_markets_a_part_of_each_episode_is_kept_and_rewards_are_what_it_cost() -> None:
+    learner = in_markets(mutual=3)
+    report = learner.round()
+    assert 4 * 8 < learner.replay.size <= 4 * 20
+    targets = learner.replay.targets[: learner.replay.size]
+    assert np.isfinite(targets[:, 1:]).all()
+    assert ((targets[:, 0] >= 0) | np.isnan(targets[:, 0])).all()
+    assert [len(one.returns) for one in learner.comparisons] == [2, 2]
+    paid = -torch.cat([one.returns.sum(1) for one in learner.comparisons]).numpy()
+    assert paid.mean() == pytest.approx(report.metrics["cost_usd_eq"], rel=1e-4)

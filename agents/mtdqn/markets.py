@@ -1,0 +1,305 @@
+"""How `mtdqn` sees jobs in a market: offers near the best that the rule `expected_cost` knows, in USD."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from agents.mtdqn.decide import GREEDY, Acting, Choices, Exploring, Label, no_label, pick, room_for
+from agents.mtdqn.forward import Sizes, evaluate
+from agents.mtdqn.market_columns import (
+    N_CHOICE,
+    N_STATE,
+    PROGRESS,
+    STANDARD,
+    STREAMING,
+    describe_choice,
+    describe_state,
+)
+from agents.mtdqn.view import View
+from agents.rules import expected_cost
+from agents.rules.choice import NO_ACTION, flat_action, is_valid, row_of, urgent_job
+from agents.rules.compiled import compiled
+from agents.rules.expectation import OWNED_POWER, ExpectedCostParameters, expected_parts, total_usd
+from envs.simulation import columns as col
+from envs.simulation.snapshot import Category, ObservationArrays
+
+OWN_MISSES, DELAY, MONEY, OWNED, MUTUAL = 0, 1, 2, 3, 4
+"""Values of a choice: own misses, hours of delay, USD, owned hours, and what it does to all others."""
+SCALE, LEFT, BUSY = 0, 1, 2
+"""Facts: what the decision is about in USD, missed deadlines at stake, worth of owned capacity."""
+BATCH_SHARE = 0.2
+"""A late batch of a stream counts as this share of a missed deadline."""
+DELAY_USD_HOUR, OWNED_USD_HOUR, MISS_USD = 0.25, 0.36, 25.0
+"""Units in which the network learns hours of delay, owned hours and (of others) missed deadlines."""
+NEED_EXECUTOR_S = 36_000.0
+"""Executor-seconds that count as a need of 1."""
+MANY_OFFERS = 20.0
+"""With at least this many rented offers the margin is used as configured."""
+MOST_SCARCE = 8.0
+"""The factor on the margin where two offers or fewer can be rented."""
+LEAST_SCALE = 0.02
+"""USD that a decision is about at least."""
+LOWEST, HIGHEST = -3.0, 8.0
+"""Bounds of the targets in units of a decision's scale: a few disasters must not outweigh all else."""
+
+
+@compiled
+def capacity_price(obs: ObservationArrays, rule: NDArray[np.float64]) -> float:
+    """Worth of an owned executor-hour to other jobs, as a share of what it is worth when all are in use."""
+    busiest = 0.0
+    for c in range(obs.clusters.shape[0]):
+        if obs.clusters[c, col.QUEUES] != 0.0:
+            busiest = max(busiest, float(obs.clusters[c, col.MEAN_OCCUPATION]))
+    return float(busiest ** rule[OWNED_POWER])
+
+
+@compiled
+def scarcity(obs: ObservationArrays) -> float:
+    """Factor on the margin: where few offers can be rented, a choice takes what others need."""
+    rented = 0.0
+    for c in range(obs.clusters.shape[0]):
+        if obs.clusters[c, col.QUEUES] == 0.0:
+            rented += 1.0
+    return min(MOST_SCARCE, max(1.0, MANY_OFFERS / max(1.0, rented)))
+
+
+@compiled
+def deadlines_left(obs: ObservationArrays, job: int) -> float:
+    """Deadlines that the job could miss, in missed deadlines of a one-shot job; 0 without one."""
+    if obs.jobs[job, col.HAS_DEADLINE] == 0.0:
+        return 0.0
+    if obs.jobs[job, col.CATEGORY] == Category.STREAMING.value:
+        return BATCH_SHARE * max(1.0, float(obs.jobs[job, col.EXECUTIONS]))
+    return 1.0
+
+
+@compiled
+def executor_seconds(obs: ObservationArrays, job: int, place: int) -> float:
+    """What the job needs there."""
+    row, pair = obs.jobs[job], obs.pairs[job, place]
+    held = pair[col.EXECUTION_S]
+    if row[col.CATEGORY] == Category.STREAMING.value:
+        held = row[col.EXECUTIONS] * row[col.PERIOD_S]
+    return float(pair[col.REQUEST] * held)
+
+
+@njit(cache=True, error_model="numpy")
+def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> tuple[int, int]:
+    """Fill the choices that the rule finds nearly as good as its best: how many, and which one is its own.
+
+    (0, -1) if the job can only wait.
+    """
+    n_clusters = obs.clusters.shape[0]
+    rule, sizes = acting.rule, acting.sizes
+    usd = np.full(n_clusters + 1, np.inf)
+    given = np.empty((n_clusters + 1, 4))
+    best, lowest = -1, np.inf
+    for c in range(n_clusters):
+        if is_valid(obs, job, c):
+            expected = expected_parts(obs, job, c, 0.0, rule)
+            usd[c] = total_usd(obs, job, c, expected, rule)
+            given[c] = expected
+            if usd[c] < lowest:
+                best, lowest = c, usd[c]
+    if best < 0:
+        return 0, -1
+    rules_choice, waiting, place, wait_s = best, np.inf, -1, 0.0
+    if is_valid(obs, job, -1):
+        waiting, place, wait_s = expected_cost.waiting_option(obs, job, rule)
+        if place >= 0:
+            given[n_clusters] = expected_parts(obs, job, place, wait_s, rule)
+        if waiting <= lowest:
+            rules_choice = n_clusters
+    usd[n_clusters] = waiting
+    scale = LEAST_SCALE + max(0.0, min(lowest, waiting))
+    busy = capacity_price(obs, rule)
+    streaming = obs.jobs[job, col.CATEGORY] == Category.STREAMING.value
+    prices = np.empty(4)
+    prices[0], prices[1] = 1.0, acting.weights[DELAY]
+    prices[2] = acting.weights[OWNED] * busy
+    prices[3] = acting.weights[OWN_MISSES] * (BATCH_SHARE if streaming else 1.0)
+    choices.facts[SCALE], choices.facts[LEFT], choices.facts[BUSY] = scale, deadlines_left(obs, job), busy
+    state = np.empty(N_STATE, np.float32)
+    describe_state(obs, job, scale, state)
+    n, guided = 0, 0
+    for c in range(n_clusters + 1):
+        none = c == n_clusters
+        where, after_s = (place, wait_s) if none else (c, 0.0)
+        if where < 0 or usd[c] == np.inf or (not none and usd[c] > lowest + scale):
+            continue
+        if not none and obs.pairs[job, c, col.FITS] == 0.0 and c != rules_choice:
+            continue  # how long a queue takes is hard to foresee: only where the rule would wait in it
+        columns = choices.columns[n]
+        describe_choice(
+            obs, job, where, after_s, none, given[c], prices, usd[c], lowest, waiting, scale, rule,
+            columns[:N_CHOICE],
+        )  # fmt: skip
+        columns[2 * N_CHOICE : 2 * N_CHOICE + N_STATE] = state
+        columns[2 * N_CHOICE + N_STATE :] = obs.occupation[where]
+        choices.known[n, OWN_MISSES] = 0.0
+        choices.known[n, DELAY] = -given[c, 1]
+        choices.known[n, MONEY] = -given[c, 0]
+        choices.known[n, OWNED] = -given[c, 2]
+        choices.needs[n] = executor_seconds(obs, job, where) / NEED_EXECUTOR_S
+        choices.targets[n], choices.open[n], choices.proper[n] = c, True, True
+        if c == rules_choice:
+            guided = n
+        n += 1
+    mean = np.zeros(N_CHOICE, np.float32)
+    for k in range(n):
+        mean += choices.columns[k, :N_CHOICE] / np.float32(n)
+    for k in range(n):
+        choices.columns[k, N_CHOICE : 2 * N_CHOICE] = mean
+    if len(acting.vector) > 0:
+        evaluate(acting.vector, sizes, choices.columns[:n], choices.needs[:n], choices.values[:n])
+    else:
+        choices.values[:n] = 0.0
+    left = choices.facts[LEFT]
+    for k in range(n):
+        values, known = choices.values[k], choices.known[k]
+        logit = min(30.0, max(-30.0, values[OWN_MISSES]))
+        values[OWN_MISSES] = -left / (1.0 + math.exp(-logit))
+        values[DELAY] = known[DELAY] - scale * values[DELAY] / DELAY_USD_HOUR
+        values[MONEY] = known[MONEY] - scale * values[MONEY]
+        values[OWNED] = busy * (known[OWNED] - scale * values[OWNED] / OWNED_USD_HOUR)
+        values[MUTUAL] = values[MUTUAL] / MISS_USD
+    return n, guided
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def decide_rows(
+    batch: ObservationArrays,
+    rows: NDArray[np.int64],
+    acting: Acting,
+    exploring: Exploring,
+    label: Label,
+    actions: NDArray[np.int64],
+) -> None:
+    """See `View.decide_rows`."""
+    n_clusters = batch.clusters.shape[1]
+    keeps = label.tried.shape[0] > 0
+    choices = room_for(n_clusters + 1, acting.sizes)
+    for k in range(rows.shape[0]):
+        row = k if keeps else -1
+        no_label(label, row)
+        obs = row_of(batch, rows[k])
+        job = urgent_job(obs)
+        if job < 0:
+            actions[k] = NO_ACTION
+            continue
+        # Tasks that train in rounds are left to the guide.
+        rounds = obs.jobs[job, col.CATEGORY] == Category.FEDERATED.value
+        if rounds or (acting.follow and not keeps):
+            actions[k] = expected_cost.choose_for(obs, job, acting.rule)
+            continue
+        n, guided = weigh(obs, job, acting, choices)
+        if n == 0:
+            actions[k] = flat_action(obs, job, -1)
+            continue
+        how = GREEDY if exploring.spent[k, job] else exploring.how[k]
+        least = acting.margin * scarcity(obs) * choices.facts[SCALE]
+        draw, take = exploring.draws[k], exploring.take[k]
+        taken = pick(choices, n, guided, least, np.inf, acting, how, draw, take, label, row)
+        target = choices.targets[taken]
+        actions[k] = flat_action(obs, job, target if target < n_clusters else -1)
+
+
+class MarketView(View):
+    """Jobs on offers and owned clusters whose guide is the rule `expected_cost`.
+
+    Args:
+        lstm: see `Sizes`.
+        own: likewise.
+        mutual: likewise.
+    """
+
+    block_jobs = 1_000_000
+    aftermath = 3600.0
+
+    def __init__(self, lstm: int, own: int, mutual: int) -> None:
+        self.sizes = Sizes(N_CHOICE, N_STATE, MUTUAL, lstm, own, mutual, scaled=1)
+        self.rule = ExpectedCostParameters().vector()
+
+    def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
+        """In USD."""
+        misses, mutual, delay, money, owned = weights
+        return np.array([misses, delay, money, owned, mutual], np.float32)
+
+    def reward_unit(self, weights: tuple[float, ...]) -> float:
+        """A USD."""
+        return 1.0
+
+    def decide_rows(
+        self,
+        batch: ObservationArrays,
+        rows: NDArray[np.int64],
+        acting: Acting,
+        exploring: Exploring,
+        label: Label,
+        actions: NDArray[np.int64],
+    ) -> None:
+        """See `View`."""
+        decide_rows(batch, rows, acting, exploring, label, actions)
+
+    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
+        """See `View`."""
+        n_clusters = obs.clusters.shape[0]
+        values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
+        job = urgent_job(obs)
+        if job >= 0 and obs.jobs[job, col.CATEGORY] != Category.FEDERATED.value and not acting.follow:
+            choices = room_for(n_clusters + 1, self.sizes)
+            n, _ = weigh(obs, job, acting, choices)
+            values[choices.targets[:n]] = choices.values[:n]
+        return job, values
+
+    def targets(
+        self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """The share of the deadlines left that were missed (NaN without any), and what the rest came to.
+
+        Of delay, money and owned hours it is what exceeded the rule's estimate, in units of the decision's
+        scale and of `DELAY_USD_HOUR` and `OWNED_USD_HOUR`.
+        """
+        chosen = np.arange(len(side)), side
+        columns = label.columns[chosen][:, 2 * N_CHOICE : 2 * N_CHOICE + N_STATE]
+        # Of a one-shot job the rule counts all time, the world what exceeds the standard time of the work.
+        hours = np.expm1(columns[:, STANDARD]) * (1.0 - columns[:, PROGRESS]) / 60.0
+        expected = -label.known[chosen].astype(np.float64)
+        expected[:, DELAY] -= np.where(columns[:, STREAMING] > 0, 0.0, hours)
+        misses, _, delay, money, owned = outcomes.T
+        scale, left = label.facts[:, SCALE], label.facts[:, LEFT]
+        found = np.empty((len(side), MUTUAL), np.float32)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.clip(misses / left, 0.0, 1.0)
+        found[:, OWN_MISSES] = np.where(left > 0, share, np.nan)
+        found[:, DELAY] = DELAY_USD_HOUR * (delay - expected[:, DELAY]) / scale
+        found[:, MONEY] = (money - expected[:, MONEY]) / scale
+        found[:, OWNED] = OWNED_USD_HOUR * (owned - expected[:, OWNED]) / scale
+        found[:, DELAY:] = found[:, DELAY:].clip(LOWEST, HIGHEST)
+        return found
+
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Squared error of the total and of each part, and cross-entropy of the misses."""
+        beyond = outputs[:, DELAY:] - targets[:, DELAY:]
+        # What matters is the sum; the parts are learned as well, so that they can be weighed otherwise.
+        usd = beyond.sum(1).square().mean() + 0.5 * beyond.square().sum(1).mean()
+        has_deadline = ~targets[:, OWN_MISSES].isnan()
+        share = targets[:, OWN_MISSES].nan_to_num()
+        entropy = binary_cross_entropy_with_logits(outputs[:, OWN_MISSES], share, reduction="none")
+        return {"own_misses": (entropy * has_deadline).mean(), "usd": usd}
+
+    def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
+        """In USD."""
+        scale, left, busy = facts.unbind(-1)
+        misses = -left * outputs[..., OWN_MISSES].sigmoid()
+        delay = known[..., DELAY] - scale * outputs[..., DELAY] / DELAY_USD_HOUR
+        money = known[..., MONEY] - scale * outputs[..., MONEY]
+        owned = busy * (known[..., OWNED] - scale * outputs[..., OWNED] / OWNED_USD_HOUR)
+        return torch.stack([misses, delay, money, owned], -1) @ weights[:MUTUAL]

@@ -1,0 +1,185 @@
+"""How `mtdqn` sees jobs on clusters (Liu 2022): all of them, valued in missed deadlines."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.mtdqn.columns import N_COMMITTED_COLUMNS, N_JOB_COLUMNS, N_PLACE_COLUMNS
+from agents.mtdqn.decide import GREEDY, GUIDED, Acting, Choices, Exploring, Label, pick, room_for
+from agents.mtdqn.describe import count_jobs, describe_clusters, describe_job
+from agents.mtdqn.forward import Sizes, evaluate
+from agents.mtdqn.view import View
+from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
+from agents.rules.committed import CommittedParameters, committed_cost
+from agents.rules.compiled import compiled
+from agents.rules.tuned import TunedParameters, tuned_cost
+from envs.simulation import columns as col
+from envs.simulation.snapshot import ObservationArrays
+
+OWN_MISSES, DELAY, MUTUAL = 0, 1, 2
+"""Values of a choice: its own job's misses and delay, and what it does to all other jobs."""
+NEAR = 2.0
+"""What is drawn at random is at most this worse than the best, in missed deadlines."""
+NEED_UNIT = 20_000.0
+"""Executor-slices that count as a need of 1."""
+MOST_MISSES = 8.0
+"""Bound on a job's misses as a target: few jobs with many of them would drown the rest."""
+
+
+@compiled
+def next_job(obs: ObservationArrays, sizes: Sizes) -> int:
+    """The job that the guide would decide next; -1 if none is open."""
+    return largest_job(obs) if sizes.places == N_COMMITTED_COLUMNS else smallest_job(obs)
+
+
+@njit(cache=True, error_model="numpy")
+def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) -> None:
+    """Fill what is given of a job on each of the C places, and its values, which include what is known.
+
+    Without weights (a vector of length 0) the values are what is known.
+    """
+    n_clusters = obs.clusters.shape[0]
+    p = acting.sizes.places
+    places = np.empty((n_clusters, p), np.float32)
+    seen = np.empty(N_JOB_COLUMNS, np.float32)
+    describe_clusters(obs, places)
+    describe_job(obs, job, count_jobs(obs), places, seen)
+    mean = np.zeros(p, np.float32)
+    for c in range(n_clusters):
+        mean += places[c] / np.float32(n_clusters)
+    executions = obs.jobs[job, col.EXECUTIONS]
+    for c in range(n_clusters):
+        pair = obs.pairs[job, c]
+        choices.columns[c, :p] = places[c]
+        choices.columns[c, p : 2 * p] = mean
+        choices.columns[c, 2 * p : 2 * p + N_JOB_COLUMNS] = seen
+        choices.columns[c, 2 * p + N_JOB_COLUMNS :] = obs.occupation[c]
+        choices.known[c, 0] = -pair[col.IMPROPER] * executions
+        choices.known[c, 1] = 1.0 - pair[col.EXECUTION_RATIO]
+        choices.needs[c] = pair[col.REQUEST] * pair[col.EXECUTION_S] * executions / np.float32(NEED_UNIT)
+        choices.targets[c] = c
+        choices.open[c] = obs.mask[job * (n_clusters + 1) + c] != 0
+        choices.proper[c] = pair[col.IMPROPER] == 0.0
+    if len(acting.vector) > 0:
+        evaluate(acting.vector, acting.sizes, choices.columns, choices.needs, choices.values)
+    else:
+        choices.values[:] = 0.0
+    choices.values[:, :MUTUAL] += choices.known
+
+
+@njit(cache=True, error_model="numpy")
+def _guided(obs: ObservationArrays, job: int, acting: Acting) -> int:
+    """Where the guide puts the job; -1 if no place is valid."""
+    n_clusters = obs.clusters.shape[0]
+    committed = acting.sizes.places == N_COMMITTED_COLUMNS
+    best, least = -1, np.inf
+    for c in range(n_clusters):
+        if obs.mask[job * (n_clusters + 1) + c] == 0:
+            continue
+        cost = committed_cost(obs, job, c, acting.rule) if committed else tuned_cost(obs, job, c, acting.rule)
+        if best < 0 or cost < least:
+            best, least = c, cost
+    return best
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def decide_rows(
+    batch: ObservationArrays,
+    rows: NDArray[np.int64],
+    acting: Acting,
+    exploring: Exploring,
+    label: Label,
+    actions: NDArray[np.int64],
+) -> None:
+    """See `View.decide_rows`."""
+    n_clusters = batch.clusters.shape[1]
+    keeps = label.tried.shape[0] > 0
+    choices = room_for(n_clusters, acting.sizes)
+    for k in range(rows.shape[0]):
+        obs = row_of(batch, rows[k])
+        job = next_job(obs, acting.sizes)
+        if job < 0:
+            actions[k] = NO_ACTION
+            continue
+        how = GREEDY if exploring.spent[k, job] else exploring.how[k]
+        guided = _guided(obs, job, acting) if acting.follow or how == GUIDED else -1
+        if how == GREEDY and acting.follow and not keeps:
+            taken = guided
+        else:
+            weigh(obs, job, acting, choices)
+            draw, take = exploring.draws[k], exploring.take[k]
+            row = k if keeps else -1
+            taken = pick(choices, n_clusters, guided, 0.0, NEAR, acting, how, draw, take, label, row)
+        actions[k] = job * (n_clusters + 1) + (taken if taken >= 0 else n_clusters)
+
+
+class SliceView(View):
+    """Jobs on clusters whose guide is the rule `tuned` or `committed`.
+
+    Args:
+        committed: the guide is `committed`, which needs the forecast of the world of chapter 4.
+        lstm: see `Sizes`.
+        own: likewise.
+        mutual: likewise.
+    """
+
+    block_jobs = 50
+    aftermath = 60.0
+
+    def __init__(self, committed: bool, lstm: int, own: int, mutual: int) -> None:
+        places = N_COMMITTED_COLUMNS if committed else N_PLACE_COLUMNS
+        self.sizes = Sizes(places, N_JOB_COLUMNS, MUTUAL, lstm, own, mutual, scaled=0)
+        self.rule = (CommittedParameters() if committed else TunedParameters()).vector()
+
+    def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
+        """In missed deadlines."""
+        misses, mutual, delay = weights
+        return np.array([misses, delay, mutual], np.float32) / np.float32(self.reward_unit(weights))
+
+    def reward_unit(self, weights: tuple[float, ...]) -> float:
+        """A missed deadline."""
+        return weights[0] if weights[0] > 0.0 else 1.0
+
+    def decide_rows(
+        self,
+        batch: ObservationArrays,
+        rows: NDArray[np.int64],
+        acting: Acting,
+        exploring: Exploring,
+        label: Label,
+        actions: NDArray[np.int64],
+    ) -> None:
+        """See `View`."""
+        decide_rows(batch, rows, acting, exploring, label, actions)
+
+    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
+        """See `View`."""
+        n_clusters = obs.clusters.shape[0]
+        values = np.full((n_clusters + 1, MUTUAL + 1), np.nan, np.float32)
+        job = next_job(obs, self.sizes)
+        if job >= 0:
+            choices = room_for(n_clusters, self.sizes)
+            weigh(obs, job, acting, choices)
+            values[:n_clusters] = choices.values
+        return job, values
+
+    def targets(
+        self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """Minus misses and delay beyond what was known."""
+        beyond = -outcomes - label.known[np.arange(len(side)), side]
+        beyond[:, OWN_MISSES] = beyond[:, OWN_MISSES].clip(-MOST_MISSES, MOST_MISSES)
+        return np.asarray(beyond, np.float32)
+
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Squared errors, each in missed deadlines."""
+        misses, delay = ((outputs - targets) * weights[:MUTUAL]).square().mean(0)
+        return {"own_misses": misses, "delay": delay}
+
+    def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
+        """In missed deadlines."""
+        return torch.sum((outputs + known) * weights[:MUTUAL], -1)

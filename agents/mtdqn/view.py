@@ -1,0 +1,81 @@
+"""What differs between the kinds of tasks that `mtdqn` decides: what is seen, and what outcomes mean."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.mtdqn.decide import Acting, Exploring, Label
+from agents.mtdqn.forward import Sizes
+from envs.simulation.snapshot import ObservationArrays
+
+
+class View(ABC):
+    """How one kind of task is seen.
+
+    Attributes:
+        sizes: of the network.
+        rule: parameters of the guide.
+        block_jobs: arrivals of a block of time: returns of lanes are compared block by block, so that an
+            effect is looked for near its cause.
+        aftermath: time after its end, in units of the world's clock, in which a job's effect on others shows.
+    """
+
+    sizes: Sizes
+    rule: NDArray[np.float64]
+    block_jobs: int
+    aftermath: float
+
+    @abstractmethod
+    def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
+        """(heads + 1,) what values are multiplied by, given the objective's weights.
+
+        The weights come in the order of the world's components (own misses, mutual, delay, ...), the values
+        in that of the heads (own misses, delay, ..., mutual).
+        """
+
+    @abstractmethod
+    def reward_unit(self, weights: tuple[float, ...]) -> float:
+        """What the mutual value is learned in, in units of the world's reward."""
+
+    @abstractmethod
+    def decide_rows(
+        self,
+        batch: ObservationArrays,
+        rows: NDArray[np.int64],
+        acting: Acting,
+        exploring: Exploring,
+        label: Label,
+        actions: NDArray[np.int64],
+    ) -> None:
+        """Fill actions (n,) for some rows of a batch, and the first n rows of `label` unless it is empty.
+
+        An action is NO_ACTION where nothing is valid.
+        """
+
+    @abstractmethod
+    def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
+        """The job that is decided (-1: none), and its values (C + 1, heads + 1); NaN elsewhere."""
+
+    @abstractmethod
+    def targets(
+        self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """(D, heads) what the own heads should have said of D decisions.
+
+        Args:
+            label: the decisions.
+            side: (D,) which of the two choices kept was taken.
+            outcomes: (D, K) what became of the job since, as the world's `outcomes` tells it.
+        """
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Losses of the own heads by name; what is minimised is their sum."""
+
+    @abstractmethod
+    def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:
+        """(...) weighed own values for outputs and known (..., heads) and facts (..., N_FACTS)."""
