@@ -35,6 +35,7 @@ class Environment:
             Gymnasium does not know the environment.
         reference: rule that comes first in comparisons without policies=.
         rules: rules that a policy is compared with by default; None: those that declare this environment.
+        rivals: of these, what a finished training is compared with; None: the first seven.
         members: `MODULE:NAME` of (settings, split) -> the settings of the worlds that stand behind one
             setting, to train on or to validate on, where there are several.
         draw: `MODULE:NAME` of what gives the settings of the world that a training round is played in, where
@@ -50,6 +51,7 @@ class Environment:
     gymnasium: tuple[str, str, str | None] | None = None
     reference: str | None = None
     rules: Sequence[str] | None = None
+    rivals: Sequence[str] | None = None
     members: str | None = None
     draw: str | None = None
     draw_validation: str | None = None
@@ -98,6 +100,15 @@ ENVIRONMENTS: dict[str, Environment] = {
             "envs.multicloud:MultiCloudEnv",
             "envs.multicloud:make_vector",
         ),
+        rivals=(
+            "expected_cost",
+            "uniform_progress",
+            "spot_fallback",
+            "price_capacity",
+            "on_demand",
+            "maf",
+            "sf_e",
+        ),
         draw="envs.variety:draw_market",
         draw_validation="envs.variety:validation_markets",
     ),
@@ -111,6 +122,7 @@ ENVIRONMENTS: dict[str, Environment] = {
             "envs.multicluster:MultiClusterEnv",
             "envs.multicluster:make_vector",
         ),
+        rivals=("tuned", "deadline_safe", "ih_filter", "sf_e", "maf", "eft", "random"),
         members="envs.simulation.slices.config:SliceWorldConfig.members_of",
     ),
     "anyclusters": Environment(

@@ -4,8 +4,8 @@
 `checkpoint=NAME` goes on from a trained policy, and keeps that one unless what became of it is better.
 
 Writes a run directory with the resolved configuration, TensorBoard curves, the best policy on validation
-(`policy.pt`), the whole training state (`state.pt`) and, at the end, a table against every rule on the test
-suite with a report.
+(`policy.pt`), the whole training state (`state.pt`) and, at the end, a table against the strongest rules on
+the test suite with a report.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def train(
         print(judge(adapted, original, worlds, session.suite, accepted))
     if tested:
         policy = load_policy(run.policy, spec)
-        rules = [named_rule(name) for name in default_rules(values["env"])]
+        rivals = default_rules(values["env"])[:7] if entry.rivals is None else entry.rivals
+        rules = [named_rule(name) for name in rivals]
         compare_after_training(player, engine, policy, rules, tested, run.path, values)
     run.finish({"episodes": trainer.episodes_done, "decisions": session.decisions})
     print(f"policy: {run.policy}")

@@ -128,7 +128,7 @@ def test_a_resumed_run_starts_from_its_own_copy(
         ),
         (("checkpoint=liu2022/rl_lsfc",), "holds a policy of agent=rl_lsfc, not of agent=mtdqn"),
         (("checkpoint=nowhere",), "no checkpoint at nowhere"),
-        (("agent.hidden_size=8",), "agent.hidden_size is 8, but "),
+        (("agent.own_size=8",), "agent.own_size is 8, but "),
     ],
 )
 def test_what_cannot_be_started_from_is_one_line(

@@ -77,7 +77,7 @@ def test_default_policies_are_the_worlds_rules_with_maf_as_the_reference(tmp_pat
 def test_the_table_is_printed_with_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compare(values(), str(tmp_path))
     printed = capsys.readouterr().out
-    assert "maf − policy" in printed
+    assert "maf −" in printed
     assert "In score, over 6 shared episodes, maf is" in printed
     assert f"report: {tmp_path / 'report.html'}" in printed
 

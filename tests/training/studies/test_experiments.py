@@ -68,6 +68,7 @@ def test_every_figure_and_table_is_there() -> None:
         "ablations_5_6",
         "any_clusters",
         "loads",
+        "parts",
         "specialists",
     ]
     figures = ["4_4", "4_5", *(f"5_{k}" for k in range(6, 13))]

@@ -185,7 +185,7 @@ def test_mistakes_are_told_in_one_line(
     assert not (tmp_path / "run" / "state.pt").exists()
 
 
-def in_markets(mutual: int = 0) -> MultiTargetTrainer:
+def in_markets(seed: int = 0, mutual: int = 0) -> MultiTargetTrainer:
     """A small trainer in markets, where a job is decided many times."""
     policy = MTDQNPolicy(MarketView(2, 4, mutual), (25.0, 25.0, 0.25, 1.0, 0.36), "mtdqn")
     settings = TrainerSettings(
@@ -199,14 +199,14 @@ def in_markets(mutual: int = 0) -> MultiTargetTrainer:
         multi_target=MultiTargetSettings(copies=2, follow_share=0.5, kept_per_episode=20),
     )
     config = MarketWorldConfig(WorkloadConfig(jobs=8))
-    return MultiTargetTrainer(lambda number: (build_market(config, 4), False), policy, settings, 0, CPU)
+    return MultiTargetTrainer(lambda number: (build_market(config, 4), False), policy, settings, seed, CPU)
 
 
 @pytest.mark.parametrize("mutual", [0, 3])
 def test_in_markets_it_is_resumed_exactly(mutual: int, tmp_path: Path) -> None:
-    straight = in_markets(mutual)
+    straight = in_markets(mutual=mutual)
     reports = [straight.round() for _ in range(4)]
-    other, other_reports = resumed(partial(in_markets, mutual), tmp_path / "state.pt")
+    other, other_reports = resumed(partial(in_markets, mutual=mutual), tmp_path / "state.pt")
     assert_same(straight.state_dict(), other.state_dict())
     assert [dict(report.losses) for report in reports] == [dict(report.losses) for report in other_reports]
     assert reports[0].losses == {}

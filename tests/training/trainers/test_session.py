@@ -52,11 +52,11 @@ class Recorder:
 
 
 def test_validation_comes_at_its_interval_and_at_the_end(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
     recorder.session.run()
-    assert recorder.validated == [40, 80, 100]
+    assert recorder.validated == [0, 40, 80, 100]
     # The best on validation is saved, not the last.
-    assert [card["episodes"] for card in recorder.cards] == [40, 80]
+    assert [card["episodes"] for card in recorder.cards] == [0, 40, 80]
     assert recorder.session.best == Best(-3.0, 80)
 
 
@@ -86,12 +86,12 @@ def test_what_improves(best: Best, objective: float, higher: bool, expected: boo
 
 
 def test_the_time_limit_ends_after_a_whole_round_with_everything_saved(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-1.0], max_minutes=1e-9)
+    recorder = Recorder(tmp_path, [-2.0, -1.0], max_minutes=1e-9)
     recorder.session.run()
     assert recorder.trainer.episodes_done == 20
-    assert recorder.validated == [20]
+    assert recorder.validated == [0, 20]
     assert recorder.run.state.is_file()
-    assert len(recorder.cards) == 1
+    assert len(recorder.cards) == 2
 
 
 def test_curves_have_their_fixed_names(tmp_path: Path) -> None:
@@ -109,6 +109,7 @@ def test_curves_have_their_fixed_names(tmp_path: Path) -> None:
         "train/regret",
         "validation/objective",
         "validation/regret",
+        "validation/gain_over_guide_pct",
         "guide/objective",
         "guide/regret",
         "losses/value",
@@ -118,11 +119,12 @@ def test_curves_have_their_fixed_names(tmp_path: Path) -> None:
 
 
 def test_validations_are_kept_as_a_table(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
     recorder.session.run()
     header, *rows = recorder.run.validations.read_text().splitlines()
     assert header == "episode,decisions,objective,regret"
     assert [row.split(",")[:3] for row in rows] == [
+        ["0", "0", "-9.0"],
         ["40", "320", "-5.0"],
         ["80", "640", "-3.0"],
         ["100", "800", "-4.0"],
@@ -153,9 +155,9 @@ def saved_state(run: RunDirectory) -> Mapping[str, Any]:
 
 @pytest.mark.real
 def test_ctrl_c_finishes_the_round_saves_and_goes_on_exactly(tmp_path: Path) -> None:
-    straight = Recorder(tmp_path / "straight", [-5.0, -3.0, -4.0])
+    straight = Recorder(tmp_path / "straight", [-9.0, -5.0, -3.0, -4.0])
     straight.session.run()
-    first = Recorder(tmp_path / "stopped", [-5.0])
+    first = Recorder(tmp_path / "stopped", [-9.0, -5.0])
     interrupt_in_round(first, 3)
     with pytest.raises(InterruptedTraining):
         first.session.run()
@@ -173,10 +175,10 @@ def test_ctrl_c_finishes_the_round_saves_and_goes_on_exactly(tmp_path: Path) -> 
 
 
 def test_ctrl_c_in_the_last_round_simply_ends(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
     interrupt_in_round(recorder, 5)
     recorder.session.run()
-    assert recorder.validated == [40, 80, 100]
+    assert recorder.validated == [0, 40, 80, 100]
 
 
 def test_a_second_ctrl_c_stops_at_once_and_leaves_the_latest_state(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_the_users_own_handler_is_back_afterwards(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_only_validated_against_when_resumed(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
+    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
     recorder.session.run()
     again = Recorder(tmp_path, [])
     again.session.restore(saved_state(recorder.run))
@@ -207,8 +209,8 @@ def test_a_finished_run_is_only_validated_against_when_resumed(tmp_path: Path) -
 
 
 def test_penalties_take_part_in_the_choice_of_the_checkpoint(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-5.0, -3.0, -4.0])
-    metrics = [{"regret": 1.0}, {"regret": 9.0}, {"regret": 2.0}]
+    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
+    metrics = [{"regret": 1.0}, {"regret": 1.0}, {"regret": 9.0}, {"regret": 2.0}]
     real = recorder.session._validate
 
     def regretful(policy: Any) -> dict[str, float]:
@@ -219,5 +221,15 @@ def test_penalties_take_part_in_the_choice_of_the_checkpoint(tmp_path: Path) -> 
     recorder.trainer.settings.evolution.penalties = {"regret": 0.5}
     recorder.session.run()
     # -5 - 0.5, -3 - 4.5, -4 - 1: the last is the best, and the second no improvement on the first.
-    assert [card["episodes"] for card in recorder.cards] == [40, 100]
+    assert [card["episodes"] for card in recorder.cards] == [0, 40, 100]
     assert recorder.session.best.objective == -5.0
+
+
+@pytest.mark.parametrize(("reached", "guided", "gain"), [(-4.5, -5.0, 10.0), (-5.5, -5.0, -10.0)])
+def test_a_gain_is_a_share_of_what_the_guide_reaches(
+    reached: float, guided: float, gain: float, tmp_path: Path
+) -> None:
+    session = Recorder(tmp_path).session
+    assert session._gain_pct({"objective": reached}, {"objective": guided}) == pytest.approx(gain)
+    session.higher_is_better = False
+    assert session._gain_pct({"objective": reached}, {"objective": guided}) == pytest.approx(-gain)
