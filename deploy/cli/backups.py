@@ -33,7 +33,6 @@ def backup(path: Path, to: Path) -> None:
 def restore(path: Path, source: Path) -> None:
     """Put it back."""
     config = DeploymentConfig.load(path)
-    config.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replaced = restoring.restore(config.store_url, source, time.time(), config.key_file)
     print(f"the database of {path} is that of {source} now")
     if replaced is not None:

@@ -46,6 +46,7 @@ def restore(url: str, source: Path, now_s: float, key_file: Path | None = None) 
         _require_backup(source)
         if not key.exists():
             raise SecurityError(f"there is no key file {key}: put the one there that belongs to the backup")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lead = database.lead()
         if lead is None:
             raise StoreError(f"a scheduler works with the database {path}: stop it first")

@@ -16,6 +16,7 @@ from envs.environments import ENVIRONMENTS
 from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
 from training.checkpoint import load_policy, load_state
 from training.config import CONFIG_DIRECTORY, world_config
+from training.evaluation.contestants import default_rules
 
 
 def tiny(env: str, *more: str) -> tuple[str, ...]:
@@ -122,3 +123,10 @@ def test_help_of_the_configuration_needs_no_training(command: Command) -> None:
     assert outcome.code == 0
     assert "seed: 3" in outcome.out
     assert Path(CONFIG_DIRECTORY).name == "configs"
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+def test_a_training_is_compared_with_few_rules_that_know_its_world(name: str) -> None:
+    rivals = ENVIRONMENTS[name].rivals
+    known = default_rules({"name": name})
+    assert rivals is None or (len(rivals) <= 7 and set(rivals) <= set(known))

@@ -69,7 +69,6 @@ def test_a_mistake_is_one_line_and_changes_nothing(command: str, message: str, t
     for name, changes in (("new", {}), ("postgresql", unreachable)):
         (tmp_path / name).mkdir()
         deployment(tmp_path / name, **changes)
-    (tmp_path / "postgresql" / "state").mkdir()
     named: dict[str, str | Path] = {
         "CONFIG": config,
         "NEW": tmp_path / "new" / "deployment.yaml",
