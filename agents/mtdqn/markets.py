@@ -182,7 +182,7 @@ def decide_rows(
     label: Label,
     actions: NDArray[np.int64],
 ) -> None:
-    """See `View.decide_rows`."""
+    """See `agents.mtdqn.view.DecideRows`."""
     n_clusters = batch.clusters.shape[1]
     keeps = label.tried.shape[0] > 0
     choices = room_for(n_clusters + 1, acting.sizes)
@@ -220,12 +220,13 @@ class MarketView(View):
         mutual: likewise.
     """
 
-    block_jobs = 1_000_000
+    block_jobs = 1_000_000  # streams stay for days: whole episodes
     aftermath = 3600.0
 
     def __init__(self, lstm: int, own: int, mutual: int) -> None:
         self.sizes = Sizes(N_CHOICE, N_STATE, MUTUAL, lstm, own, mutual, scaled=1)
         self.rule = ExpectedCostParameters().vector()
+        self.decide_rows = decide_rows
 
     def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
         """In USD."""
@@ -235,18 +236,6 @@ class MarketView(View):
     def reward_unit(self, weights: tuple[float, ...]) -> float:
         """A USD."""
         return 1.0
-
-    def decide_rows(
-        self,
-        batch: ObservationArrays,
-        rows: NDArray[np.int64],
-        acting: Acting,
-        exploring: Exploring,
-        label: Label,
-        actions: NDArray[np.int64],
-    ) -> None:
-        """See `View`."""
-        decide_rows(batch, rows, acting, exploring, label, actions)
 
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
         """See `View`."""

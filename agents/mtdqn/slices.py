@@ -8,10 +8,16 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.mtdqn.columns import N_COMMITTED_COLUMNS, N_JOB_COLUMNS, N_PLACE_COLUMNS
 from agents.mtdqn.decide import GREEDY, GUIDED, Acting, Choices, Exploring, Label, pick, room_for
-from agents.mtdqn.describe import count_jobs, describe_clusters, describe_job
 from agents.mtdqn.forward import Sizes, evaluate
+from agents.mtdqn.slice_columns import (
+    N_COMMITTED_COLUMNS,
+    N_JOB_COLUMNS,
+    N_PLACE_COLUMNS,
+    count_jobs,
+    describe_clusters,
+    describe_job,
+)
 from agents.mtdqn.view import View
 from agents.rules.choice import NO_ACTION, largest_job, row_of, smallest_job
 from agents.rules.committed import CommittedParameters, committed_cost
@@ -95,7 +101,7 @@ def decide_rows(
     label: Label,
     actions: NDArray[np.int64],
 ) -> None:
-    """See `View.decide_rows`."""
+    """See `agents.mtdqn.view.DecideRows`."""
     n_clusters = batch.clusters.shape[1]
     keeps = label.tried.shape[0] > 0
     choices = room_for(n_clusters, acting.sizes)
@@ -134,6 +140,7 @@ class SliceView(View):
         places = N_COMMITTED_COLUMNS if committed else N_PLACE_COLUMNS
         self.sizes = Sizes(places, N_JOB_COLUMNS, MUTUAL, lstm, own, mutual, scaled=0)
         self.rule = (CommittedParameters() if committed else TunedParameters()).vector()
+        self.decide_rows = decide_rows
 
     def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
         """In missed deadlines."""
@@ -143,18 +150,6 @@ class SliceView(View):
     def reward_unit(self, weights: tuple[float, ...]) -> float:
         """A missed deadline."""
         return weights[0] if weights[0] > 0.0 else 1.0
-
-    def decide_rows(
-        self,
-        batch: ObservationArrays,
-        rows: NDArray[np.int64],
-        acting: Acting,
-        exploring: Exploring,
-        label: Label,
-        actions: NDArray[np.int64],
-    ) -> None:
-        """See `View`."""
-        decide_rows(batch, rows, acting, exploring, label, actions)
 
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
         """See `View`."""

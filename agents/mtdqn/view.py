@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,18 @@ from agents.mtdqn.decide import Acting, Exploring, Label
 from agents.mtdqn.forward import Sizes
 from envs.simulation.snapshot import ObservationArrays
 
+Batch = ObservationArrays
+"""Arrays with a leading axis."""
+DecideRows = Callable[[Batch, NDArray[np.int64], Acting, Exploring, Label, NDArray[np.int64]], None]
+"""Compiled: fills actions (n,) for some rows of a batch, NO_ACTION where nothing is valid, and the first n
+rows of the label unless it is empty."""
+
 
 class View(ABC):
     """How one kind of task is seen.
 
     Attributes:
+        decide_rows: takes decisions.
         sizes: of the network.
         rule: parameters of the guide.
         block_jobs: arrivals of a block of time: returns of lanes are compared block by block, so that an
@@ -24,6 +32,7 @@ class View(ABC):
         aftermath: time after its end, in units of the world's clock, in which a job's effect on others shows.
     """
 
+    decide_rows: DecideRows
     sizes: Sizes
     rule: NDArray[np.float64]
     block_jobs: int
@@ -40,21 +49,6 @@ class View(ABC):
     @abstractmethod
     def reward_unit(self, weights: tuple[float, ...]) -> float:
         """What the mutual value is learned in, in units of the world's reward."""
-
-    @abstractmethod
-    def decide_rows(
-        self,
-        batch: ObservationArrays,
-        rows: NDArray[np.int64],
-        acting: Acting,
-        exploring: Exploring,
-        label: Label,
-        actions: NDArray[np.int64],
-    ) -> None:
-        """Fill actions (n,) for some rows of a batch, and the first n rows of `label` unless it is empty.
-
-        An action is NO_ACTION where nothing is valid.
-        """
 
     @abstractmethod
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
