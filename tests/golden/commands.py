@@ -42,7 +42,7 @@ training/train.py +env=multicluster trainer=fast
 training/train.py +env=multicluster agent=dqn
 training/train.py +env=multicluster trainer.guide=mfa
 training/train.py +env=multicluster device=tpu
-training/train.py +env=multicloud agent=rl_lsfc
+training/train.py +env=multicloud agent.guide=tuned
 training/train.py resume=nowhere
 training/evaluate.py +env=multicloud
 training/evaluate.py +env=multicloud checkpoint=nowhere

@@ -35,7 +35,7 @@ RELEASED_POLICY = RELEASED / "multicloud" / "policy.pt"
 
 
 def vectors(path: Path) -> torch.Tensor:
-    found: torch.Tensor = load_policy_state(path)["network"]["vectors"]
+    found: torch.Tensor = load_policy_state(path)["network"]["vector"]
     return found
 
 
@@ -66,10 +66,7 @@ def test_what_is_worse_is_refused(command: Command, tmp_path: Path, monkeypatch:
     assert torch.equal(vectors(run / "policy.pt"), vectors(RELEASED_POLICY))
     assert load_policy_state(run / "policy.pt")["training"]["episodes"] == 0
     assert RELEASED_POLICY.read_bytes() == before
-    assert (
-        saved_config(run)["agent"]["hidden_size"]
-        == load_policy_state(RELEASED_POLICY)["agent"]["hidden_size"]
-    )
+    assert saved_config(run)["agent"]["own_size"] == load_policy_state(RELEASED_POLICY)["agent"]["own_size"]
 
 
 def test_what_is_better_is_accepted(
