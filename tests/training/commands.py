@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY_AGENT = {
     "rl_lsfc": ("agent.lstm_size=4", "agent.shared_size=16", "agent.head_size=8"),
     "rl_fc": ("agent.hidden_sizes=[16,8]",),
-    "mtdqn": ("agent.lstm_size=2", "agent.own_size=4", "agent.mutual_size=3"),
+    "mtdqn": (
+        "agent.lstm_size=2",
+        "agent.own_size=4",
+        "agent.mutual_size=3",
+        "trainer.multi_target.copies=2",
+    ),
     "round_scorer": ("agent.hidden_size=3",),
     "bag_scorer": ("agent.hidden_size=3",),
     "workflow_scorer": ("agent.hidden_size=3",),

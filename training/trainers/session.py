@@ -120,7 +120,7 @@ class Session:
             with TrainingProgress(total, self.trainer.episodes_done, self.objective + penalties) as progress:
                 guide_metrics = self._validate(self.guide)
                 progress.guide(self.guide.name, self._judged(guide_metrics))
-                if self.trainer.episodes_done == 0:
+                if self.trainer.episodes_done == 0 and getattr(self.trainer, "acts_untrained", True):
                     objective = self._validate_policy(writer, guide_metrics, 0.0)
                     progress.validated(objective, self.best.objective, 0)
                 while self.trainer.episodes_done < total:

@@ -42,6 +42,8 @@ class SpotTrainer:
         self.world = world
         self._policy: SpotPolicy | None = None
 
+    acts_untrained = False  # there is no table before the first round
+
     @property
     def policy(self) -> SpotPolicy:
         """What was learned."""

@@ -143,10 +143,9 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
         }
     for study in ("liu2022", "comparators"):
         patterns[study] |= {*released_names(RELEASED)}
-    # An agent that is gone; its last published episodes stay.
-    patterns["comparators"] |= {
-        f"runs/comparators/{name}/cluster_scorer/seed*" for name in ("multicluster", "longer")
-    }
+    # Agents that are gone; their last published episodes stay.
+    gone = ("multicluster/cluster_scorer", "longer/cluster_scorer", "multicloud/outcomes")
+    patterns["comparators"] |= {f"runs/comparators/{name}/seed*" for name in gone}
     for name in ("multicluster", "multicloud"):
         found = typed(TuneSettings, compose_values("tune", [f"+experiment=comparators/{name}"]), "")
         patterns["comparators"] |= {f"{found.out}/{agent}/seed*" for agent in found.searches}
