@@ -81,7 +81,7 @@ class Label(NamedTuple):
 
     Attributes:
         kept: (n,) whether there is anything to learn from it.
-        columns: (n, 2, n_columns) float16.
+        columns: (n, 2, n_columns).
         known: (n, 2, heads).
         needs: (n, 2).
         facts: (n, N_FACTS).
@@ -99,7 +99,7 @@ class Label(NamedTuple):
 
 
 def empty_label(n: int, sizes: Sizes) -> Label:
-    """Room for n decisions."""
+    """Room for n decisions, of which nothing is kept yet."""
     return Label(
         np.zeros(n, np.bool_),
         np.zeros((n, 2, n_columns(sizes)), np.float32),
@@ -208,10 +208,3 @@ def pick(
             label.known[row, side] = choices.known[k]
             label.needs[row, side] = choices.needs[k]
     return int(other if take else best)
-
-
-@njit(cache=True, error_model="numpy")
-def no_label(label: Label, row: int) -> None:
-    """Nothing is learned from this decision, unless `pick` says otherwise."""
-    if row >= 0:
-        label.kept[row] = label.tried[row] = label.taken[row] = False

@@ -41,9 +41,21 @@ class Sizes(NamedTuple):
 
 
 @compiled
+def mean_at(sizes: Sizes) -> int:
+    """The first column of the mean over the places, which only the mutual head reads."""
+    return sizes.places + sizes.state
+
+
+@compiled
+def occupation_at(sizes: Sizes) -> int:
+    """The first column of the occupation, which only the LSTM reads."""
+    return mean_at(sizes) + (sizes.places if sizes.mutual > 0 else 0)
+
+
+@compiled
 def n_columns(sizes: Sizes) -> int:
-    """Columns of a pair as stored: place, mean over the places, state, occupation of the place."""
-    return 2 * sizes.places + sizes.state + HISTORY_STEPS
+    """Columns of a pair: place, state, and as far as they are read mean over the places and occupation."""
+    return occupation_at(sizes) + (HISTORY_STEPS if sizes.lstm > 0 else 0)
 
 
 @compiled
@@ -124,19 +136,20 @@ def evaluate(
     n = columns.shape[0]
     known = places + n_state
     seen = known + lstm
-    inputs = np.empty((n, seen + places), np.float32)
-    inputs[:, :places] = columns[:, :places]
-    inputs[:, places:known] = columns[:, 2 * places : 2 * places + n_state]
-    inputs[:, seen:] = columns[:, places : 2 * places]
+    inputs = np.empty((n, seen + (places if mutual > 0 else 0)), np.float32)
+    inputs[:, :known] = columns[:, :known]
+    if mutual > 0:
+        inputs[:, seen:] = columns[:, known : known + places]
     weights = vector
     if scaled > 0:
         mean, factor = weights[:known], weights[known : 2 * known]
         weights = weights[2 * known :]
         _scale(inputs, 0, mean, factor)
-        _scale(inputs, seen, mean[:places], factor[:places])
+        if mutual > 0:
+            _scale(inputs, seen, mean[:places], factor[:places])
     if lstm > 0:
         n_lstm = 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
-        inputs[:, known:seen] = _recall(weights[:n_lstm], lstm, columns[:, 2 * places + n_state :])
+        inputs[:, known:seen] = _recall(weights[:n_lstm], lstm, columns[:, occupation_at(sizes) :])
         weights = weights[n_lstm:]
     units = _layer(np.ascontiguousarray(inputs[:, :seen]), weights, own, True)
     weights = weights[(seen + 1) * own :]

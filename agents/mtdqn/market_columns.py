@@ -21,7 +21,6 @@ from envs.simulation.snapshot import Category, ObservationArrays
 N_STATE = 27
 """Features that are the same for all choices of a decision."""
 N_CHOICE = 36
-
 STREAMING, STANDARD, PROGRESS = 0, 5, 8
 """Features that are 1 for a stream, log(1 + minutes of standard time), and the share of the work done."""
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from agents.mtdqn.decide import GREEDY, Acting, Choices, Exploring, Label, no_label, pick, room_for
-from agents.mtdqn.forward import Sizes, evaluate
+from agents.mtdqn.decide import GREEDY, Acting, Choices, Exploring, Label, pick, room_for
+from agents.mtdqn.forward import Sizes, evaluate, mean_at, occupation_at
 from agents.mtdqn.market_columns import (
     N_CHOICE,
     N_STATE,
@@ -141,8 +141,9 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
             obs, job, where, after_s, none, given[c], prices, usd[c], lowest, waiting, scale, rule,
             columns[:N_CHOICE],
         )  # fmt: skip
-        columns[2 * N_CHOICE : 2 * N_CHOICE + N_STATE] = state
-        columns[2 * N_CHOICE + N_STATE :] = obs.occupation[where]
+        columns[N_CHOICE : N_CHOICE + N_STATE] = state
+        if sizes.lstm > 0:
+            columns[occupation_at(sizes) :] = obs.occupation[where]
         choices.known[n, OWN_MISSES] = 0.0
         choices.known[n, DELAY] = -given[c, 1]
         choices.known[n, MONEY] = -given[c, 0]
@@ -152,11 +153,11 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
         if c == rules_choice:
             guided = n
         n += 1
-    mean = np.zeros(N_CHOICE, np.float32)
-    for k in range(n):
-        mean += choices.columns[k, :N_CHOICE] / np.float32(n)
-    for k in range(n):
-        choices.columns[k, N_CHOICE : 2 * N_CHOICE] = mean
+    if sizes.mutual > 0:
+        mean = np.zeros(N_CHOICE, np.float32)
+        for k in range(n):
+            mean += choices.columns[k, :N_CHOICE] / np.float32(n)
+        choices.columns[:n, mean_at(sizes) : occupation_at(sizes)] = mean
     if len(acting.vector) > 0:
         evaluate(acting.vector, sizes, choices.columns[:n], choices.needs[:n], choices.values[:n])
     else:
@@ -188,7 +189,6 @@ def decide_rows(
     choices = room_for(n_clusters + 1, acting.sizes)
     for k in range(rows.shape[0]):
         row = k if keeps else -1
-        no_label(label, row)
         obs = row_of(batch, rows[k])
         job = urgent_job(obs)
         if job < 0:
@@ -257,7 +257,7 @@ class MarketView(View):
         scale and of `DELAY_USD_HOUR` and `OWNED_USD_HOUR`.
         """
         chosen = np.arange(len(side)), side
-        columns = label.columns[chosen][:, 2 * N_CHOICE : 2 * N_CHOICE + N_STATE]
+        columns = label.columns[chosen][:, N_CHOICE : N_CHOICE + N_STATE]
         # Of a one-shot job the rule counts all time, the world what exceeds the standard time of the work.
         hours = np.expm1(columns[:, STANDARD]) * (1.0 - columns[:, PROGRESS]) / 60.0
         expected = -label.known[chosen].astype(np.float64)

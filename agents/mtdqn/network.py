@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agents.mtdqn.forward import CLIP, HALF_NEED, Sizes
+from agents.mtdqn.forward import CLIP, HALF_NEED, Sizes, mean_at, occupation_at
 from agents.networks.packed import PackedNetwork, linear_parts, lstm_parts
 from agents.networks.rl_lsfc import SEGMENT_LENGTH, SEGMENT_STRIDE
 
@@ -47,13 +47,9 @@ class MTDQNNetwork(PackedNetwork):
     def fit_scaler(self, columns: Tensor) -> None:
         """Scale by the mean and spread of these columns (N, n_columns), where columns are scaled at all."""
         if self.sizes.scaled:
-            known = self._known(columns)
+            known = columns[:, : mean_at(self.sizes)]
             self.mean.copy_(known.mean(0))
             self.factor.copy_(1.0 / known.std(0).clamp(min=LEAST_SPREAD))
-
-    def _known(self, columns: Tensor) -> Tensor:
-        places, state = self.sizes.places, self.sizes.state
-        return torch.cat([columns[:, :places], columns[:, 2 * places : 2 * places + state]], 1)
 
     def _scaled(self, columns: Tensor) -> Tensor:
         if not self.sizes.scaled:
@@ -62,10 +58,10 @@ class MTDQNNetwork(PackedNetwork):
         return ((columns - self.mean[:width]) * self.factor[:width]).clamp(-CLIP, CLIP)
 
     def _seen(self, columns: Tensor) -> Tensor:
-        known = self._scaled(self._known(columns))
+        known = self._scaled(columns[:, : mean_at(self.sizes)])
         if self.lstm is None:
             return known
-        occupation = columns[:, 2 * self.sizes.places + self.sizes.state :]
+        occupation = columns[:, occupation_at(self.sizes) :]
         _, (state, _) = self.lstm(occupation.unfold(1, SEGMENT_LENGTH, SEGMENT_STRIDE))
         return torch.cat([known, state[-1]], 1)
 
@@ -78,8 +74,7 @@ class MTDQNNetwork(PackedNetwork):
         """(N,) what the job there does to all others, for columns (N, n_columns) and needs (N,)."""
         if self.prices is None:
             return torch.zeros_like(needs)
-        places = self.sizes.places
-        everywhere = self._scaled(columns[:, places : 2 * places])
+        everywhere = self._scaled(columns[:, mean_at(self.sizes) : occupation_at(self.sizes)])
         prices = self.prices(torch.cat([self._seen(columns), everywhere], 1))
         values: Tensor = prices[:, 0] * needs + prices[:, 1] * needs / (HALF_NEED + needs)
         return values

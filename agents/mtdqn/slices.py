@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.mtdqn.decide import GREEDY, GUIDED, Acting, Choices, Exploring, Label, pick, room_for
-from agents.mtdqn.forward import Sizes, evaluate
+from agents.mtdqn.forward import Sizes, evaluate, mean_at, occupation_at
 from agents.mtdqn.slice_columns import (
     N_COMMITTED_COLUMNS,
     N_JOB_COLUMNS,
@@ -54,6 +54,7 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     seen = np.empty(N_JOB_COLUMNS, np.float32)
     describe_clusters(obs, places)
     describe_job(obs, job, count_jobs(obs), places, seen)
+    known, occupation = mean_at(acting.sizes), occupation_at(acting.sizes)
     mean = np.zeros(p, np.float32)
     for c in range(n_clusters):
         mean += places[c] / np.float32(n_clusters)
@@ -61,9 +62,11 @@ def weigh(obs: ObservationArrays, job: int, acting: Acting, choices: Choices) ->
     for c in range(n_clusters):
         pair = obs.pairs[job, c]
         choices.columns[c, :p] = places[c]
-        choices.columns[c, p : 2 * p] = mean
-        choices.columns[c, 2 * p : 2 * p + N_JOB_COLUMNS] = seen
-        choices.columns[c, 2 * p + N_JOB_COLUMNS :] = obs.occupation[c]
+        choices.columns[c, p:known] = seen
+        if acting.sizes.mutual > 0:
+            choices.columns[c, known:occupation] = mean
+        if acting.sizes.lstm > 0:
+            choices.columns[c, occupation:] = obs.occupation[c]
         choices.known[c, 0] = -pair[col.IMPROPER] * executions
         choices.known[c, 1] = 1.0 - pair[col.EXECUTION_RATIO]
         choices.needs[c] = pair[col.REQUEST] * pair[col.EXECUTION_S] * executions / np.float32(NEED_UNIT)

@@ -142,13 +142,14 @@ def test_an_alternative_is_taken_or_not_and_both_are_kept() -> None:
     greedy = policy.act_lanes(shown, lanes)
     guided = make_rule("tuned").act_lanes(shown, lanes)
     for how in (GUIDED, RANDOM):
-        nobody = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
-        taking = Exploring(np.full(n, how), draws, np.ones(n, np.bool_), nobody)
+        none_spent = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
+        exploring = Exploring(np.full(n, how), draws, np.ones(n, np.bool_), none_spent)
         kept, passed = empty_label(n, SIZES), empty_label(n, SIZES)
-        chosen = policy.explore(shown, lanes, taking, kept, False)
-        left = policy.explore(shown, lanes, taking._replace(take=~taking.take), passed, False)
-        spent = policy.explore(shown, lanes, taking._replace(spent=~nobody), empty_label(n, SIZES), False)
-        assert spent.tolist() == greedy.tolist()
+        chosen = policy.explore(shown, lanes, exploring, kept, False)
+        left = policy.explore(shown, lanes, exploring._replace(take=~exploring.take), passed, False)
+        all_spent = exploring._replace(spent=~none_spent)
+        actions = policy.explore(shown, lanes, all_spent, empty_label(n, SIZES), False)
+        assert actions.tolist() == greedy.tolist()
         assert left.tolist() == greedy.tolist()
         assert not passed.taken.any()
         assert (kept.tried == (chosen != greedy)).all()
@@ -166,9 +167,9 @@ def test_what_is_drawn_is_nearly_as_good_or_the_second_best() -> None:
     table = policy.value_table(shown) @ np.array([1.0, 1.0, 5.0])
     drawn: list[set[int]] = [set() for _ in range(n)]
     for draw in np.linspace(0.0, 0.999, 25):
-        nobody = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
-        drawing = Exploring(np.full(n, RANDOM), np.full(n, draw), np.ones(n, np.bool_), nobody)
-        actions = policy.explore(shown, np.arange(n), drawing, empty_label(n, SIZES), False)
+        none_spent = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
+        exploring = Exploring(np.full(n, RANDOM), np.full(n, draw), np.ones(n, np.bool_), none_spent)
+        actions = policy.explore(shown, np.arange(n), exploring, empty_label(n, SIZES), False)
         for row, action in enumerate(actions):
             drawn[row].add(int(action))
     for row, actions_drawn in enumerate(drawn):

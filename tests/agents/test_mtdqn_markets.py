@@ -60,7 +60,7 @@ def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
     """Two decisions of 4 USD: a job of 2 standard hours, half done, and a stream with 10 batches left."""
     view = MarketView(0, 6, 0)
     label = empty_label(2, view.sizes)
-    state = label.columns[:, 1, 2 * N_CHOICE : 2 * N_CHOICE + N_STATE]
+    state = label.columns[:, 1, N_CHOICE : N_CHOICE + N_STATE]
     state[0, STANDARD], state[0, PROGRESS] = np.log1p(120.0), 0.5
     state[1, STREAMING] = 1.0
     label.known[:, 1, [MONEY, DELAY, OWNED]] = [[-3.0, -5.0, -2.0], [-6.0, -0.5, 0.0]]
@@ -79,8 +79,8 @@ def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
 
 def tried(policy: MTDQNPolicy, shown: Observation, how: int, draw: float) -> tuple[Label, list[int]]:
     n, n_jobs = shown["jobs"].shape[:2]
-    nobody = np.zeros((n, n_jobs), np.bool_)
-    exploring = Exploring(np.full(n, how), np.full(n, draw), np.ones(n, np.bool_), nobody)
+    none_spent = np.zeros((n, n_jobs), np.bool_)
+    exploring = Exploring(np.full(n, how), np.full(n, draw), np.ones(n, np.bool_), none_spent)
     label = empty_label(n, policy.view.sizes)
     return label, policy.explore(shown, np.arange(n), exploring, label, False).tolist()
 

@@ -91,7 +91,10 @@ class RoundReport:
 
 
 class Trainer(Protocol):
-    """What the training command drives."""
+    """What the training command drives.
+
+    One whose policy cannot act before its first round says so by an attribute `acts_untrained` that is False.
+    """
 
     episodes_done: int
 
