@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from agents.bags.scorer import BagScorerPolicy, bag_scorer
-from agents.federated.scorer import RoundScorerPolicy, round_scorer
 from agents.library_policy import load_library_policy
 from agents.mtdqn.markets import MarketView
 from agents.mtdqn.policy import MTDQNPolicy
+from agents.mtdqn.questions import KINDS, QuestionView
 from agents.mtdqn.slices import SliceView
 from agents.mtdqn.view import View
 from agents.networks.base import ValueNetwork
@@ -27,13 +26,10 @@ from agents.settings import (
     MTDQNSettings,
     RLFCSettings,
     RLLSFCSettings,
-    ScorerSettings,
     SpotSettings,
 )
 from agents.spot.model import SpotModel
 from agents.spot.policy import SpotPolicy
-from agents.vector_policy import VectorPolicy
-from agents.workflows.online.scorer import WorkflowScorerPolicy, workflow_scorer
 from envs.simulation.world import WorldSpec
 from spotweave.plugins import plugins
 
@@ -66,10 +62,10 @@ class Agent:
     Attributes:
         title: what it is, in a line.
         source: where it is described.
-        settings: a dataclass derived from `AgentSettings`. Of `ValueSettings` and `ScorerSettings` come the
+        settings: a dataclass derived from `AgentSettings`. Of `ValueSettings` and `MTDQNSettings` come the
             trainers that belong to them.
-        make: from the settings and the shape to what is trained: a fresh `ValueNetwork`, or a policy with
-            weights of zero.
+        make: from the settings and the shape to what is trained: a fresh `ValueNetwork`, or the policy of
+            `mtdqn` without weights.
         any_clusters: whether its checkpoints serve any number of clusters.
         worlds: the worlds whose tasks it knows; None: all.
         trainer: makes its trainer from a `training.trainers.trainer.Task`; None: that of its settings.
@@ -79,16 +75,11 @@ class Agent:
     title: str
     source: str
     settings: type[AgentSettings]
-    make: Callable[[Any, Shape], ValueNetwork | VectorPolicy | MTDQNPolicy] | None = None
+    make: Callable[[Any, Shape], ValueNetwork | MTDQNPolicy] | None = None
     any_clusters: bool = False
     worlds: tuple[str, ...] | None = None
     trainer: Callable[[Any], Any] | None = None
     load: Load | None = None
-
-    @property
-    def plays_tasks(self) -> bool:
-        """Whether it learns from episodes that do not depend on each other: each may be played anywhere."""
-        return self.trainer is None and issubclass(self.settings, ScorerSettings)
 
     def defaults(self, kind: str) -> AgentSettings:
         """Its settings under the name that `agent=` gives it."""
@@ -109,23 +100,13 @@ def _rl_fc(settings: RLFCSettings, shape: Shape) -> ValueNetwork:
 def _mtdqn(settings: MTDQNSettings, shape: Shape) -> MTDQNPolicy:
     units = settings.lstm_size, settings.own_size, settings.mutual_size
     view: View
-    if settings.guide == "expected_cost":
+    if settings.guide in KINDS:
+        view = QuestionView(settings.guide, *units)
+    elif settings.guide == "expected_cost":
         view = MarketView(*units)
     else:
         view = SliceView(settings.guide == "committed", *units)
     return MTDQNPolicy(view, shape.weights, settings.name, settings.margin)
-
-
-def _round_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
-    return RoundScorerPolicy(round_scorer(settings.hidden_size), settings.name)
-
-
-def _bag_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
-    return BagScorerPolicy(bag_scorer(settings.hidden_size), settings.name)
-
-
-def _workflow_scorer(settings: ScorerSettings, shape: Shape) -> VectorPolicy:
-    return WorkflowScorerPolicy(workflow_scorer(settings.hidden_size), settings.name)
 
 
 def _load_spot(
@@ -157,31 +138,7 @@ OURS: Mapping[str, Agent] = {
         MTDQNSettings,
         _mtdqn,
         any_clusters=True,
-        worlds=("multicluster", "chapter4", "multicloud"),
-    ),
-    "round_scorer": Agent(
-        "a small network that corrects the rule round_cost, found by an evolution strategy",
-        "Spotweave, docs/training.md",
-        ScorerSettings,
-        _round_scorer,
-        any_clusters=True,
-        worlds=("federated",),
-    ),
-    "bag_scorer": Agent(
-        "a small network that corrects the rule bag_cost, found by an evolution strategy",
-        "Spotweave, docs/training.md",
-        ScorerSettings,
-        _bag_scorer,
-        any_clusters=True,
-        worlds=("bags",),
-    ),
-    "workflow_scorer": Agent(
-        "a small network that corrects the rule workflow_cost, found by an evolution strategy",
-        "Spotweave, docs/training.md",
-        ScorerSettings,
-        _workflow_scorer,
-        any_clusters=True,
-        worlds=("workflows",),
+        worlds=("multicluster", "chapter4", "multicloud", "federated", "bags", "workflows"),
     ),
     "spot_values": Agent(
         "hazards of recorded zones and the value of slack that follows from them, under a safety net",

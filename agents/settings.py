@@ -10,6 +10,7 @@ from pydantic import Field
 Size = Annotated[int, Field(ge=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Guide = Literal["tuned", "committed", "expected_cost", "bag_cost", "workflow_cost", "round_cost"]
 Features = Literal["table_5_1", "table_4_1", "all"]
 
 
@@ -80,31 +81,22 @@ class MTDQNSettings(AgentSettings):
             world's objective charges them (owned hours: as the world weighs them).
         guide: the rule that guides exploration, whose order of jobs is followed and which says what is known
             without waiting: `tuned` for jobs on clusters, `committed` where the world shows the forecast of
-            chapter 4, `expected_cost` in markets.
-        lstm_size: units of the LSTM over the occupation of each choice's place; 0: none.
-        own_size: units of both hidden layers of the own heads.
+            chapter 4, `expected_cost` in markets, `bag_cost`, `workflow_cost` and `round_cost` for bags,
+            workflows and rounds.
+        lstm_size: units of the LSTM over the occupation of each choice's place; 0: none, as in bags,
+            workflows and rounds.
+        own_size: units of both hidden layers of the own heads; 0: none, as there.
         mutual_size: units of both hidden layers of the mutual head; 0: none.
         margin: in markets, another choice than the guide's must be better by this share of what the decision
             is about (up to eight times that where few offers can be rented). Chosen on validation episodes.
     """
 
     weights: list[Finite] = field(default_factory=list)
-    guide: Literal["tuned", "committed", "expected_cost"] = "tuned"
+    guide: Guide = "tuned"
     lstm_size: Annotated[int, Field(ge=0)] = 8
-    own_size: Size = 64
+    own_size: Annotated[int, Field(ge=0)] = 64
     mutual_size: Annotated[int, Field(ge=0)] = 32
     margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-
-
-@dataclass
-class ScorerSettings(AgentSettings):
-    """Agents that learn the objective itself, by an evolution strategy on whole episodes.
-
-    Attributes:
-        hidden_size: hidden units.
-    """
-
-    hidden_size: Size = 24
 
 
 @dataclass

@@ -14,7 +14,6 @@ from agents.mtdqn.policy import MTDQNPolicy
 from agents.policy import Policy
 from agents.registry import Shape, agent_named
 from agents.value_policy import ValuePolicy
-from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldError, WorldSpec
 
 FORMAT = 1
@@ -150,7 +149,7 @@ def stored_policy(
         settings = agent.settings(**state["agent"])
         shape = Shape(state["world"]["n_clusters"], tuple(state["scales"]), tuple(state["weights"]))
         made = agent.make(settings, shape)
-        network = made.network if isinstance(made, VectorPolicy | MTDQNPolicy) else made
+        network = made.network if isinstance(made, MTDQNPolicy) else made
         network.load_state_dict(state["network"])
     except (RuntimeError, TypeError) as error:
         raise CheckpointError(
@@ -158,14 +157,13 @@ def stored_policy(
         ) from error
     other = bool(weights) and list(weights or ()) != state["weights"]
     if isinstance(made, MTDQNPolicy):
-        made.set_weights(weights or state["weights"])
-        return made
-    if isinstance(made, VectorPolicy):
-        if other:
+        if made.view.fixed_weights and other:
             raise CheckpointError(
                 f"{path} was trained on the objective itself: its weights cannot be changed without "
                 "retraining"
             )
+        if not made.view.fixed_weights:
+            made.set_weights(weights or state["weights"])
         return made
     if made.n_outputs == 1 and other:
         raise CheckpointError(

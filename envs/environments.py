@@ -143,7 +143,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         "federated applications whose rounds train on spot and on-demand offers of several zones",
         "envs.federated_episodes:FederatedConfig",
         "envs.federated_episodes:build_federated",
-        default_agent="round_scorer",
+        default_agent="mtdqn",
         gymnasium=(
             "spotweave/Federated-v1",
             "envs.federated:FederatedEnv",
@@ -163,14 +163,14 @@ ENVIRONMENTS: dict[str, Environment] = {
         "Teylo 2021: bags of tasks with a deadline on spot VMs that hibernate, and on-demand VMs",
         "envs.bags_episodes:BagsConfig",
         "envs.bags_episodes:build_bags",
-        default_agent="bag_scorer",
+        default_agent="mtdqn",
         gymnasium=("spotweave/Bags-v0", "envs.bags:BagsEnv", "envs.bags:make_vector"),
     ),
     "workflows": Environment(
         "graphs of steps with a deadline on owned clusters, spot and on-demand offers of recorded markets",
         "envs.workflows_episodes:WorkflowsConfig",
         "envs.workflows_episodes:build_workflows",
-        default_agent="workflow_scorer",
+        default_agent="mtdqn",
         gymnasium=("spotweave/Workflows-v0", "envs.workflows:WorkflowsEnv", "envs.workflows:make_vector"),
     ),
 }

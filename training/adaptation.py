@@ -8,7 +8,7 @@ from typing import Any
 
 from agents.policy import Policy
 from agents.registry import agent_named
-from agents.settings import AgentSettings, MTDQNSettings, ScorerSettings
+from agents.settings import AgentSettings, MTDQNSettings
 from agents.stored import load_policy_state, policy_file
 from envs.simulation.world import BatchWorld, WorldSpec
 from training.checkpoint import load_policy, write_policy
@@ -31,10 +31,10 @@ def started_agent(agent: AgentSettings, checkpoint: str, spec: WorldSpec) -> dic
         UsageError: if it holds another agent, or was trained with other settings than were asked for.
         CheckpointError: if it cannot be read, or was trained for another environment.
     """
-    if not isinstance(agent, MTDQNSettings | ScorerSettings):
+    if not isinstance(agent, MTDQNSettings):
         raise UsageError(
             f"checkpoint={checkpoint} was given to start from, which agent={agent.kind} cannot: expected "
-            "agent=mtdqn or a scorer, or checkpoint=null with another trainer than adapt"
+            "agent=mtdqn, or checkpoint=null with another trainer than adapt"
         )
     path = policy_file(checkpoint)
     stored = load_policy_state(path).get("agent", {})

@@ -26,11 +26,10 @@ from agents.stored import (
     stored_policy,
 )
 from agents.value_policy import ValuePolicy
-from agents.vector_policy import VectorPolicy
 from envs.simulation.world import WorldSpec
 from training.files import replacing, write_bytes, write_text
 
-TrainedPolicy = ValuePolicy | VectorPolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
+TrainedPolicy = ValuePolicy | MTDQNPolicy | FlatPolicy | SpotPolicy
 """What a checkpoint may hold."""
 
 

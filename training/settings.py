@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -50,29 +49,6 @@ Chance = Annotated[ScheduleSettings, AfterValidator(_chance)]
 
 
 @dataclass
-class EvolutionSettings:
-    """How agents that learn by evolution try variants of the weights; `trainer.lanes` of them in a round.
-
-    Attributes:
-        sigma: size of the variations.
-        unit: what differences of return are measured in: "rms", their root mean square, or "median", which
-            suits episodes of very different size.
-        penalties: by metric, what a unit of it takes off an episode's return, on top of the objective:
-            shifts the balance between its parts. The checkpoint is chosen on validation in the same way.
-        threads: the lanes are split among this many threads.
-    """
-
-    sigma: Positive = 0.1
-    unit: Literal["rms", "median"] = "rms"
-    threads: Count = 2
-    penalties: dict[str, float] = field(default_factory=dict)
-
-    def penalty(self, metrics: Mapping[str, float]) -> float:
-        """What the metrics of an episode (or their means) take off its return."""
-        return sum(weight * metrics[name] for name, weight in self.penalties.items())
-
-
-@dataclass
 class MultiTargetSettings:
     """How the agent `mtdqn` learns.
 
@@ -87,6 +63,7 @@ class MultiTargetSettings:
         workloads: kept to compare lanes.
         workloads_per_step: compared in a gradient step of the mutual value.
         mutual_steps: such steps per workload.
+        taste: size of a lane's taste in bags, workflows and rounds (see `training.trainers.multi_target`).
         average: share of the acting network that stays as it was when it follows the learning one.
     """
 
@@ -96,6 +73,7 @@ class MultiTargetSettings:
     workloads: Count = 32
     workloads_per_step: Count = 2
     mutual_steps: Count = 4
+    taste: Positive = 0.1
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.97
 
 
@@ -125,8 +103,6 @@ class TrainerSettings:
         save_every_minutes: minutes between checkpoints of the whole training state.
         variety: which other markets than the configured one are trained on (agent `mtdqn`).
         multi_target: settings of the agent `mtdqn`.
-        evolution: settings of agents that learn by evolution; of the others they use episodes, lanes,
-            learning_rate and those of validation, test and saving.
     """
 
     episodes: Count = 500
@@ -148,7 +124,6 @@ class TrainerSettings:
     test_episodes: Annotated[int, Field(ge=0)] = 50
     save_every_minutes: float = 2.0
     variety: Variety = field(default_factory=Variety)
-    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     multi_target: MultiTargetSettings = field(default_factory=MultiTargetSettings)
 
     def __post_init__(self) -> None:

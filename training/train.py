@@ -19,7 +19,7 @@ import torch
 from omegaconf import DictConfig
 
 from agents.named import named_rule
-from agents.settings import AgentSettings, ScorerSettings
+from agents.settings import AgentSettings
 from envs.environments import ENVIRONMENTS
 from training.adaptation import judge, start_of, started_agent
 from training.adapters.settings import require_library
@@ -95,7 +95,7 @@ def train(
     player = SuitePlayer([partial(entry.build, member) for member in members], VALIDATION_LANES)
     spec = player.world().spec
     start = start_of(run, values["checkpoint"])
-    task = Task(entry, config, agent, settings, values["seed"], device, start, engine)
+    task = Task(entry, config, agent, settings, values["seed"], device, start)
     trainer, scales, weights = build_trainer(task)
 
     def save(facts: dict[str, Any]) -> None:
@@ -123,8 +123,7 @@ def train(
         accepted = session.best.episode > 0
         adapted = load_policy(run.policy, spec) if accepted else trainer.policy
         worlds = [player.world(number) for number in range(len(members))]
-        # A scorer learned the objective itself: it has no weights to change.
-        original = load_policy(run.start, spec, None if isinstance(agent, ScorerSettings) else weights)
+        original = load_policy(run.start, spec, weights)
         print(judge(adapted, original, worlds, session.suite, accepted))
     if tested:
         policy = load_policy(run.policy, spec)

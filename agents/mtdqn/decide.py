@@ -44,12 +44,15 @@ class Exploring(NamedTuple):
         draws: (n,) in [0, 1), for RANDOM.
         take: (n,) the alternative.
         spent: (n, J) jobs that do not explore any more.
+        taste: (n, places) what RANDOM adds to the worth of a choice for each of its columns; (n, 0) for views
+            without tastes.
     """
 
     how: NDArray[np.int64]
     draws: NDArray[np.float64]
     take: NDArray[np.bool_]
     spent: NDArray[np.bool_]
+    taste: NDArray[np.float32]
 
 
 class Choices(NamedTuple):
@@ -113,7 +116,13 @@ def empty_label(n: int, sizes: Sizes) -> Label:
 
 def greedy(n: int, n_jobs: int) -> Exploring:
     """No exploration in n decisions."""
-    return Exploring(np.full(n, GREEDY), np.zeros(n), np.zeros(n, np.bool_), np.zeros((n, n_jobs), np.bool_))
+    return Exploring(
+        np.full(n, GREEDY),
+        np.zeros(n),
+        np.zeros(n, np.bool_),
+        np.zeros((n, n_jobs), np.bool_),
+        np.zeros((n, 0), np.float32),
+    )
 
 
 @njit(cache=True, error_model="numpy")

@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
         state: columns that are the same for all places.
         heads: values of the own job.
         lstm: units of the LSTM over the place's occupation; 0: none.
-        own: units of both hidden layers of the own heads.
+        own: units of both hidden layers of the own heads; 0: own values are what is known.
         mutual: units of both hidden layers of the mutual head; 0: no mutual head.
         scaled: 1 if columns are scaled by mean and spread first, else 0.
     """
@@ -64,7 +64,8 @@ def network_size(sizes: Sizes) -> int:
     places, state, heads, lstm, own, mutual, scaled = sizes
     seen = places + state + lstm
     total = 2 * scaled * (places + state) + 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
-    total += (seen + 1) * own + (own + 1) * own + (own + 1) * heads
+    if own > 0:
+        total += (seen + 1) * own + (own + 1) * own + (own + 1) * heads
     if mutual > 0:
         total += (seen + places + 1) * mutual + (mutual + 1) * mutual + (mutual + 1) * 2
     return total
@@ -151,14 +152,15 @@ def evaluate(
         n_lstm = 4 * lstm * (SEGMENT_LENGTH + lstm + 2)
         inputs[:, known:seen] = _recall(weights[:n_lstm], lstm, columns[:, occupation_at(sizes) :])
         weights = weights[n_lstm:]
-    units = _layer(np.ascontiguousarray(inputs[:, :seen]), weights, own, True)
-    weights = weights[(seen + 1) * own :]
-    units = _layer(units, weights, own, True)
-    weights = weights[(own + 1) * own :]
-    outputs[:, :heads] = _layer(units, weights, heads, False)
-    outputs[:, heads] = 0.0
-    if mutual > 0:
+    outputs[:] = 0.0
+    if own > 0:
+        units = _layer(np.ascontiguousarray(inputs[:, :seen]), weights, own, True)
+        weights = weights[(seen + 1) * own :]
+        units = _layer(units, weights, own, True)
+        weights = weights[(own + 1) * own :]
+        outputs[:, :heads] = _layer(units, weights, heads, False)
         weights = weights[(own + 1) * heads :]
+    if mutual > 0:
         units = _layer(inputs, weights, mutual, True)
         weights = weights[(seen + places + 1) * mutual :]
         units = _layer(units, weights, mutual, True)

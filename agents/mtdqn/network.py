@@ -41,7 +41,7 @@ class MTDQNNetwork(PackedNetwork):
         self.register_buffer("factor", torch.ones(n_known))
         seen = sizes.places + sizes.state + sizes.lstm
         self.lstm = nn.LSTM(SEGMENT_LENGTH, sizes.lstm, batch_first=True) if sizes.lstm else None
-        self.own = _head(seen, sizes.own, sizes.heads)
+        self.own = _head(seen, sizes.own, sizes.heads) if sizes.own else None
         self.prices = _head(seen + sizes.places, sizes.mutual, 2) if sizes.mutual else None
 
     def fit_scaler(self, columns: Tensor) -> None:
@@ -67,6 +67,8 @@ class MTDQNNetwork(PackedNetwork):
 
     def own_values(self, columns: Tensor) -> Tensor:
         """(N, heads) outputs of the own heads for columns (N, n_columns)."""
+        if self.own is None:
+            return torch.zeros(len(columns), self.sizes.heads, device=columns.device)
         values: Tensor = self.own(self._seen(columns))
         return values
 
@@ -81,5 +83,5 @@ class MTDQNNetwork(PackedNetwork):
 
     def parts(self) -> list[Tensor]:
         """Scaler, LSTM, own heads and mutual head, as `forward.evaluate` reads them."""
-        layers = linear_parts(*self.own, *(self.prices or ()))
+        layers = linear_parts(*(self.own or ()), *(self.prices or ()))
         return [self.mean, self.factor, *lstm_parts(self.lstm), *layers]

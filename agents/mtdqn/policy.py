@@ -79,21 +79,28 @@ class MTDQNPolicy(WeighedPolicy):
         self.name = name
         self.margin = margin
         self._nothing_kept = empty_label(0, view.sizes)
-        self.set_weights(weights)
+        self._weigh(weights)
 
     def set_weights(self, weights: Sequence[float]) -> None:
         """Change the weights of the values.
 
         Raises:
-            ValueError: for another number of weights, or one that is not finite.
+            ValueError: for another number of weights, one that is not finite, or where they are fixed.
         """
+        if self.view.fixed_weights and tuple(weights) != self.value_weights:
+            raise ValueError(
+                f"policy {self.name} learned the objective itself: leave the weights out, or train again"
+            )
+        self._weigh(weights)
+
+    def _weigh(self, weights: Sequence[float]) -> None:
         self.weights = checked_weights(weights, self.view.sizes.heads + 1)
         self.of_heads = self.view.of_heads(self.weights)
 
     @property
     def value_weights(self) -> tuple[float, ...]:
-        """(heads + 1,) weights of the values."""
-        return self.weights
+        """(K,) weights of what `value_table` gives."""
+        return (1.0,) if self.view.fixed_weights else self.weights
 
     def acting(self, follow: bool) -> Acting:
         """How it decides now; `follow`: as its guide does."""
@@ -146,14 +153,18 @@ class MTDQNPolicy(WeighedPolicy):
         """(n, J, C + 1, K) values of the job that each would decide, of every choice; NaN elsewhere.
 
         In the order of the weights: own misses, the mutual value (in misses), delay and what else there is.
+        Where the weights are fixed, their sum (K = 1).
         """
         batch = arrays_of(observations)
         n, n_jobs = batch.jobs.shape[:2]
         heads = self.view.sizes.heads
-        found = np.full((n, n_jobs, batch.clusters.shape[1] + 1, heads + 1), np.nan)
+        found = np.full((n, n_jobs, batch.clusters.shape[1] + 1, len(self.value_weights)), np.nan)
         acting = self.acting(follow=not self.network.trained)
         for k in range(n):
             job, values = self.view.values_of(row_of(batch, k), acting)
             if job >= 0:
-                found[k, job] = values[:, [0, heads, *range(1, heads)]]
+                if self.view.fixed_weights:
+                    found[k, job, :, 0] = values @ self.of_heads
+                else:
+                    found[k, job] = values[:, [0, heads, *range(1, heads)]]
         return found

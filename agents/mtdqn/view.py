@@ -20,6 +20,10 @@ DecideRows = Callable[[Batch, NDArray[np.int64], Acting, Exploring, Label, NDArr
 rows of the label unless it is empty."""
 
 
+WHOLE_EPISODES = 0
+"""Instead of a number of arrivals: returns of lanes are compared as wholes."""
+
+
 class View(ABC):
     """How one kind of task is seen.
 
@@ -28,8 +32,10 @@ class View(ABC):
         sizes: of the network.
         rule: parameters of the guide.
         block_jobs: arrivals of a block of time: returns of lanes are compared block by block, so that an
-            effect is looked for near its cause.
+            effect is looked for near its cause. Or `WHOLE_EPISODES`.
         aftermath: time after its end, in units of the world's clock, in which a job's effect on others shows.
+        tastes: whether RANDOM follows a taste that a lane keeps for an episode, instead of a new draw.
+        fixed_weights: whether what is learned belongs to the weights it was trained with.
     """
 
     decide_rows: DecideRows
@@ -37,6 +43,8 @@ class View(ABC):
     rule: NDArray[np.float64]
     block_jobs: int
     aftermath: float
+    tastes: bool = False
+    fixed_weights: bool = False
 
     @abstractmethod
     def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
@@ -54,7 +62,6 @@ class View(ABC):
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
         """The job that is decided (-1: none), and its values (C + 1, heads + 1); NaN elsewhere."""
 
-    @abstractmethod
     def targets(
         self, label: Label, side: NDArray[np.int64], outcomes: NDArray[np.float64]
     ) -> NDArray[np.float32]:
@@ -64,11 +71,15 @@ class View(ABC):
             label: the decisions.
             side: (D,) which of the two choices kept was taken.
             outcomes: (D, K) what became of the job since, as the world's `outcomes` tells it.
-        """
 
-    @abstractmethod
+        Raises:
+            NotImplementedError: where there are no own heads to learn.
+        """
+        raise NotImplementedError
+
     def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """Losses of the own heads by name; what is minimised is their sum."""
+        """Losses of the own heads by name; what is minimised is their sum. Raises as `targets`."""
+        raise NotImplementedError
 
     @abstractmethod
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:

@@ -74,6 +74,10 @@ class QuestionWorld(ABC, Generic[Lane]):
     def _objective(self, lane: Lane) -> float:
         """The objective so far, in per cent; a reward is by how much a step lowers it."""
 
+    @abstractmethod
+    def reward_of_usd(self, lane: int) -> float:
+        """By how much a USD lowers the reward in the episode of a lane, in per cent."""
+
     def reset(self, keys: Sequence[EpisodeKey], lanes: Sequence[int] | None = None) -> None:
         """Start the episode keys[k] in lane lanes[k] and show its first decision."""
         for key, number in zip(keys, range(self.n_lanes) if lanes is None else lanes, strict=True):

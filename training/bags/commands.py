@@ -44,7 +44,7 @@ def simulate(
     env: Annotated[Path | None, typer.Option(help="env.json; else the one beside the map")] = None,
     scenario: Annotated[str, typer.Option(help="none, sc_1 to sc_7, s_1 to s_5, or c_1 to c_3")] = "sc_4",
     scheduler: Annotated[
-        str | None, typer.Option(help="hads, burst-hads, on-demand, bag_cost or bag_scorer; all if left out")
+        str | None, typer.Option(help="hads, burst-hads, on-demand, bag_cost or mtdqn; all if left out")
     ] = None,
     seeds: Annotated[int, typer.Option(help="executions, with seeds 0, 1, ...")] = 30,
     picture: Annotated[

@@ -134,7 +134,7 @@ def _start_here(run: Run, threads: int, claim: IO[bytes]) -> Process:
     with log_of(run).open("ab") as output:
         return subprocess.Popen(
             # Relative, because the command goes onto the policy's card: no card shall name a private folder.
-            [sys.executable, "-u", os.path.relpath(TRAIN), *words, *run.engine],
+            [sys.executable, "-u", os.path.relpath(TRAIN), *words],
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,6 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field
 from yaml import YAMLError
 
-from agents.registry import agent_named
 from training.config import UsageError, agent_settings, compose_values, plain, typed, world_config
 from training.engines.settings import RaySettings
 from training.run_directory import RunDirectory
@@ -71,7 +70,6 @@ class Run:
         seed: its seed.
         directory: where it belongs.
         overrides: words for training/train.py, seed and directory included.
-        engine: words that say where it plays, to begin it and to go on; no result depends on them.
         cluster: address of the Ray cluster on which it is trained whole; None: in a process of this machine.
     """
 
@@ -79,7 +77,6 @@ class Run:
     seed: int
     directory: RunDirectory
     overrides: tuple[str, ...]
-    engine: tuple[str, ...] = ()
     cluster: str | None = None
 
     @property
@@ -173,23 +170,12 @@ def planned_runs(settings: RepeatSettings) -> list[Run]:
                 raise UsageError(
                     f"training {name} gives {word}: seeds, directories and engines come from the command"
                 )
-        engine: tuple[str, ...] = ()
-        whole = address is not None and not _plays_tasks(training)
-        if address is not None and not whole:
-            engine = ("engine=ray", f"ray.address={address}")
-        cluster = address if whole else None
         runs += [
-            Run(name, seed, directory, _words(training.overrides, seed, directory.path), engine, cluster)
+            Run(name, seed, directory, _words(training.overrides, seed, directory.path), address)
             for seed in seeds
             for directory in [RunDirectory(Path(settings.out) / name / f"seed{seed}")]
         ]
     return sorted(runs, key=lambda run: run.seed)
-
-
-def _plays_tasks(training: Training) -> bool:
-    """Whether its episodes are tasks, of which an engine carries out many at the same time."""
-    kind = compose_values("train", training.overrides)["agent"]["kind"]
-    return agent_named(kind).plays_tasks
 
 
 def _words(overrides: Sequence[str], seed: int, directory: Path) -> tuple[str, ...]:

@@ -17,18 +17,23 @@ from agents.settings import (
     SpotSettings,
     ValueSettings,
 )
-from agents.vector_policy import VectorPolicy
 from envs.simulation.streams import Streams
 from envs.simulation.world import WorldSpec
 from training.adapters.build import make_library_trainer
 from training.adapters.trainer import LibraryTask
 from training.config import UsageError
-from training.trainers.evolution import EvolutionTrainer
 from training.trainers.monte_carlo import MonteCarloTrainer
 from training.trainers.multi_target import MultiTargetTrainer
 from training.trainers.spot import SpotTrainer
 from training.trainers.trainer import Learner, Task, Trainer
 
+GUIDES = {
+    "multicloud": ("expected_cost",),
+    "bags": ("bag_cost",),
+    "workflows": ("workflow_cost",),
+    "federated": ("round_cost",),
+}
+"""Guides that `mtdqn` may have, by world; elsewhere `tuned` or `committed`."""
 Built = tuple[Trainer, tuple[float, ...], tuple[float, ...]]
 """A trainer, the value scales and the weights it uses."""
 
@@ -54,11 +59,9 @@ def build_trainer(task: Task) -> Built:
         )
     if isinstance(agent, MTDQNSettings):
         named_rule(agent.guide, spec)
-        if (agent.guide == "expected_cost") != (spec.name == "multicloud"):
-            raise UsageError(
-                f"agent.guide is {agent.guide}: expected expected_cost in +env=multicloud, tuned or "
-                "committed elsewhere"
-            )
+        expected = GUIDES.get(spec.name, ("tuned", "committed"))
+        if agent.guide not in expected:
+            raise UsageError(f"agent.guide is {agent.guide}: expected {' or '.join(expected)} here")
     if described.trainer is not None:
         return described.trainer(task), spec.scales, spec.objective_weights
     if isinstance(agent, LibrarySettings):
@@ -70,20 +73,12 @@ def build_trainer(task: Task) -> Built:
     assert described.make is not None
     if isinstance(agent, MTDQNSettings):
         return _multi_target_trainer(task, agent, spec)
-    if not isinstance(agent, ValueSettings):
-        policy = described.make(agent, Shape(spec.n_clusters, spec.scales, spec.objective_weights))
-        assert isinstance(policy, VectorPolicy)
-        if task.start is not None:
-            policy.network.load_state_dict(task.start["network"])
-        trainer = EvolutionTrainer(
-            partial(entry.build, task.config), policy, settings, task.seed, task.engine
-        )
-        return trainer, spec.scales, spec.objective_weights
     if (members := len(entry.members_of(task.config, "train"))) > 1:
         raise UsageError(
             f"agent={agent.kind} trains in one world, and env stands for {members}: name one (env.clusters, "
             f"no env.loads), or use agent={entry.default_agent}"
         )
+    assert isinstance(agent, ValueSettings)
     return _value_trainer(task, agent, spec)
 
 

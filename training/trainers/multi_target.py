@@ -6,10 +6,16 @@ lemma (Kakade and Langford 2002) the returns of two such lanes differ by the sum
 they explored; what the own values do not explain of it is the sum of the mutual advantages. Each advantage
 counts with the surprise of the coin that took it or did not: a lane that went wrong by chance meets crowded
 places, and whatever it tries there would be blamed for that (without this, trainings collapse).
+
+Bags, workflows and rounds are asked about the same task again and again, so that what one answer does is
+little. There a lane has a *taste* for a whole episode: a random linear function of a choice's columns, which
+is added to the values where a coin says so. What it tries, it tries consistently, and the returns show it
+(as with noise in the parameters, Plappert et al. 2018; but the advantages are learned decision by decision).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +32,7 @@ from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_
 from agents.mtdqn.forward import n_columns
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy
+from agents.mtdqn.view import WHOLE_EPISODES
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.settings import TrainerSettings
@@ -33,7 +40,13 @@ from training.trainers.trainer import RoundReport, mean_metrics
 
 
 class ComparableWorld(BatchWorld, Protocol):
-    """A world that tells what became of each job, and when it was there."""
+    """A world that tells what became of each job, and when it was there.
+
+    Where whole episodes are compared and no own values learned, only `reward_of_usd` is needed.
+    """
+
+    def reward_of_usd(self, lane: int) -> float:
+        """By how much a USD lowers the reward in the episode of a lane."""
 
     def clock(self) -> NDArray[np.int64]:
         """(N,) the present moment of each lane."""
@@ -53,7 +66,7 @@ class Played(NamedTuple):
 
     Attributes:
         label: what was seen at each.
-        surprise: (D,) 1 if the alternative was taken, else 0, less the chance of that.
+        surprise: (D,) 1 if the alternative was taken, else 0, less the chance of that; with tastes, 1 or 0.
         lane: (D,).
         job: (D,).
         marks: (D, M) totals of the job before it, as the world tells them.
@@ -82,8 +95,8 @@ class Comparison:
         facts: (E, N_FACTS).
         needs: (E, 2).
         lane: (E,).
-        spread: (E, B) share of the effect in each block, times 1 if the alternative was taken, else 0, less
-            the chance of that. So nothing that happened before is correlated with it.
+        spread: (E, B) share of the effect in each block, times the surprise, with which nothing that
+            happened before is correlated.
         returns: (L, B).
     """
 
@@ -127,6 +140,7 @@ class MultiTargetTrainer:
                 f"trainer.multi_target.copies is {self.copies}: expected a divisor of trainer.lanes "
                 f"({settings.lanes})"
             )
+        self.whole = policy.view.block_jobs == WHOLE_EPISODES
         if self.copies < 2 and policy.view.sizes.mutual:
             raise ValueError(
                 "agent.mutual_size is positive, but every lane plays a workload of its own: expected "
@@ -145,7 +159,10 @@ class MultiTargetTrainer:
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate.start)
         sizes = self.view.sizes
         self.replay = Replay(
-            settings.replay_capacity, n_columns(sizes), sizes.heads, streams.generator("replay")
+            settings.replay_capacity if sizes.own else 0,
+            n_columns(sizes),
+            sizes.heads,
+            streams.generator("replay"),
         )
         self.comparisons: deque[Comparison] = deque(maxlen=settings.multi_target.workloads)
         self.rng = streams.generator("exploration")
@@ -160,7 +177,7 @@ class MultiTargetTrainer:
         follow = progress < self.settings.multi_target.follow_share or not self.policy.network.trained
         world, drawn = self.world_of(self.episodes_done // self.settings.lanes)
         with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as core:
-            learning = core.submit(self._learn, rate) if self.replay.size else None
+            learning = core.submit(self._learn, rate) if self.episodes_done else None
             played = self._play(world, epsilon_1, epsilon_2, follow)
             losses = learning.result() if learning else {}
         if learning:
@@ -168,7 +185,7 @@ class MultiTargetTrainer:
             self.average = np.float32(kept) * self.average + np.float32(1.0 - kept) * self.network.vector()
             self.policy.network.set_vector(self.average)
         self._keep(world, played)
-        if not learning and not self.policy.network.trained:
+        if not learning and not self.policy.network.trained and self.view.sizes.scaled:
             rows = torch.from_numpy(self.replay.columns[: self.replay.size]).to(self.device).float()
             self.network.fit_scaler(rows)
             self.average = self.network.vector()
@@ -193,37 +210,46 @@ class MultiTargetTrainer:
         active = np.ones(n, np.bool_)
         actions = np.zeros(n, np.int64)
         explored = np.zeros((n, 1), np.bool_)
+        places = self.view.sizes.places if self.view.tastes else 0
+        tastes = self.settings.multi_target.taste * self.rng.standard_normal((n, places), np.float32)
         log: list[tuple[NDArray[Any], ...]] = []
         labels: list[Label] = []
-        since = world.clock()
+        since = self._clock(world)
         while active.any():
             lanes = np.flatnonzero(active)
             draws = self.rng.random((4, len(lanes)))
             how = np.where(draws[0] >= tries, GREEDY, np.where(draws[1] < epsilon_2, RANDOM, GUIDED))
             take = (draws[3] < chance) & (how != GREEDY)
-            shown = world.shown_jobs()[lanes]
-            if shown.max() >= explored.shape[1]:
-                explored = np.pad(explored, ((0, 0), (0, int(shown.max()) + 1 - explored.shape[1])))
+            spent = np.zeros((len(lanes), 1), np.bool_)
+            if self.view.sizes.own:  # what becomes of a job after its exploration is the policy's doing
+                shown = world.shown_jobs()[lanes]
+                if shown.max() >= explored.shape[1]:
+                    explored = np.pad(explored, ((0, 0), (0, int(shown.max()) + 1 - explored.shape[1])))
+                spent = explored[lanes[:, None], shown]
             label = empty_label(len(lanes), self.view.sizes)
-            exploring = Exploring(how, draws[2], take, explored[lanes[:, None], shown])
+            exploring = Exploring(how, draws[2], take, spent, tastes[lanes])
             actions[lanes] = self.policy.explore(world.observation, lanes, exploring, label, follow)
             rewards, done = world.step(actions, active)
-            jobs, clock = world.decided_jobs()[lanes], world.clock()
-            explored[lanes[label.taken], jobs[label.taken]] = True
+            jobs, clock = world.decided_jobs()[lanes], self._clock(world)
+            if self.view.sizes.own:
+                explored[lanes[label.taken], jobs[label.taken]] = True
             log.append((lanes, jobs, world.marks()[lanes], since[lanes], clock[lanes], rewards[lanes]))
             labels.append(label)
             since = clock
             active &= ~done
         joined = Label._make(np.concatenate(parts) for parts in zip(*labels, strict=True))
         lane, job, marks, since, until, reward = (np.concatenate(column) for column in zip(*log, strict=True))
-        surprise = joined.taken.astype(np.float64) - chance
+        surprise = joined.taken.astype(np.float64) - (0.0 if self.view.tastes else chance)
         return Played(joined, surprise, lane, job, marks, since, until, reward / self.unit)
+
+    def _clock(self, world: ComparableWorld) -> NDArray[np.int64]:
+        return np.zeros(self.settings.lanes, np.int64) if self.whole else world.clock()
 
     def _keep(self, world: ComparableWorld, played: Played) -> None:
         """Label decisions with what became of their jobs, and compare the lanes of each workload."""
         label = played.label
         side = np.where(label.taken, 0, 1)
-        for lane in range(self.settings.lanes):
+        for lane in range(self.settings.lanes if self.view.sizes.own else 0):
             rows = self._learned_from(np.flatnonzero(played.lane == lane), played)
             outcomes = world.outcomes(lane, played.job[rows], played.marks[rows])
             mine = Label._make(part[rows] for part in label)
@@ -249,22 +275,19 @@ class MultiTargetTrainer:
 
     def _compared(self, world: ComparableWorld, played: Played, first: int) -> Comparison:
         """The lanes from `first` on, which played the same workload."""
-        label, view = played.label, self.view
-        stays = np.stack([world.stays(first + k) for k in range(self.copies)])
-        starts = stays[0, :: view.block_jobs, 0].copy()
-        starts[0] = 0.0
-        ends = np.append(starts[1:], np.inf)
+        label = played.label
         mine = np.flatnonzero((played.lane >= first) & (played.lane < first + self.copies))
-        returns = np.zeros((self.copies, len(starts)))
-        blocks = np.searchsorted(starts, played.until[mine], "right") - 1
-        np.add.at(returns, (played.lane[mine] - first, blocks), played.reward[mine])
-        rows = mine[label.tried[mine]]
+        rows = mine[label.tried[mine] & (played.surprise[mine] != 0.0)]
         lane = played.lane[rows] - first
-        _, begin, end = stays[lane, played.job[rows]].T
-        since = np.maximum(begin, played.since[rows])[:, None]
-        until = end[:, None] + view.aftermath
-        overlap = np.minimum(until, ends) - np.maximum(since, starts)
-        spread = played.surprise[rows, None] * np.maximum(overlap, 0.0) / (until - since)
+        if self.whole:
+            returns = np.zeros((self.copies, 1))
+            np.add.at(returns[:, 0], played.lane[mine] - first, played.reward[mine])
+            spread = played.surprise[rows, None] * world.reward_of_usd(first)
+            # Episodes differ in what is at stake.
+            size = math.sqrt(1.0 + returns.var())
+            returns, spread = returns / size, spread / size
+        else:
+            returns, spread = self._by_block(world, played, first, mine, rows)
         return Comparison(
             torch.from_numpy(label.columns[rows].astype(np.float16)),
             torch.from_numpy(label.known[rows]),
@@ -275,11 +298,34 @@ class MultiTargetTrainer:
             torch.from_numpy(returns.astype(np.float32)),
         )
 
+    def _by_block(
+        self,
+        world: ComparableWorld,
+        played: Played,
+        first: int,
+        mine: NDArray[np.int64],
+        rows: NDArray[np.int64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns (L, B) of the lanes, and the spread (E, B) of the decisions `rows` over the blocks."""
+        view = self.view
+        stays = np.stack([world.stays(first + k) for k in range(self.copies)])
+        starts = stays[0, :: view.block_jobs, 0].copy()
+        starts[0] = 0.0
+        ends = np.append(starts[1:], np.inf)
+        returns = np.zeros((self.copies, len(starts)))
+        blocks = np.searchsorted(starts, played.until[mine], "right") - 1
+        np.add.at(returns, (played.lane[mine] - first, blocks), played.reward[mine])
+        _, begin, end = stays[played.lane[rows] - first, played.job[rows]].T
+        since = np.maximum(begin, played.since[rows])[:, None]
+        until = end[:, None] + view.aftermath
+        overlap = np.minimum(until, ends) - np.maximum(since, starts)
+        return returns, played.surprise[rows, None] * np.maximum(overlap, 0.0) / (until - since)
+
     def _learn(self, rate: float) -> dict[str, float]:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         settings, workloads = self.settings, self.settings.lanes // self.copies
-        steps = settings.gradient_steps * workloads
+        steps = settings.gradient_steps * workloads if self.replay.size else 0
         total: dict[str, float] = {}
         for _ in range(steps):
             for name, loss in self._own_step(*self.replay.sample(settings.batch_size, self.device)).items():

@@ -116,10 +116,9 @@ class Session:
         writer = SummaryWriter(self.run_directory.path / "tensorboard")
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
-            penalties = " with penalties" if self.settings.evolution.penalties else ""
-            with TrainingProgress(total, self.trainer.episodes_done, self.objective + penalties) as progress:
+            with TrainingProgress(total, self.trainer.episodes_done, self.objective) as progress:
                 guide_metrics = self._validate(self.guide)
-                progress.guide(self.guide.name, self._judged(guide_metrics))
+                progress.guide(self.guide.name, guide_metrics[self.objective])
                 if self.trainer.episodes_done == 0 and getattr(self.trainer, "acts_untrained", True):
                     objective = self._validate_policy(writer, guide_metrics, 0.0)
                     progress.validated(objective, self.best.objective, 0)
@@ -166,11 +165,6 @@ class Session:
             name: float(np.mean([result.metrics[name] for result in results])) for name in self.spec.metrics
         }
 
-    def _judged(self, metrics: Mapping[str, float]) -> float:
-        """The objective with the penalties of the training, by which checkpoints are chosen."""
-        sign = 1.0 if self.higher_is_better else -1.0
-        return metrics[self.objective] - sign * self.settings.evolution.penalty(metrics)
-
     def _validate_policy(
         self, writer: SummaryWriter, guide_metrics: Mapping[str, float], seconds: float
     ) -> float:
@@ -183,7 +177,7 @@ class Session:
         writer.add_scalar("validation/gain_over_guide_pct", self._gain_pct(metrics, guide_metrics), episode)
         self.validations.append({"episode": episode, "decisions": self.decisions, **metrics})
         self.run_directory.write_validations(self.validations)
-        objective = self._judged(metrics)
+        objective = metrics[self.objective]
         if self.best.improves(objective, self.higher_is_better):
             self.best = Best(objective, episode)
             self.save_policy(
@@ -200,7 +194,7 @@ class Session:
 
     def _gain_pct(self, metrics: Mapping[str, float], guide_metrics: Mapping[str, float]) -> float:
         """By how many percent of its size the guide's objective is surpassed."""
-        reached, guided = self._judged(metrics), self._judged(guide_metrics)
+        reached, guided = metrics[self.objective], guide_metrics[self.objective]
         gain = reached - guided if self.higher_is_better else guided - reached
         return 100.0 * gain / abs(guided) if guided else 0.0
 

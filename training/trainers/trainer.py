@@ -15,7 +15,6 @@ from agents.value_policy import ValuePolicy
 from envs.environments import Environment
 from envs.simulation.world import BatchWorld
 from training.checkpoint import TrainedPolicy
-from training.engines.engine import Engine
 from training.settings import TrainerSettings
 
 
@@ -31,8 +30,6 @@ class Task:
         seed: root of all random streams of the run.
         device: where networks compute.
         start: the state of the policy that learning goes on from; None: from scratch.
-        engine: where episodes are played, by trainers that can have them played elsewhere; None: in
-            this process.
     """
 
     entry: Environment
@@ -42,7 +39,6 @@ class Task:
     seed: int
     device: torch.device
     start: Mapping[str, Any] | None = None
-    engine: Engine | None = None
 
 
 @dataclass(frozen=True)

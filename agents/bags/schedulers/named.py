@@ -16,8 +16,8 @@ SCHEDULERS: dict[str, Callable[[], BagScheduler]] = {
     "on-demand": OnDemand,
 }
 
-POLICIES = ("bag_cost", "bag_scorer")
-"""Policies that carry out bags: a rule, and the released policy that corrects it."""
+POLICIES = ("bag_cost", "mtdqn")
+"""Policies that carry out bags: a rule, and the released policy of the agent `mtdqn`."""
 
 SCHEDULER_SOURCES = {
     "hads": ("HADS", "Teylo 2021, Algorithms 4 to 8"),

@@ -15,7 +15,6 @@ from agents.by_kind import ByKind
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.policy import Policy
 from agents.rules.appraisal import appraise
-from agents.vector_policy import VectorPolicy
 from agents.weighed_policy import WeighedPolicy
 from deploy.model.instances import Offer
 from deploy.scheduler.decide.answers import (
@@ -216,8 +215,6 @@ class Decider:
         Raises:
             InvalidAnswerError: if the policy raises, or decides by values or weights that are not finite.
         """
-        if isinstance(policy, VectorPolicy):
-            require_finite(policy.network.vector)
         if not isinstance(policy, WeighedPolicy):
             return {}, None
         if isinstance(policy, MTDQNPolicy):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from agents.by_kind import ByKind
 from agents.federated.rules import ROUND_RULES
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import RULE_NAMES, named_rule
 from agents.policy import Policy
 from agents.stored import load_policy_state, policy_file, stored_policy
 from agents.value_policy import ValuePolicy
-from agents.vector_policy import VectorPolicy
 from deploy.scheduler.decide.decider import WINDOW
 from envs.simulation.world import WorldSpec
 
@@ -112,7 +112,7 @@ def _load(
             f"{path} remembers the decisions of an episode, and live there are no episodes: give a policy "
             "without memory, e.g. one of agent=maskable_ppo"
         )
-    named = () if isinstance(policy, VectorPolicy) else components
+    named = () if isinstance(policy, MTDQNPolicy) and policy.view.fixed_weights else components
     return Loaded(policy, named, str(path))
 
 

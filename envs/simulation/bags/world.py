@@ -148,6 +148,10 @@ class BagWorld(QuestionWorld[_Lane]):
                 return lane.question.task
             answer = lane.options.answer(self.spec.n_clusters)
 
+    def reward_of_usd(self, lane: int) -> float:
+        """See `QuestionWorld`."""
+        return 100.0 * self.omega * self._shares(self._lane(lane))[0]
+
     def _spent_usd(self, lane: _Lane) -> float:
         fleet = lane.execution.fleet
         return sum(vm.spent_usd(fleet.now_s) for vm in fleet.vms)
@@ -158,12 +162,16 @@ class BagWorld(QuestionWorld[_Lane]):
 
     def _components(self, lane: _Lane) -> tuple[float, float]:
         """Cost and time so far, each as a share of what section 8.1 divides it by."""
+        of_usd, of_s = self._shares(lane)
+        return of_usd * self._spent_usd(lane), of_s * lane.execution.fleet.now_s
+
+    def _shares(self, lane: _Lane) -> tuple[float, float]:
+        """What shares a USD and a second are."""
         environment = lane.case.environment
         # Without any D_spot the thesis plans no spot VM and has no measure; the deadline takes its place.
         measure_s = lane.case.d_spot_s or lane.case.plan.deadline_s
         cost_scale, time_scale = fitness_scales(environment, measure_s)
-        cost = cost_scale / environment.omega * self._spent_usd(lane)
-        return cost, time_scale / (1 - environment.omega) * lane.execution.fleet.now_s
+        return cost_scale / environment.omega, time_scale / (1 - environment.omega)
 
     def _objective(self, lane: _Lane) -> float:
         cost, time = self._components(lane)

@@ -55,12 +55,12 @@ class Contestant(NamedTuple):
 CONTESTANTS = (
     Contestant("syn", "fed_cost_aware"),
     Contestant("syn", "round_cost"),
-    Contestant("syn", "round_scorer"),
+    Contestant("syn", "mtdqn"),
     Contestant("fed_suda", "round_cost"),
-    Contestant("fed_suda", "round_scorer"),
-    Contestant("fed_buff", "round_scorer"),
+    Contestant("fed_suda", "mtdqn"),
+    Contestant("fed_buff", "mtdqn"),
 )
-OURS = Contestant("syn", "round_scorer")
+OURS = Contestant("syn", "mtdqn")
 """What differences are against: our policy with synchronous rounds."""
 
 
@@ -159,7 +159,7 @@ def _played(
     schedulers: dict[str, Callable[[], RoundScheduler]] = {
         "fed_cost_aware": FedCostAware,
         "round_cost": lambda: Observing(named_rule("round_cost"), most_questions=MOST_QUESTIONS),
-        "round_scorer": lambda: Observing(
+        "mtdqn": lambda: Observing(
             learned.load(OneApplication(application)), most_questions=MOST_QUESTIONS
         ),
     }

@@ -33,7 +33,7 @@ RULES = {
     "cheapest_place": "cheapest",
     "workflow_cost": "`workflow_cost`",
 }
-LEARNED = "workflow_scorer"
+LEARNED = "mtdqn"
 OURS = ("workflow_cost", LEARNED)
 AGAINST = ("heft_spot", "cheapest_place")
 METRICS = ("cost_usd", "missed", "makespan_s", "interruptions", "launches")

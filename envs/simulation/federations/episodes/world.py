@@ -164,6 +164,10 @@ class FederatedWorld(QuestionWorld[_Lane]):
                 return lane.question.client
             lane.world.answer(leave)
 
+    def reward_of_usd(self, lane: int) -> float:
+        """See `QuestionWorld`."""
+        return 100.0 / self._lane(lane).reference.cost_usd
+
     def _spent_usd(self, lane: _Lane) -> float:
         world = lane.world
         tasks = range(len(world.clients)) if world.server is None else range(SERVER, len(world.clients))

@@ -88,6 +88,10 @@ class WorkflowWorld(QuestionWorld[_Lane]):
             "unused_usd": execution.unused_usd(),
         }
 
+    def reward_of_usd(self, lane: int) -> float:
+        """See `QuestionWorld`."""
+        return 100.0 / self._lane(lane).whole_usd
+
     def question(self, lane: int) -> Question:
         """What a lane is asked now."""
         question = self._lane(lane).question

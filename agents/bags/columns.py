@@ -1,4 +1,4 @@
-"""The learned policy for bags: the expected cost of each choice, corrected by a small network."""
+"""What `mtdqn` sees of each answer about a task of a bag."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.bags.cost import BagParameters, Choices, weigh
-from agents.correction import CorrectingPolicy, Weighed
-from agents.vector_policy import Layout, Scorer
+from agents.question import Question
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 
@@ -41,11 +40,6 @@ CHOICE_FEATURES = (
 N_TASK, N_CHOICE = len(TASK_FEATURES), len(CHOICE_FEATURES)
 Floats = NDArray[np.float32]
 _BOUND = 6.0
-
-
-def bag_scorer(hidden: int) -> Scorer:
-    """Weights of zero for the features of a task and a choice; "none" has direct weights of the task's."""
-    return Scorer(Layout(hidden, N_TASK + N_CHOICE, outputs=1, direct=N_CHOICE + N_TASK))
 
 
 def describe(observations: Observation, choices: Choices) -> tuple[Floats, Floats]:
@@ -106,22 +100,7 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     )
 
 
-class BagScorerPolicy(CorrectingPolicy):
-    """Takes the choice with the lowest expected cost less the network's output, in units of the task's cost.
-
-    One network serves any VMs.
-
-    Args:
-        network: the weights.
-        name: shown in tables.
-        parameters: of the expected cost.
-    """
-
-    def __init__(self, network: Scorer, name: str, parameters: BagParameters | None = None) -> None:
-        super().__init__(network, name)
-        self.parameters = parameters if parameters is not None else BagParameters()
-
-    def weighed(self, observations: Observation) -> Weighed:
-        """What the rule expects, and what the network reads."""
-        choices = weigh(observations, self.parameters)
-        return Weighed(choices.valid, choices.cost, choices.unit, *describe(observations, choices))
+def question(observations: Observation) -> Question:
+    """What the rule expects, and what the network reads."""
+    choices = weigh(observations, BagParameters())
+    return Question(choices.valid, choices.cost, choices.unit, *describe(observations, choices))

@@ -1,11 +1,12 @@
-"""What the learned correction sees of each choice: ratios that mean the same in any application."""
+"""What `mtdqn` sees of each answer about a federated task: ratios that mean the same in any application."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.federated.cost import Choices
+from agents.federated.cost import Choices, RoundParameters, weigh
+from agents.question import Question
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 
@@ -112,3 +113,9 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     choice[..., 13] = np.clip((choices.cost - least[:, None]) / choices.unit[:, None], 0.0, _BOUND)
     bounded_task = np.clip(task, -_BOUND, _BOUND).astype(np.float32)
     return bounded_task, np.clip(choice, -_BOUND, _BOUND).astype(np.float32)
+
+
+def question(observations: Observation) -> Question:
+    """What the rule expects, and what the network reads."""
+    choices = weigh(observations, RoundParameters())
+    return Question(choices.valid, choices.cost, choices.unit, *describe(observations, choices))

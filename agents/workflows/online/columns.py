@@ -1,12 +1,11 @@
-"""The learned policy for workflows: the expected cost of each choice, corrected by a small network."""
+"""What `mtdqn` sees of each answer about a step of a workflow."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.correction import CorrectingPolicy, Weighed
-from agents.vector_policy import Layout, Scorer
+from agents.question import Question
 from agents.workflows.online.cost import Choices, WorkflowParameters, weigh
 from agents.workflows.online.rule import seen
 from envs.simulation import columns as col
@@ -46,11 +45,6 @@ CHOICE_FEATURES = (
 N_STEP, N_CHOICE = len(STEP_FEATURES), len(CHOICE_FEATURES)
 Floats = NDArray[np.float32]
 _BOUND = 6.0
-
-
-def workflow_scorer(hidden: int) -> Scorer:
-    """Weights of zero for the features of a step and a choice; "none" has direct weights of the step's."""
-    return Scorer(Layout(hidden, N_STEP + N_CHOICE, outputs=1, direct=N_CHOICE + N_STEP))
 
 
 def describe(choices: Choices) -> tuple[Floats, Floats]:
@@ -108,22 +102,7 @@ def describe(choices: Choices) -> tuple[Floats, Floats]:
     )
 
 
-class WorkflowScorerPolicy(CorrectingPolicy):
-    """Takes the choice with the lowest expected cost less the network's output, in units of the step's cost.
-
-    One network serves any offers.
-
-    Args:
-        network: the weights.
-        name: shown in tables.
-        parameters: of the expected cost.
-    """
-
-    def __init__(self, network: Scorer, name: str, parameters: WorkflowParameters | None = None) -> None:
-        super().__init__(network, name)
-        self.parameters = parameters if parameters is not None else WorkflowParameters()
-
-    def weighed(self, observations: Observation) -> Weighed:
-        """What the rule expects, and what the network reads."""
-        choices = weigh(seen(observations), self.parameters)
-        return Weighed(choices.valid, choices.cost, choices.unit, *describe(choices))
+def question(observations: Observation) -> Question:
+    """What the rule expects, and what the network reads."""
+    choices = weigh(seen(observations), WorkflowParameters())
+    return Question(choices.valid, choices.cost, choices.unit, *describe(choices))
