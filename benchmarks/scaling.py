@@ -1,7 +1,7 @@
-"""What a second worker brings to a training, and what a task costs on top of its work.
+"""What a second worker brings where many episodes are played, and what a task costs on top of its work.
 
-Both are counted in CPU seconds, because by the clock a shared machine measures its other users. A round
-lasts as long as its busiest worker and the process that trains: its critical path. The work of all, which
+Both are counted in CPU seconds, because by the clock a shared machine measures its other users. A suite
+lasts as long as its busiest worker and the process that collects: its critical path. The work of all, which
 is that of one worker, is of the same rounds: minutes later a shared machine is faster or slower.
 """
 
@@ -22,18 +22,20 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from agents.named import named_rule
 from benchmarks.alone import run_alone
 from benchmarks.measurement import Measurement
-from benchmarks.training import untrained
+from envs.bags_episodes import BagsConfig, build_bags
 from training.engines.engine import Engine, Given, Result
 from training.engines.local import LocalEngine
 from training.engines.ray_cluster import RayEngine
-from training.trainers.evolution import EvolutionTrainer
+from training.evaluation.playing import SuitePlayer
+from training.evaluation.suite import Suite
 
 ROUNDS = 6
 MESSAGES = 300
 SPEEDUP_BAR, OVERHEAD_BAR_PERCENT = 1.8, 3.0
-TINY = ("trainer=quick", "trainer.lanes=8", "env.job=J60")
+EPISODES, LANES = 256, 16
 ENGINES: dict[str, Callable[[int], Engine]] = {"local": LocalEngine, "ray": partial(RayEngine, None)}
 
 
@@ -84,15 +86,15 @@ class TimedEngine(Engine):
 
 
 def measure(*, smallest: bool = False) -> Iterator[Measurement]:
-    """Rounds of `bag_scorer` on two workers of either engine, and what messages cost."""
+    """Suites of bags on two workers of either engine, and what messages cost."""
     for name in ENGINES:
         measured = run_alone("benchmarks.scaling", name, *(("smallest",) if smallest else ()))
         one, two = measured["work_s"], measured["critical_s"]
-        note = f"CPU seconds of a round's work and of its critical path, {one:.2f} and {two:.2f}"
+        note = f"CPU seconds of a suite's work and of its critical path, {one:.2f} and {two:.2f}"
         yield Measurement(f"{name} engine, 2 workers for 1", one / two, "times", SPEEDUP_BAR, note=note)
         note = "CPU of all processes, 64 variants of 1,000 weights there and 64 rows of metrics back"
         yield Measurement(f"{name} engine, a message", measured["message_ms"], "ms", note=note)
-        note = "its part in the process that trains"
+        note = "its part in the process that collects"
         yield Measurement(f"{name} engine, sending", measured["sending_ms"], "ms", note=note)
         share = 100 * measured["message_ms"] / 1000 / measured["task_s"]
         note = f"of a task of {measured['task_s']:.2f} CPU seconds"
@@ -111,15 +113,16 @@ def main(name: str, *options: str) -> None:
 
 
 def _rounds(opened: Engine, smallest: bool) -> dict[str, float]:
-    """CPU seconds of the mean round, its critical path and its longest task, after a round that compiles."""
+    """CPU seconds of the mean suite, its critical path and its longest task, after a suite that compiles."""
     engine = TimedEngine(opened)
-    trainer = untrained("bags", "bag_scorer", *(TINY if smallest else ()), engine=engine)
-    assert isinstance(trainer, EvolutionTrainer)
+    player = SuitePlayer([partial(build_bags, BagsConfig(job="J60"))], 2 if smallest else LANES)
+    suite = Suite("bags", "train", seed=0, episodes=8 if smallest else EPISODES)
+    rule = named_rule("bag_cost")
     rounds = []
     for _ in range(1 + (1 if smallest else ROUNDS)):
         engine.worker_s.clear()
         started = time.process_time()
-        trainer.round()
+        player.play(engine, [(0, rule)], suite)
         own_s, workers_s = time.process_time() - started, engine.worker_s.values()
         rounds.append((own_s + sum(workers_s), own_s + max(workers_s), engine.task_s))
     means = np.mean(rounds[1:], axis=0).tolist()
@@ -127,7 +130,7 @@ def _rounds(opened: Engine, smallest: bool) -> dict[str, float]:
 
 
 def answer(variants: NDArray[np.float32]) -> list[dict[str, float]]:
-    """As much as an evolution's task answers, without its work."""
+    """As much as the task of a suite answers, without its work."""
     return [{str(metric): 0.5 for metric in range(12)} for _ in variants]
 
 

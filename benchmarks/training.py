@@ -13,7 +13,6 @@ from benchmarks.measurement import Measurement
 from envs.environments import ENVIRONMENTS
 from envs.simulation.world import BatchWorld
 from training.config import CONFIG_DIRECTORY, agent_settings, register_schemas, resolved, typed, world_config
-from training.engines.engine import Engine
 from training.settings import TrainerSettings
 from training.trainers.build import build_trainer
 from training.trainers.monte_carlo import MonteCarloTrainer
@@ -31,13 +30,13 @@ def settings_of(*overrides: str) -> dict[str, Any]:
         return resolved(hydra.compose("train", list(overrides)))
 
 
-def untrained(env: str, agent_name: str, *overrides: str, engine: Engine | None = None) -> Trainer:
+def untrained(env: str, agent_name: str, *overrides: str) -> Trainer:
     """A fresh trainer on the CPU, as the training command makes it."""
     values = settings_of(f"+env={env}", f"agent={agent_name}", *overrides)
     settings = typed(TrainerSettings, values["trainer"], "trainer")
     agent = agent_settings(values["agent"])
     config, device = world_config(values["env"]), torch.device("cpu")
-    task = Task(ENVIRONMENTS[env], config, agent, settings, values["seed"], device, engine=engine)
+    task = Task(ENVIRONMENTS[env], config, agent, settings, values["seed"], device)
     return build_trainer(task)[0]
 
 

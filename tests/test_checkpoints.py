@@ -116,9 +116,9 @@ def test_the_federated_policy_does_again_what_the_page_says_of_recorded_zones() 
         for player in (policy, named_rule("fed_cost_aware"))
     }
     cost = {name: np.mean([row["cost_percent"] for row in rows]) for name, rows in played.items()}
-    assert cost["round_scorer"] < cost["fed_cost_aware"]
-    assert 15 < cost["round_scorer"] < 25
-    assert all(row["rounds_lost"] == 0 for row in played["round_scorer"])
+    assert cost["mtdqn"] < cost["fed_cost_aware"]
+    assert 15 < cost["mtdqn"] < 25
+    assert all(row["rounds_lost"] == 0 for row in played["mtdqn"])
 
 
 @pytest.mark.real

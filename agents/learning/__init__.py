@@ -1,1 +1,1 @@
-"""Learning: replay, exploration, regression of values, evolution."""
+"""Learning: replay, exploration, regression of values."""

@@ -87,11 +87,12 @@ class MTDQNPolicy(WeighedPolicy):
         Raises:
             ValueError: for another number of weights, one that is not finite, or where they are fixed.
         """
-        if self.view.fixed_weights and tuple(weights) != self.value_weights:
+        if not self.view.fixed_weights:
+            self._weigh(weights)
+        elif tuple(weights) != self.value_weights:
             raise ValueError(
                 f"policy {self.name} learned the objective itself: leave the weights out, or train again"
             )
-        self._weigh(weights)
 
     def _weigh(self, weights: Sequence[float]) -> None:
         self.weights = checked_weights(weights, self.view.sizes.heads + 1)

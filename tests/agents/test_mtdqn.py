@@ -20,10 +20,14 @@ from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
 from envs.simulation.snapshot import Observation, arrays_of, take_rows
 from envs.simulation.world import EpisodeKey
-from tests.agents.test_scorers import reordered
+from tests.agents.test_mtdqn_questions import reordered
 
 SIZES = Sizes(places=28, state=16, heads=2, lstm=3, own=6, mutual=5, scaled=0)
 LANES = 4
+
+
+def no_taste(n: int) -> np.ndarray:
+    return np.zeros((n, 0), np.float32)
 
 
 def trained(seed: int, guide: Literal["tuned", "committed"] = "tuned") -> MTDQNPolicy:
@@ -143,7 +147,7 @@ def test_an_alternative_is_taken_or_not_and_both_are_kept() -> None:
     guided = make_rule("tuned").act_lanes(shown, lanes)
     for how in (GUIDED, RANDOM):
         none_spent = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
-        exploring = Exploring(np.full(n, how), draws, np.ones(n, np.bool_), none_spent)
+        exploring = Exploring(np.full(n, how), draws, np.ones(n, np.bool_), none_spent, no_taste(n))
         kept, passed = empty_label(n, SIZES), empty_label(n, SIZES)
         chosen = policy.explore(shown, lanes, exploring, kept, False)
         left = policy.explore(shown, lanes, exploring._replace(take=~exploring.take), passed, False)
@@ -168,7 +172,9 @@ def test_what_is_drawn_is_nearly_as_good_or_the_second_best() -> None:
     drawn: list[set[int]] = [set() for _ in range(n)]
     for draw in np.linspace(0.0, 0.999, 25):
         none_spent = np.zeros((n, shown["jobs"].shape[1]), np.bool_)
-        exploring = Exploring(np.full(n, RANDOM), np.full(n, draw), np.ones(n, np.bool_), none_spent)
+        exploring = Exploring(
+            np.full(n, RANDOM), np.full(n, draw), np.ones(n, np.bool_), none_spent, no_taste(n)
+        )
         actions = policy.explore(shown, np.arange(n), exploring, empty_label(n, SIZES), False)
         for row, action in enumerate(actions):
             drawn[row].add(int(action))

@@ -80,7 +80,8 @@ def test_each_target_is_what_an_outcome_exceeds_the_rules_estimate_by() -> None:
 def tried(policy: MTDQNPolicy, shown: Observation, how: int, draw: float) -> tuple[Label, list[int]]:
     n, n_jobs = shown["jobs"].shape[:2]
     none_spent = np.zeros((n, n_jobs), np.bool_)
-    exploring = Exploring(np.full(n, how), np.full(n, draw), np.ones(n, np.bool_), none_spent)
+    no_taste = np.zeros((n, 0), np.float32)
+    exploring = Exploring(np.full(n, how), np.full(n, draw), np.ones(n, np.bool_), none_spent, no_taste)
     label = empty_label(n, policy.view.sizes)
     return label, policy.explore(shown, np.arange(n), exploring, label, False).tolist()
 

@@ -1,4 +1,4 @@
-"""What learns: the evolution strategy, exploration, regressions and replays."""
+"""What learns: exploration, regressions and replays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.learning.decision_replay import DecisionReplay
-from agents.learning.evolution_strategy import EvolutionStrategy
 from agents.learning.exploration import GuidedExploration
 from agents.learning.value_regression import ValueRegression
 from agents.policy import Policy
@@ -24,80 +23,6 @@ from envs.simulation.snapshot import (
     take_rows,
 )
 from tests.agents.inputs import TableNetwork, on_disk, random_batch, random_input
-
-# The evolution strategy on a function whose optimum is known, and its exact resume.
-
-
-TARGET = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
-
-
-def make(seed: int = 0) -> EvolutionStrategy:
-    start, scales = np.zeros(4, np.float32), np.array([1.0, 1.0, 0.5, 2.0], np.float32)
-    return EvolutionStrategy(start, scales, 0.1, np.random.default_rng(seed))
-
-
-def returns_of(tried: NDArray[np.float32], luck: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Minus the squared distance to the target, plus what both of a pair owe to their episode."""
-    distance: NDArray[np.float64] = ((tried - TARGET).astype(np.float64) ** 2).sum(1)
-    return -distance + np.repeat(luck, 2)
-
-
-@pytest.mark.real
-def test_a_pair_is_mirrored_around_the_weights() -> None:
-    strategy = make()
-    strategy.theta[:] = 2.0
-    tried = strategy.ask(5)
-    assert tried.shape == (10, 4)
-    assert (tried[0::2] + tried[1::2]) / 2 == pytest.approx(np.full((5, 4), 2.0), abs=1e-6)
-    spread = np.abs(tried[0::2] - tried[1::2]).mean(0)
-    assert spread[3] > spread[0] > spread[2]
-
-
-def test_it_climbs_to_the_optimum_through_the_luck_of_episodes() -> None:
-    strategy, luck = make(), np.random.default_rng(1)
-    for step in range(300):
-        tried = strategy.ask(16)
-        strategy.tell(returns_of(tried, luck.normal(0.0, 100.0, 16)), 0.1 * (1 - step / 300))
-    assert strategy.average == pytest.approx(TARGET, abs=0.05)
-
-
-def test_equal_returns_move_nothing() -> None:
-    strategy = make()
-    strategy.ask(3)
-    assert strategy.tell(np.ones(6), 0.5) == 0.0
-    assert not strategy.theta.any()
-
-
-def test_the_reported_spread_is_the_root_mean_square_difference() -> None:
-    strategy = make()
-    strategy.ask(2)
-    assert strategy.tell(np.array([4.0, 1.0, 2.0, 6.0]), 0.1) == pytest.approx(np.sqrt((9 + 16) / 2))
-
-
-def test_resuming_is_exact() -> None:
-    straight, luck = make(), np.zeros(4)
-    for _ in range(6):
-        straight.tell(returns_of(straight.ask(4), luck), 0.1)
-    first = make()
-    for _ in range(3):
-        first.tell(returns_of(first.ask(4), luck), 0.1)
-    second = make(9)
-    second.load_state_dict(first.state_dict())
-    for _ in range(3):
-        second.tell(returns_of(second.ask(4), luck), 0.1)
-    assert second.theta.tolist() == straight.theta.tolist()
-    assert second.average.tolist() == straight.average.tolist()
-
-
-def test_wrong_numbers_are_refused() -> None:
-    strategy = make()
-    strategy.ask(2)
-    with pytest.raises(ValueError, match="expected 4 returns"):
-        strategy.tell(np.zeros(3), 0.1)
-    other = EvolutionStrategy(np.zeros(5, np.float32), np.ones(5, np.float32), 0.1, np.random.default_rng(0))
-    with pytest.raises(RuntimeError, match="expected 4 weights, got 5"):
-        strategy.load_state_dict(other.state_dict())
-
 
 # Baseline-guided exploration: the three cases of Liu 2022, eq. 4.3, in the right proportions.
 

@@ -23,9 +23,6 @@ TINY_AGENT = {
         "agent.mutual_size=3",
         "trainer.multi_target.copies=2",
     ),
-    "round_scorer": ("agent.hidden_size=3",),
-    "bag_scorer": ("agent.hidden_size=3",),
-    "workflow_scorer": ("agent.hidden_size=3",),
     "spot_values": ("agent.hazard_buckets=2", "agent.return_buckets=2", "agent.quality_buckets=2"),
 }
 TINY_TRAINER = (
@@ -37,7 +34,6 @@ TINY_TRAINER = (
     "trainer.validation_every=4",
     "trainer.validation_episodes=2",
     "trainer.test_episodes=0",
-    "trainer.evolution.threads=1",
 )
 TINY_WORLD = {
     "multicluster": ("env.n_jobs=20", "env.window=4"),
@@ -51,17 +47,17 @@ TINY_WORLD = {
 }
 
 
-def tiny(agent: str) -> tuple[str, ...]:
-    """The words of a training of seconds, in a world that the agent knows."""
-    env = "bags" if agent == "bag_scorer" else "multicluster"
-    return (
-        f"+env={env}",
-        f"agent={agent}",
-        *TINY_WORLD[env],
-        *TINY_AGENT[agent],
-        *TINY_TRAINER,
-        "device=cpu",
-    )
+def tiny_agent(env: str, agent: str) -> tuple[str, ...]:
+    """The words of a small network that fits the environment."""
+    asked = agent == "mtdqn" and env in ("federated", "bags", "workflows")
+    no_use = ("agent.lstm_size", "agent.own_size") if asked else ()
+    return tuple(word for word in TINY_AGENT[agent] if not word.startswith(no_use or "-"))
+
+
+def tiny(agent: str, env: str = "multicluster") -> tuple[str, ...]:
+    """The words of a training of seconds."""
+    words = (*TINY_WORLD[env], *tiny_agent(env, agent), *TINY_TRAINER)
+    return (f"+env={env}", f"agent={agent}", *words, "device=cpu")
 
 
 TINY = tiny("rl_lsfc")

@@ -135,8 +135,8 @@ def test_what_cannot_be_started_from_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_other_environments_have_no_policy_to_adapt(command: Command) -> None:
-    message = "holds a policy of agent=mtdqn, not of agent=round_scorer"
+def test_a_policy_of_another_world_is_not_gone_on_with(command: Command) -> None:
+    message = "was trained for +env=multicloud, not for +env=federated"
     assert message in command("+env=federated", "trainer=adapt").mistake
 
 

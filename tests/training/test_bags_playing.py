@@ -65,16 +65,16 @@ def test_the_table_is_written_from_what_was_measured() -> None:
         players = {
             "hads": player(0.1, 2000),
             "bag_cost": player(0.09, 900),
-            "bag_scorer": player(0.08, 800, 0.1),
+            "mtdqn": player(0.08, 800, 0.1),
         }
         if burst:
             players["burst-hads"] = player(0.2, 1000)
         against = {"mean": change, "interval": [change - 2, change + 3]}
-        return {"better": "hads", "players": players, "against": {"bag_cost": against, "bag_scorer": against}}
+        return {"better": "hads", "players": players, "against": {"bag_cost": against, "mtdqn": against}}
 
     text = table_ours.body({"chapters": {"9": {"J60": {"s_1": cell(-20, True), "s_2": cell(-10, False)}}}})
     assert "| J60 s_1 | 0.100 | 2000 | 0.200 | 1000 | 0.090 | 900 | 0.080 | 800 |" in text
     assert "-20.0 % [-22.0, -17.0] | 0 | -20.0 % [-22.0, -17.0] | 3 |" in text
     assert "| J60 s_2 | 0.100 | 2000 |  |  | 0.090 |" in text
     assert "Means over the 1 rows in which all play: HADS 0.100 USD and 2000 s, Burst-HADS 0.200 USD" in text
-    assert "`bag_scorer` -15.0 % (worst row -10.0 %)" in text
+    assert "`mtdqn` -15.0 % (worst row -10.0 %)" in text

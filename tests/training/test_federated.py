@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from agents.federated.rules import ROUND_RULES
-from agents.federated.scorer import RoundScorerPolicy
+from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import RULE_NAMES, named_rule, rules_of
 from agents.stored import CheckpointError, policy_file, released_names
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation.world import EpisodeKey
-from tests.agents.small import small_scorer
 from tests.envs.federated_cases import play_policy
-from tests.training.commands import TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
-from tests.training.trainers.test_resume import assert_same
-from training.checkpoint import load_policy, load_state, save_state
+from tests.training.commands import TINY_TRAINER, TINY_WORLD, Command, tiny_agent
+from training.checkpoint import load_policy
 from training.evaluation.comparison import compare
-from training.settings import EvolutionSettings, ScheduleSettings, TrainerSettings
-from training.trainers.evolution import EvolutionTrainer
 
 SMALL: dict[str, Any] = {"clients_most": 3, "rounds_least": 2, "rounds_most": 4}
 TINY = (
     "+env=federated",
     *TINY_WORLD["federated"],
-    *TINY_AGENT["round_scorer"],
+    *tiny_agent("federated", "mtdqn"),
     *TINY_TRAINER,
     "trainer.episodes=8",
     "trainer.lanes=4",
@@ -39,41 +33,13 @@ TINY = (
 ZONES = FederatedConfig(market="zones", **SMALL)
 
 
-def trainer(seed: int = 0) -> EvolutionTrainer:
-    settings = TrainerSettings(
-        episodes=1000,
-        lanes=8,
-        learning_rate=ScheduleSettings(0.2, 0.05),
-        evolution=EvolutionSettings(sigma=0.1, unit="median", threads=2),
-    )
-    build = partial(build_federated, FederatedConfig(**SMALL))
-    return EvolutionTrainer(build, small_scorer("round_scorer", 3, "evolved"), settings, seed)
-
-
-def test_resuming_is_exact(tmp_path: Path) -> None:
-    straight = trainer()
-    reports = [straight.round() for _ in range(4)]
-    first = trainer()
-    begun = [first.round() for _ in range(2)]
-    save_state(tmp_path / "state.pt", {"format": 1, "trainer": first.state_dict()})
-    second = trainer(1)
-    second.player.seed = first.player.seed
-    torch.manual_seed(12345)
-    second.load_state_dict(load_state(tmp_path / "state.pt")["trainer"])
-    assert begun + [second.round() for _ in range(2)] == reports
-    assert_same(straight.state_dict(), second.state_dict())
-    vectors = [item.policy.network.vector for item in (straight, second)]
-    assert vectors[0].tolist() == vectors[1].tolist()
-    assert (vectors[0] != trainer().policy.network.vector).any()
-
-
 @pytest.mark.real
-def test_the_command_trains_a_round_scorer_that_serves_other_offers(command: Command, tmp_path: Path) -> None:
+def test_the_command_trains_a_policy_that_serves_other_offers(command: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     outcome = command(*TINY, "trainer=quick", "trainer.guide=round_cost", f"out={out}")
     assert outcome.code == 0, outcome.err
     policy = load_policy(out, build_federated(ZONES).spec)
-    assert isinstance(policy, RoundScorerPolicy)
+    assert isinstance(policy, MTDQNPolicy)
     for config in (ZONES, FederatedConfig(scenario="mnist"), FederatedConfig(scenario="til", measured=True)):
         world = build_federated(config)
         play_policy(world, policy, EpisodeKey(0, "test", 0))
@@ -124,8 +90,9 @@ def test_rules_have_one_name_each() -> None:
         (("env.budget_share=2",), "env.budget_share is 2.0: expected a share between 0 and 1"),
         (("env.clients=9",), "unknown key env.clients: did you mean"),
         (("trainer.guide=round_cots",), "unknown rule 'round_cots' (did you mean 'round_cost'?)"),
-        (("trainer.lanes=3",), "trainer.lanes is 3: expected a multiple of 2"),
-        (("agent.hidden_size=0",), "agent.hidden_size is 0: input should be greater than"),
+        (("trainer.lanes=3",), "copies is 2: expected a divisor of trainer.lanes (3)"),
+        (("agent.guide=tuned",), "agent.guide is tuned: expected round_cost here"),
+        (("agent.lstm_size=2",), "agent.lstm_size is 2 and agent.own_size 0: expected 0"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -144,18 +111,6 @@ def test_a_scenario_file_with_a_mistake_is_one_line(command: Command, tmp_path: 
     assert "zones" in mistake or "clients" in mistake
     file.write_text("{")
     assert "is not JSON" in command("+env=federated", f"env.scenario={file}").mistake
-
-
-def test_a_round_scorer_is_refused_where_tasks_have_no_rounds(command: Command, tmp_path: Path) -> None:
-    out = f"out={tmp_path / 'run'}"
-    elsewhere = command(
-        "+env=multicluster",
-        *TINY_WORLD["multicluster"],
-        *TINY_TRAINER,
-        "agent=round_scorer",
-        out,
-    )
-    assert "agent=round_scorer does not know the tasks of this environment" in elsewhere.mistake
 
 
 def test_a_checkpoint_of_another_world_is_refused() -> None:

@@ -64,8 +64,7 @@ def test_the_defaults_of_every_agent_are_allowed(kind: str) -> None:
         ({"target_clip": NAN}, r"trainer\.target_clip is nan"),
         ({"multi_target": {"follow_share": 1.5}}, r"trainer\.multi_target\.follow_share is 1\.5"),
         ({"multi_target": {"kept_per_episode": -1}}, r"trainer\.multi_target\.kept_per_episode is -1"),
-        ({"evolution": {"sigma": 0.0}}, r"trainer\.evolution\.sigma is 0\.0"),
-        ({"evolution": {"threads": 0}}, r"trainer\.evolution\.threads is 0"),
+        ({"multi_target": {"taste": 0.0}}, r"trainer\.multi_target\.taste is 0\.0"),
     ],
 )
 def test_trainers_that_cannot_train_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -78,9 +77,8 @@ def test_trainers_that_cannot_train_are_refused(changes: dict[str, Any], message
     ("kind", "changes", "message"),
     [
         ("rl_lsfc", {"lstm_size": 0}, r"agent\.lstm_size is 0: input should be greater than or equal to 1"),
-        ("mtdqn", {"own_size": 0}, r"agent\.own_size is 0"),
+        ("mtdqn", {"own_size": -1}, r"agent\.own_size is -1"),
         ("mtdqn", {"margin": -0.1}, r"agent\.margin is -0\.1"),
-        ("round_scorer", {"hidden_size": 0}, r"agent\.hidden_size is 0"),
         (
             "rl_fc",
             {"hidden_sizes": [10]},
@@ -89,7 +87,6 @@ def test_trainers_that_cannot_train_are_refused(changes: dict[str, Any], message
         ("rl_fc", {"hidden_sizes": [10, 0]}, r"agent\.hidden_sizes\.1 is 0"),
         ("rl_fc", {"weights": [1.0, NAN, 1.0]}, r"agent\.weights\.1 is nan: input should be a finite number"),
         ("rl_lsfc", {"scales": [1.0, 0.0]}, r"agent\.scales\.1 is 0\.0: input should be greater than 0"),
-        ("bag_scorer", {"weights": [1.0]}, r"unknown key agent\.weights"),
         ("mtdqn", {"shared_size": 64}, r"unknown key agent\.shared_size"),
         ("sb3_dqn", {"jobs": 0}, r"agent\.jobs is 0"),
         ("sb3_dqn", {"learning_starts": -1}, r"agent\.learning_starts is -1"),

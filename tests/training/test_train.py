@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from agents.stored import load_policy_state
 from envs.environments import ENVIRONMENTS
-from tests.training.commands import TINY, TINY_AGENT, TINY_TRAINER, TINY_WORLD, Command
+from tests.training.commands import TINY, TINY_TRAINER, TINY_WORLD, Command, tiny_agent
 from training.checkpoint import load_policy, load_state
 from training.config import CONFIG_DIRECTORY, world_config
 from training.evaluation.contestants import default_rules
@@ -20,7 +20,7 @@ from training.evaluation.contestants import default_rules
 
 def tiny(env: str, *more: str) -> tuple[str, ...]:
     named = [word.removeprefix("agent=") for word in more if word.startswith("agent=")]
-    agent = TINY_AGENT[named[0] if named else ENVIRONMENTS[env].default_agent]
+    agent = tiny_agent(env, named[0] if named else ENVIRONMENTS[env].default_agent)
     return (f"+env={env}", *TINY_WORLD[env], *agent, *TINY_TRAINER, "device=cpu", *more)
 
 

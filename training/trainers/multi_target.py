@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -40,13 +40,7 @@ from training.trainers.trainer import RoundReport, mean_metrics
 
 
 class ComparableWorld(BatchWorld, Protocol):
-    """A world that tells what became of each job, and when it was there.
-
-    Where whole episodes are compared and no own values learned, only `reward_of_usd` is needed.
-    """
-
-    def reward_of_usd(self, lane: int) -> float:
-        """By how much a USD lowers the reward in the episode of a lane."""
+    """A world that tells what became of each job, and when it was there."""
 
     def clock(self) -> NDArray[np.int64]:
         """(N,) the present moment of each lane."""
@@ -59,6 +53,16 @@ class ComparableWorld(BatchWorld, Protocol):
 
     def outcomes(self, lane: int, jobs: NDArray[np.int64], marks: NDArray[np.float64]) -> NDArray[np.float64]:
         """(D, K) what became of jobs of a finished episode since decisions with these marks."""
+
+
+class ChargingWorld(BatchWorld, Protocol):
+    """A world whose episodes are compared as wholes, without own values."""
+
+    def reward_of_usd(self, lane: int) -> float:
+        """By how much a USD lowers the reward in the episode of a lane."""
+
+
+World = ComparableWorld | ChargingWorld
 
 
 class Played(NamedTuple):
@@ -128,7 +132,7 @@ class MultiTargetTrainer:
 
     def __init__(
         self,
-        world_of: Callable[[int], tuple[ComparableWorld, bool]],
+        world_of: Callable[[int], tuple[World, bool]],
         policy: MTDQNPolicy,
         settings: TrainerSettings,
         seed: int,
@@ -200,7 +204,7 @@ class MultiTargetTrainer:
             drawn=drawn,
         )
 
-    def _play(self, world: ComparableWorld, epsilon_1: float, epsilon_2: float, follow: bool) -> Played:
+    def _play(self, world: World, epsilon_1: float, epsilon_2: float, follow: bool) -> Played:
         n = self.settings.lanes
         # Most is learned of an alternative that a fair coin takes.
         tries = min(1.0, 2.0 * epsilon_1)
@@ -222,7 +226,7 @@ class MultiTargetTrainer:
             take = (draws[3] < chance) & (how != GREEDY)
             spent = np.zeros((len(lanes), 1), np.bool_)
             if self.view.sizes.own:  # what becomes of a job after its exploration is the policy's doing
-                shown = world.shown_jobs()[lanes]
+                shown = cast(ComparableWorld, world).shown_jobs()[lanes]
                 if shown.max() >= explored.shape[1]:
                     explored = np.pad(explored, ((0, 0), (0, int(shown.max()) + 1 - explored.shape[1])))
                 spent = explored[lanes[:, None], shown]
@@ -242,16 +246,18 @@ class MultiTargetTrainer:
         surprise = joined.taken.astype(np.float64) - (0.0 if self.view.tastes else chance)
         return Played(joined, surprise, lane, job, marks, since, until, reward / self.unit)
 
-    def _clock(self, world: ComparableWorld) -> NDArray[np.int64]:
-        return np.zeros(self.settings.lanes, np.int64) if self.whole else world.clock()
+    def _clock(self, world: World) -> NDArray[np.int64]:
+        if self.whole:
+            return np.zeros(self.settings.lanes, np.int64)
+        return cast(ComparableWorld, world).clock()
 
-    def _keep(self, world: ComparableWorld, played: Played) -> None:
+    def _keep(self, world: World, played: Played) -> None:
         """Label decisions with what became of their jobs, and compare the lanes of each workload."""
         label = played.label
         side = np.where(label.taken, 0, 1)
         for lane in range(self.settings.lanes if self.view.sizes.own else 0):
             rows = self._learned_from(np.flatnonzero(played.lane == lane), played)
-            outcomes = world.outcomes(lane, played.job[rows], played.marks[rows])
+            outcomes = cast(ComparableWorld, world).outcomes(lane, played.job[rows], played.marks[rows])
             mine = Label._make(part[rows] for part in label)
             targets = self.view.targets(mine, side[rows], outcomes)
             self.replay.add(label.columns[rows, side[rows]], targets)
@@ -273,7 +279,7 @@ class MultiTargetTrainer:
         room = min(len(others), max(0, most - len(first)))
         return np.sort(np.concatenate([first, self.rng.choice(others, room, replace=False)]))
 
-    def _compared(self, world: ComparableWorld, played: Played, first: int) -> Comparison:
+    def _compared(self, world: World, played: Played, first: int) -> Comparison:
         """The lanes from `first` on, which played the same workload."""
         label = played.label
         mine = np.flatnonzero((played.lane >= first) & (played.lane < first + self.copies))
@@ -282,12 +288,12 @@ class MultiTargetTrainer:
         if self.whole:
             returns = np.zeros((self.copies, 1))
             np.add.at(returns[:, 0], played.lane[mine] - first, played.reward[mine])
-            spread = played.surprise[rows, None] * world.reward_of_usd(first)
+            spread = played.surprise[rows, None] * cast(ChargingWorld, world).reward_of_usd(first)
             # Episodes differ in what is at stake.
             size = math.sqrt(1.0 + returns.var())
             returns, spread = returns / size, spread / size
         else:
-            returns, spread = self._by_block(world, played, first, mine, rows)
+            returns, spread = self._by_block(cast(ComparableWorld, world), played, first, mine, rows)
         return Comparison(
             torch.from_numpy(label.columns[rows].astype(np.float16)),
             torch.from_numpy(label.known[rows]),

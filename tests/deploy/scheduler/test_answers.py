@@ -16,7 +16,6 @@ from agents.by_kind import ByKind
 from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import named_rule
 from agents.policy import Policy
-from agents.vector_policy import VectorPolicy
 from deploy.model.jobs import FlowerClient, JobState, Places
 from deploy.scheduler.decide.answers import guided
 from deploy.scheduler.decide.chooser import Policies
@@ -142,9 +141,9 @@ def test_values_that_are_no_numbers_decide_nothing(value: float, part: str) -> N
     assert all(np.isfinite(list(one.values.values())).all() for one in decision.candidates)
 
 
-def test_weights_of_a_scorer_that_are_no_numbers_decide_nothing() -> None:
+def test_weights_for_rounds_that_are_no_numbers_decide_nothing() -> None:
     policy = load_round_policy("federated", len(OFFERS)).policy
-    assert isinstance(policy, VectorPolicy)
+    assert isinstance(policy, MTDQNPolicy)
     assert decide(policy, WAITS, window=1).invalid is None
     policy.network.vector[3] = np.nan
     decision = decide(policy, WAITS, window=1)

@@ -48,11 +48,11 @@ def _fake_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(processes, "POLL_S", 0.01)
 
 
-def make_run(tmp_path: Path, name: str, mode: str, engine: tuple[str, ...] = ()) -> Run:
+def make_run(tmp_path: Path, name: str, mode: str) -> Run:
     path = tmp_path / name
     path.mkdir()
     (path / "mode").write_text(mode)
-    return Run(name, 0, RunDirectory(path), (f"out={path}",), engine)
+    return Run(name, 0, RunDirectory(path), (f"out={path}",))
 
 
 class Watcher:
@@ -89,14 +89,13 @@ def test_all_run_a_few_at_a_time_with_their_words(tmp_path: Path) -> None:
 
 
 def test_one_that_has_begun_is_resumed(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "a", "works", ("engine=ray", "ray.address=auto"))
+    run = make_run(tmp_path, "a", "works")
     run.directory.config.write_text("")
     run.directory.state.write_text("")
     watcher = Watcher()
     assert run_all([run], 1, 1, watcher).finished == [run]
     assert watcher.told[0] == ("a", "resumed")
-    # It goes on where it is told to play now.
-    assert f"words resume={tmp_path / 'a'} engine=ray ray.address=auto" in log_of(run).read_text()
+    assert f"words resume={tmp_path / 'a'}" in log_of(run).read_text()
 
 
 def test_a_failure_is_one_line_with_its_log_and_the_others_go_on(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import psutil
 import pytest
 from omegaconf import OmegaConf
 
-from agents.registry import OURS
 from agents.stored import load_policy_state
 from tests.training.commands import ROOT, tiny
 from tests.training.engines.test_ray import PATIENT, STORE_BYTES
@@ -48,18 +47,8 @@ def planned(agent: str, out: Path, *more: str) -> Run:
     return planned_runs(settings)[0]
 
 
-def test_agents_whose_episodes_are_tasks() -> None:
-    assert {name for name, agent in OURS.items() if agent.plays_tasks} == {
-        "round_scorer",
-        "bag_scorer",
-        "workflow_scorer",
-    }
-
-
-def test_a_run_goes_whole_where_its_episodes_are_no_tasks(tmp_path: Path) -> None:
-    whole, spread = (planned(agent, tmp_path) for agent in ("rl_fc", "bag_scorer"))
-    assert (whole.cluster, whole.engine) == ("auto", ())
-    assert (spread.cluster, spread.engine) == (None, ("engine=ray", "ray.address=auto"))
+def test_every_run_goes_whole_to_a_node(tmp_path: Path) -> None:
+    assert planned("rl_fc", tmp_path).cluster == "auto"
     local = RepeatSettings({"a": Training(words("rl_fc"), [0])}, str(tmp_path), ray=RaySettings("auto"))
     with pytest.raises(UsageError, match=r"ray\.address=auto was given to engine=local"):
         planned_runs(local)
@@ -74,7 +63,8 @@ def test_a_search_goes_where_it_is_told(tmp_path: Path) -> None:
 
 
 def test_no_cluster_is_looked_for_without_a_run_for_it(tmp_path: Path) -> None:
-    with remote.cluster_of([planned("bag_scorer", tmp_path)]) as cluster:
+    settings = RepeatSettings({"a": Training(words("rl_fc"), [0])}, str(tmp_path))
+    with remote.cluster_of(planned_runs(settings)) as cluster:
         assert cluster is None
 
 

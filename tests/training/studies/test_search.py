@@ -114,8 +114,8 @@ def test_mistakes_are_one_line(words: tuple[str, ...], message: str, tune: Comma
 
 @pytest.mark.nightly
 def test_the_same_command_searches_trains_and_does_nothing_twice(tune: Command, tmp_path: Path) -> None:
-    words = ",".join(f"'{word}'" for word in tiny("bag_scorer") if "test_episodes" not in word)
-    search = f"+searches.ours={{overrides: [{words}], space: {{trainer.evolution.sigma: [0.3]}}}}"
+    words = ",".join(f"'{word}'" for word in tiny("mtdqn", "bags") if "test_episodes" not in word)
+    search = f"+searches.ours={{overrides: [{words}], space: {{trainer.multi_target.taste: [0.3]}}}}"
     asked = (search, "candidates=2", "seeds=[1]", "out=runs", "try_overrides=['trainer.episodes=4']")
     outcome = tune(*asked)
     assert outcome.code == 0

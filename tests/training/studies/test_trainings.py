@@ -26,7 +26,7 @@ def test_runs_come_seed_by_seed_with_their_words(tmp_path: Path) -> None:
     assert runs[2].directory.path == tmp_path / "a" / "seed1"
     assert runs[2].overrides[-3:] == ("trainer.test_episodes=0", "seed=1", f"out={tmp_path / 'a' / 'seed1'}")
     on_ray = planned_runs(settings(tmp_path, engine="ray", ray=RaySettings("auto")))
-    assert [(run.cluster, run.engine) for run in on_ray] == [("auto", ())] * 3
+    assert [run.cluster for run in on_ray] == ["auto"] * 3
     assert [run.overrides for run in on_ray] == [run.overrides for run in runs]
     assert [run.name for run in planned_runs(settings(tmp_path, only=["b"], seeds=[7]))] == ["b seed 7"]
 

@@ -12,9 +12,12 @@ import torch
 from agents.mtdqn.forward import n_columns
 from agents.mtdqn.markets import MarketView
 from agents.mtdqn.policy import MTDQNPolicy
+from agents.mtdqn.questions import QuestionView
 from agents.mtdqn.slices import SliceView
 from agents.stored import load_policy_state
+from envs.bags_episodes import BagsConfig, build_bags
 from envs.multicloud import build_market
+from envs.simulation.bags.world import BagWorld
 from envs.simulation.market.config import MarketWorldConfig, WorkloadConfig
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
@@ -50,7 +53,8 @@ def trainer(seed: int = 0, mutual: int = 4, **settings: float) -> MultiTargetTra
 def test_all_lanes_play_one_workload_and_nothing_of_its_return_is_lost() -> None:
     learner = trainer()
     learner.round()
-    (world, _), comparison = learner.world_of(0), learner.comparisons[0]
+    world, comparison = learner.world_of(0)[0], learner.comparisons[0]
+    assert isinstance(world, SliceWorld)
     arrivals = [world.stays(lane)[:, 0].tolist() for lane in range(LANES)]
     assert arrivals.count(arrivals[0]) == LANES
     scores = [world.metrics(lane)["s"] for lane in range(LANES)]
@@ -131,6 +135,48 @@ def test_it_is_resumed_exactly(tmp_path: Path) -> None:
     assert [dict(report.metrics) for report in reports] == [dict(report.metrics) for report in other_reports]
 
 
+def questions(seed: int = 0) -> MultiTargetTrainer:
+    """A small trainer of bags: two bags in a round, each played by two lanes."""
+    policy = MTDQNPolicy(QuestionView("bag_cost", 0, 0, 4), (50.0, 50.0), "mtdqn")
+    settings = TrainerSettings(
+        episodes=400,
+        lanes=LANES,
+        epsilon_1=ScheduleSettings(0.5, 0.5),
+        epsilon_2=ScheduleSettings(1.0, 1.0),
+        multi_target=MultiTargetSettings(copies=2, follow_share=0.0, workloads=6, taste=1.0),
+    )
+    world = build_bags(BagsConfig(job="J60", deadline_s=2100), LANES)
+    return MultiTargetTrainer(lambda number: (world, False), policy, settings, seed, CPU)
+
+
+def test_lanes_of_a_bag_are_compared_as_wholes_by_what_each_took_of_its_taste() -> None:
+    learner = questions()
+    learner.round()
+    world = learner.world_of(0)[0]
+    assert isinstance(world, BagWorld)
+    assert [world.reward_of_usd(lane) for lane in (0, 2)] == [world.reward_of_usd(lane) for lane in (1, 3)]
+    assert len(learner.comparisons) == 2
+    assert learner.replay.size == 0
+    for first, comparison in zip((0, 2), learner.comparisons, strict=True):
+        objectives = [world.metrics(first + k)["objective"] for k in range(2)]
+        size = np.sqrt(1.0 + np.var(objectives))
+        returns = (comparison.returns[:, 0] * size).tolist()
+        assert returns == pytest.approx([-one for one in objectives], rel=1e-4)
+        assert set(comparison.lane.tolist()) == {0, 1}
+        of_usd = comparison.spread[:, 0].numpy() * size
+        np.testing.assert_allclose(of_usd, world.reward_of_usd(first), rtol=1e-4)
+        assert (comparison.columns[:, 0] != comparison.columns[:, 1]).any(1).all()
+
+
+def test_a_training_on_questions_is_resumed_exactly(tmp_path: Path) -> None:
+    straight = questions()
+    for _ in range(4):
+        straight.round()
+    other, _ = resumed(questions, tmp_path / "state.pt")
+    assert_same(straight.state_dict(), other.state_dict())
+    assert straight.policy.network.vector.any()
+
+
 @pytest.mark.parametrize(
     ("lanes", "copies", "message"),
     [
@@ -173,7 +219,7 @@ def test_loads_share_the_episodes_and_the_validation(command: Command, tmp_path:
         (("agent.guide=committed",), "rule 'committed' needs env.forecast=true"),
         (("env.loads=[]",), "loads must name at least one b >= 1 (workload.arrivals.a), each once, got []"),
         (("env.loads=[25,-1]",), "each once, got [25, -1]"),
-        (("+env=federated",), "agent=mtdqn does not know the tasks of this environment"),
+        (("+env=spot",), "agent=mtdqn does not know the tasks of this environment"),
     ],
 )
 def test_mistakes_are_told_in_one_line(

@@ -208,23 +208,6 @@ def test_a_finished_run_is_only_validated_against_when_resumed(tmp_path: Path) -
     assert again.cards == []
 
 
-def test_penalties_take_part_in_the_choice_of_the_checkpoint(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [-9.0, -5.0, -3.0, -4.0])
-    metrics = [{"regret": 1.0}, {"regret": 1.0}, {"regret": 9.0}, {"regret": 2.0}]
-    real = recorder.session._validate
-
-    def regretful(policy: Any) -> dict[str, float]:
-        values = real(policy)
-        return {**values, **(metrics.pop(0) if policy is recorder.trainer.policy else {"regret": 0.0})}
-
-    recorder.session._validate = regretful  # type: ignore[method-assign]
-    recorder.trainer.settings.evolution.penalties = {"regret": 0.5}
-    recorder.session.run()
-    # -5 - 0.5, -3 - 4.5, -4 - 1: the last is the best, and the second no improvement on the first.
-    assert [card["episodes"] for card in recorder.cards] == [0, 40, 100]
-    assert recorder.session.best.objective == -5.0
-
-
 @pytest.mark.parametrize(("reached", "guided", "gain"), [(-4.5, -5.0, 10.0), (-5.5, -5.0, -10.0)])
 def test_a_gain_is_a_share_of_what_the_guide_reaches(
     reached: float, guided: float, gain: float, tmp_path: Path

@@ -159,9 +159,7 @@ def _played(
     schedulers: dict[str, Callable[[], RoundScheduler]] = {
         "fed_cost_aware": FedCostAware,
         "round_cost": lambda: Observing(named_rule("round_cost"), most_questions=MOST_QUESTIONS),
-        "mtdqn": lambda: Observing(
-            learned.load(OneApplication(application)), most_questions=MOST_QUESTIONS
-        ),
+        "mtdqn": lambda: Observing(learned.load(OneApplication(application)), most_questions=MOST_QUESTIONS),
     }
 
     def make() -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from dataclasses import replace
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from agents.mtdqn.policy import MTDQNPolicy
+from agents.mtdqn.questions import QuestionView
 from envs.federated_episodes import FederatedConfig, build_federated
-from tests.agents.small import small_scorer
+from tests.agents.small import small_settings
 from tests.training.commands import Command
 from training import results_fl
 from training.checkpoint import save_policy
@@ -85,10 +88,11 @@ def test_the_mapping_is_exact_and_stored_once(results: Command, tmp_path: Path) 
 
 @pytest.mark.real
 def test_a_few_episodes_of_table_one_with_a_policy_and_without(results: Command, tmp_path: Path) -> None:
-    """An untrained scorer is its rule, so both have the same row."""
+    """An untrained policy is its guide, so both have the same row."""
     spec = build_federated(FederatedConfig(market="one_zone")).spec
-    policy = small_scorer("round_scorer", 4, "round_scorer")
-    agent = {"kind": "round_scorer", "hidden_size": 4, "name": "round_scorer"}
+    settings = small_settings("mtdqn", guide="round_cost", lstm_size=0, own_size=0, mutual_size=4)
+    policy = MTDQNPolicy(QuestionView("round_cost", 0, 0, 4), spec.weights, "mtdqn")
+    agent = dataclasses.asdict(settings)
     save_policy(tmp_path / "policy.pt", policy, agent, spec, spec.scales, spec.weights, {})
     out = tmp_path / "out"
     words = ("only=[table_1]", "episodes=2", f"out={out}")

@@ -1,4 +1,4 @@
-"""Expected costs of federated choices by hand, the rules on them, and the scorer that corrects them."""
+"""Expected costs of federated choices by hand, the rules on them and the columns that `mtdqn` sees."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import cast
 import numpy as np
 import pytest
 
+from agents.federated.columns import describe
 from agents.federated.cost import LARGE, RoundParameters, weigh
-from agents.federated.features import CHOICE_FEATURES, TASK_FEATURES, describe
 from agents.federated.rules import ROUND_RULES
 from agents.federated.rules.fed_cost_aware import FedCostAware
 from agents.federated.rules.round_cost import RoundCost
-from agents.federated.scorer import RoundScorerPolicy, round_scorer
-from agents.vector_policy import Scorer
 from envs.federated_episodes import FederatedConfig, build_federated
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation, take_rows
@@ -21,18 +19,10 @@ from envs.simulation.world import EpisodeKey
 from tests.envs.federated_cases import NONE, ON_DEMAND, SLOW, SPOT, Story
 from tests.envs.rounds_cases import two_clients
 
-HIDDEN = 5
 LANE = np.zeros(1, np.int64)
 PARAMETERS = RoundParameters(
     buffer_s=8, buffer_errors=2, buffer_launch=0.2, delay_price=4, keep_share=0.5, hazard=0.5
 )
-
-
-def random_scorer(seed: int, hidden: int = HIDDEN, size: float = 0.5) -> Scorer:
-    scorer = round_scorer(hidden)
-    rng = np.random.default_rng(seed)
-    scorer.set_vector(rng.normal(0.0, size, scorer.layout.size).astype(np.float32))
-    return scorer
 
 
 @pytest.fixture(scope="module")
@@ -151,33 +141,6 @@ def test_fed_cost_aware_releases_who_waits_long_and_starts_in_time() -> None:
     assert acts() == SPOT
 
 
-# The scorer.
-
-
-def test_outputs_against_a_plain_forward_pass(seen: Observation) -> None:
-    scorer = random_scorer(1)
-    policy = RoundScorerPolicy(scorer, "random")
-    choices = weigh(seen, policy.parameters)
-    tasks, places = describe(seen, choices)
-    sizes = [len(TASK_FEATURES) * HIDDEN, len(CHOICE_FEATURES) * HIDDEN, HIDDEN, HIDDEN, len(CHOICE_FEATURES)]
-    of_task, of_choice, bias, out, direct, waiting = np.split(scorer.vector, np.cumsum(sizes))
-    rows = np.arange(len(tasks))
-    actions = policy.act_batch(seen, rows)
-    corrected = 0
-    for row in range(0, len(tasks), 7):
-        scores = []
-        for place in range(places.shape[1]):
-            hidden = tasks[row] @ of_task.reshape(-1, HIDDEN) + bias
-            hidden = np.maximum(0.0, hidden + places[row, place] @ of_choice.reshape(-1, HIDDEN))
-            score = hidden @ out + places[row, place] @ direct
-            score += tasks[row] @ waiting if place == places.shape[1] - 1 else 0.0
-            valid = choices.valid[row, place]
-            scores.append(score - choices.cost[row, place] / choices.unit[row] if valid else -np.inf)
-        assert scores[actions[row]] == pytest.approx(max(scores), abs=1e-3)
-        corrected += actions[row] != choices.cost[row].argmin()
-    assert corrected > 5
-
-
 def test_features_mean_the_same_at_another_price(seen: Observation) -> None:
     """Money has no unit: where everything costs ten times as much, the same is done."""
     task, choice = describe(seen, weigh(seen, PARAMETERS))
@@ -189,33 +152,3 @@ def test_features_mean_the_same_at_another_price(seen: Observation) -> None:
     task_8, choice_8 = describe(dearer, weigh(dearer, PARAMETERS))
     np.testing.assert_allclose(task_8, task, atol=1e-5)
     np.testing.assert_allclose(choice_8, choice, atol=1e-4)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_one_scorer_serves_any_number_of_offers(seed: int, seen: Observation) -> None:
-    policy = RoundScorerPolicy(random_scorer(seed), "random")
-    rows = np.arange(len(seen["jobs"]))
-    n = seen["clusters"].shape[1]
-    actions = policy.act_batch(seen, rows)
-    # Offers that nobody may rent are no offers; the column of their number does not count.
-    more = 4
-    wider: Observation = {
-        "clusters": np.pad(seen["clusters"], ((0, 0), (0, more), (0, 0))),
-        "occupation": np.pad(seen["occupation"], ((0, 0), (0, more), (0, 0))),
-        "jobs": seen["jobs"],
-        "pairs": np.pad(seen["pairs"], ((0, 0), (0, 0), (0, more), (0, 0))),
-        "action_mask": np.insert(seen["action_mask"], [n] * more, 0, axis=1),
-    }
-    wider["pairs"][:, :, n:, col.REQUEST] = 1.0
-    there = policy.act_batch(wider, rows)
-    np.testing.assert_array_equal(np.where(there == n + more, n, there), actions)
-
-
-def test_the_layout_is_as_long_as_its_parts() -> None:
-    layout = round_scorer(HIDDEN).layout
-    features = len(TASK_FEATURES) + len(CHOICE_FEATURES)
-    assert layout.size == features * HIDDEN + 2 * HIDDEN + len(CHOICE_FEATURES) + len(TASK_FEATURES)
-    assert layout.scales().shape == layout.start(np.random.default_rng(0)).shape == (layout.size,)
-    start = layout.start(np.random.default_rng(0))
-    assert not start[layout.inputs :].any()
-    assert (layout.scales() > 0).all()
