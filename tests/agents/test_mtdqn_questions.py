@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from agents.named import named_rule
 from agents.workflows.online.rules import WORKFLOW_RULES
 from envs.bags_episodes import BagsConfig, build_bags
 from envs.federated_episodes import FederatedConfig, build_federated
+from envs.simulation.questions import QuestionWorld
 from envs.simulation.snapshot import Observation, take_rows
 from envs.simulation.world import BatchWorld, EpisodeKey
 from envs.workflows_episodes import WorkflowsConfig, build_workflows
@@ -110,6 +111,24 @@ def test_untrained_it_is_its_guide_and_with_weights_it_takes_other_valid_actions
     answers = policy_of(name, 1).act_batch(shown, rows)
     assert shown["action_mask"][rows, answers].all()
     assert (answers != expected).sum() > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "weight"),
+    [("rounds", "cost_percent", 1.0), ("bags", "cost_percent", 0.5), ("workflows", "cost_index", 1.0)],
+)
+def test_a_usd_is_in_the_objective_what_the_world_says(name: str, metric: str, weight: float) -> None:
+    case = CASES[name]
+    world, rule = cast(QuestionWorld[Any], case.build()), named_rule(case.rule)
+    world.reset([EpisodeKey(3, "train", index) for index in range(LANES)])
+    active, actions = np.ones(LANES, np.bool_), np.zeros(LANES, np.int64)
+    while active.any():
+        lanes = np.flatnonzero(active)
+        actions[lanes] = rule.act_lanes(world.observation, lanes)
+        active &= ~world.step(actions, active)[1]
+    for lane in range(LANES):
+        metrics = world.metrics(lane)
+        assert world.reward_of_usd(lane) * metrics["cost_usd"] == pytest.approx(weight * metrics[metric])
 
 
 @every_world
