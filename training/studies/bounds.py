@@ -1,4 +1,4 @@
-"""Between what the best possible policy lies: a plan that knows the future, and what none can pass."""
+"""What the best possible policy is compared with: a plan that knows the future, and what none can pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from envs.simulation.world import BatchWorld, EpisodeKey
 from training.config import UsageError, world_config
 from training.evaluation.clairvoyant import NAME, ClairvoyantPlanner, unhindered_score
 from training.evaluation.episodes import EpisodeResult, Progress
-from training.evaluation.lagrangian import is_covered, lagrangian_bound
 from training.evaluation.suite import Suite
 from training.studies.evaluations import EvaluationCache, Played
 from training.studies.experiment import ClairvoyantSettings
@@ -31,15 +30,12 @@ class Bounds:
         planned: the planner's episodes: the first of the suite.
         unhindered: the objective of every episode of the suite if nothing waits and nothing is missed; None
             in markets, where it would say little.
-        lagrangian: in markets, a lower bound on the objective of the planned episodes, whatever the policy;
-            None elsewhere, and where it does not hold (see `training.evaluation.lagrangian`).
     """
 
     base: Mapping[str, object]
     further: int
     planned: Played
     unhindered: tuple[float, ...] | None
-    lagrangian: tuple[float, ...] | None = None
 
     @property
     def episodes(self) -> int:
@@ -100,19 +96,4 @@ def measure_bounds(
     unhindered = None
     if isinstance(world, SliceWorld):
         unhindered = tuple(unhindered_score(world, key) for key in suite.episode_keys())
-    lagrangian = None
-    if isinstance(world, MarketWorld) and is_covered(world):
-        targets = planned.values(world.spec.metrics[0]).tolist()
-        lagrangian = tuple(
-            _lower_bound(cache, world, env, key, target)
-            for key, target in zip(first.episode_keys(), targets, strict=True)
-        )
-    return Bounds(base.facts, settings.further, planned, unhindered, lagrangian)
-
-
-def _lower_bound(
-    cache: EvaluationCache, world: MarketWorld, env: Mapping[str, Any], key: EpisodeKey, target: float
-) -> float:
-    identity = {"world": env, "episode": world.fingerprint(key), "bound": "lagrangian", "target": target}
-    found = cache.keep(identity, lambda: {"usd": lagrangian_bound(world, key, target)})
-    return float(found["usd"])
+    return Bounds(base.facts, settings.further, planned, unhindered)

@@ -49,7 +49,6 @@ def bounds_summary(
         "unhindered": None
         if unhindered is None
         else {**_mean(unhindered), "first_mean": float(unhindered[first].mean())},
-        "lagrangian": None if bounds.lagrangian is None else float(np.mean(bounds.lagrangian)),
         "policies": policies,
     }
 

@@ -81,7 +81,6 @@ def bounds_overview(summary: Summary) -> list[str]:
     header += [f"**{titles[name]}**" for name in agents]
     header += ["clairvoyant plan", f"clairvoyant plan − {titles[reference]}, 95 %"]
     header += [f"share of that gap closed by {titles[name]}, 95 %" for name in agents]
-    header.append("lower bound (Lagrange)")
     rows = []
     for scenario in scenarios:
         bounds = scenario["bounds"]
@@ -94,7 +93,6 @@ def bounds_overview(summary: Summary) -> list[str]:
                 number(bounds["planned"][metric]["mean"]),
                 _gap(bounds["room"], base),
                 *(_share(bounds, name) for name in agents),
-                "not known" if bounds["lagrangian"] is None else number(bounds["lagrangian"]),
             ]
         )
     return [table(header, rows)]

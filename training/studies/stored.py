@@ -21,7 +21,7 @@ from training.studies.bounds import Bounds
 from training.studies.evaluations import Played
 from training.studies.experiment import ExperimentSettings
 from training.studies.scenario import Measured, ScenarioResult
-from training.studies.summary import LAGRANGIAN, PLANNED, UNHINDERED
+from training.studies.summary import PLANNED, UNHINDERED
 
 NEED_RUNS = ("training_curves", "job_scatter", "category_counts")
 """Kinds of figures that episodes are not enough for."""
@@ -110,13 +110,10 @@ class StoredEpisodes:
         if planned is None:
             return None
         objective = result.spec.metrics[0]
-        unhindered, lagrangian = (
-            tuple(float(row[objective]) for row in self.rows[scenario, name, ""])
-            if (scenario, name, "") in self.rows
-            else None
-            for name in (UNHINDERED, LAGRANGIAN)
-        )
-        return Bounds(held["base"], held["further"], planned, unhindered, lagrangian)
+        unhindered = None
+        if (scenario, UNHINDERED, "") in self.rows:
+            unhindered = tuple(float(row[objective]) for row in self.rows[scenario, UNHINDERED, ""])
+        return Bounds(held["base"], held["further"], planned, unhindered)
 
     def _must_agree(self, scenario: str, rule: str, measured: Measured) -> None:
         for metric, before in self._played(scenario, rule).metrics.items():

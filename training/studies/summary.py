@@ -15,7 +15,6 @@ from training.studies.scenario import ScenarioResult, policy_summary
 
 PLANNED = "clairvoyant plan"
 UNHINDERED = "no waiting, no misses"
-LAGRANGIAN = "Lagrangian lower bound"
 
 
 def experiment_summary(
@@ -96,10 +95,6 @@ def _rows(results: Mapping[str, ScenarioResult], metrics: list[str]) -> Iterable
             for episode, values in enumerate(zip(*columns, strict=True)):
                 yield [scenario, PLANNED, "", episode, *values]
             objective = result.spec.metrics[0]
-            for title, bound in (
-                (UNHINDERED, result.bounds.unhindered),
-                (LAGRANGIAN, result.bounds.lagrangian),
-            ):
-                for episode, value in enumerate(bound or ()):
-                    values = tuple(value if metric == objective else "" for metric in metrics)
-                    yield [scenario, title, "", episode, *values]
+            for episode, value in enumerate(result.bounds.unhindered or ()):
+                values = tuple(value if metric == objective else "" for metric in metrics)
+                yield [scenario, UNHINDERED, "", episode, *values]

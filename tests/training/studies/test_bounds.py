@@ -117,9 +117,6 @@ def test_foresight_in_a_market_costs_less_than_its_base(tmp_path: Path) -> None:
     world = ENVIRONMENTS["multicloud"].build(world_config(market), 3)
     base = run_suite(world, make_rule("expected_cost"), SUITE)
     assert found.unhindered is None
-    assert found.lagrangian is not None
-    for bound, plan in zip(found.lagrangian, found.planned.metrics["cost_usd_eq"], strict=True):
-        assert bound <= plan
     for plan, played_by_rule in zip(found.planned.metrics["cost_usd_eq"], base[:2], strict=True):
         assert plan <= played_by_rule.metrics["cost_usd_eq"] + 1e-9
 

@@ -224,12 +224,6 @@ def test_relative_costs_have_a_mark_for_the_clairvoyant_plan() -> None:
     (marks,) = [line for line in drawn.axes[0].lines if line.get_marker() == "D"]
     # TMDL on the first two episodes: the plan's 4 and 6 against MAF's 40 and 50.
     assert np.asarray(marks.get_xdata()).tolist() == pytest.approx([-100.0 * 80 / 90])
-    measured = bounded()
-    assert measured.bounds is not None
-    known = dataclasses.replace(measured.bounds, lagrangian=(4.5, 4.5))
-    drawn = draw_relative(asked, figure, {"base": dataclasses.replace(measured, bounds=known)})
-    (lowest,) = [line for line in drawn.axes[0].lines if line.get_markersize() == 9]
-    assert np.asarray(lowest.get_xdata()).tolist() == pytest.approx([-90.0])
     without = draw_relative(asked, figure, {"base": result()})
     assert not [line for line in without.axes[0].lines if line.get_marker() == "D"]
 

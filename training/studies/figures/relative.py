@@ -61,7 +61,7 @@ def draw_relative(
 
 
 def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[ScenarioResult]) -> None:
-    """Marks for the clairvoyant plan and the lower bound, against the reference on the planned episodes."""
+    """Marks for the clairvoyant plan, against the reference on the planned episodes."""
     for row, result in enumerate(results):
         if result.bounds is None:
             continue
@@ -70,6 +70,3 @@ def _draw_plans(axis: Axes, settings: ExperimentSettings, results: Sequence[Scen
         difference = 100.0 * (result.bounds.planned.values(metric) - baseline) / baseline.mean()
         text = f"clairvoyant plan, {result.bounds.episodes} episodes"
         axis.plot(difference.mean(), row, "kD", markersize=4, markerfacecolor="none", label=text)
-        if result.bounds.lagrangian is not None:
-            lowest = 100.0 * (np.mean(result.bounds.lagrangian) / baseline.mean() - 1.0)
-            axis.plot(lowest, row, "k|", markersize=9, label="lower bound (Lagrange)")
