@@ -9,7 +9,6 @@ import torch
 
 from agents.flat_policy import FlatPolicy, ScoreNetwork
 from agents.flattening import Flattening, n_features, n_jobs_of
-from agents.recurrent_policy import RecurrentNetwork, RecurrentPolicy
 from agents.set_network import SetNetwork
 from agents.settings import LibrarySettings
 from envs.simulation.world import WorldError, WorldSpec
@@ -23,9 +22,6 @@ def new_policy(
     if agent.kind == "decima":
         sets = SetNetwork(flattening.n_jobs, flattening.n_clusters, agent.embedding_size)
         return FlatPolicy(sets, flattening, agent.name, device)
-    if agent.kind == "recurrent_ppo":
-        recurrent = RecurrentNetwork(size, agent.lstm_size, agent.hidden_sizes, flattening.n_actions)
-        return RecurrentPolicy(recurrent, flattening, agent.name, device)
     network = ScoreNetwork(size, agent.hidden_sizes, flattening.n_actions)
     return FlatPolicy(network, flattening, agent.name, device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,9 @@ class Policy(ABC):
 
     Attributes:
         name: shown in tables.
-        remembers: whether a decision depends on what was seen since `begin`.
     """
 
     name: str
-    remembers: ClassVar[bool] = False
 
     def begin(self, lane: int, seed: int) -> None:  # noqa: B027 - most policies remember nothing
         """Start an episode in a lane: forget the lane's memory and restart its own random stream."""

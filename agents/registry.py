@@ -149,15 +149,12 @@ OURS: Mapping[str, Agent] = {
         load=_load_spot,
     ),
     "sb3_dqn": _library("DQN with action masks", "Stable-Baselines3 (extra sb3)"),
-    "qr_dqn": _library("quantile regression DQN with action masks", "sb3-contrib (extra sb3)"),
     "maskable_ppo": _library("PPO with action masks", "sb3-contrib (extra sb3)"),
-    "recurrent_ppo": _library("PPO with an LSTM and action masks", "sb3-contrib (extra sb3)"),
     "decima": _library(
         "a network over the sets of jobs and clusters, by PPO with action masks",
         "after Mao et al. 2019; sb3-contrib (extra sb3)",
     ),
     "rllib_dqn": _library("double DQN with action masks", "RLlib (extra rllib)"),
-    "rllib_ppo": _library("PPO with action masks", "RLlib (extra rllib)"),
 }
 """The agents of this repository."""
 

@@ -130,9 +130,7 @@ class LibrarySettings(AgentSettings):
         rollout: decisions per copy between updates (PPO), or per call of the library (DQN).
         epochs: passes over a rollout (PPO).
         entropy: weight of the entropy of the policy in the loss (PPO).
-        lstm_size: units of the LSTM (recurrent_ppo).
         embedding_size: units of the embeddings (decima).
-        quantiles: quantiles of each value (qr_dqn).
         train_every: decisions between gradient steps (DQN).
         target_every: decisions between copies into the target network (DQN).
         learning_starts: decisions before the first gradient step (DQN).
@@ -145,9 +143,7 @@ class LibrarySettings(AgentSettings):
     rollout: Size = 512
     epochs: Size = 4
     entropy: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    lstm_size: Size = 64
     embedding_size: Size = 32
-    quantiles: Size = 32
     train_every: Size = 8
     target_every: Size = 2000
     learning_starts: Annotated[int, Field(ge=0)] = 1000

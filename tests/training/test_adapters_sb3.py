@@ -17,14 +17,13 @@ from agents.rules import make_rule
 from agents.settings import LibrarySettings
 from envs.simulation.slices.config import SliceWorldConfig
 from envs.simulation.slices.world import SliceWorld
-from envs.simulation.snapshot import Observation, take_rows
+from envs.simulation.snapshot import Observation
 from envs.simulation.world import EpisodeKey
 from tests.training.fake_world import Clairvoyant, FakeWorld
 from training.adapters.build import make_library_trainer
 from training.adapters.flat_env import FlatWorldEnv
 from training.adapters.masking import NEVER
-from training.adapters.sb3_ppo import RecurrentPPOTrainer
-from training.adapters.sb3_values import DQNTrainer, QRDQNTrainer
+from training.adapters.sb3_dqn import DQNTrainer
 from training.adapters.trainer import LibraryTask, LibraryTrainer
 from training.checkpoint import load_policy, load_state, save_policy, save_state
 from training.evaluation.episodes import run_suite
@@ -34,7 +33,7 @@ from training.settings import ScheduleSettings, TrainerSettings
 NEEDS_EXTRA = pytest.mark.extra
 pytestmark = NEEDS_EXTRA
 
-KINDS: tuple[str, ...] = ("sb3_dqn", "qr_dqn", "maskable_ppo", "recurrent_ppo", "decima")
+KINDS: tuple[str, ...] = ("sb3_dqn", "maskable_ppo", "decima")
 CONFIG = SliceWorldConfig(n_jobs=20, window=4)
 SUITE = Suite("few", "validation", seed=1, episodes=3)
 SMALL = LibrarySettings(
@@ -43,9 +42,7 @@ SMALL = LibrarySettings(
     environments=2,
     rollout=32,
     epochs=2,
-    lstm_size=8,
     embedding_size=8,
-    quantiles=5,
     learning_starts=40,
     target_every=64,
 )
@@ -111,10 +108,9 @@ def test_the_checkpoint_plays_valid_actions(kind: str, tmp_path: Path) -> None:
     assert results == run_suite(world, trained.policy, SUITE)
 
 
-def test_the_exported_networks_give_the_values_of_the_libraries() -> None:
-    dqn, quantile = rounds("sb3_dqn", 3), rounds("qr_dqn", 3)
+def test_the_exported_network_gives_the_values_of_the_library() -> None:
+    dqn = rounds("sb3_dqn", 3)
     assert isinstance(dqn, DQNTrainer)
-    assert isinstance(quantile, QRDQNTrainer)
     seen, lanes = observations(6), np.arange(6)
     features = torch.from_numpy(dqn.calibration.flattening.features(seen))
     valid = torch.from_numpy(dqn.calibration.flattening.mask(seen))
@@ -122,11 +118,9 @@ def test_the_exported_networks_give_the_values_of_the_libraries() -> None:
     assert not valid.all()
     with torch.no_grad():
         values = dqn.model.q_net(features)
-        means = quantile.model.quantile_net(features).mean(dim=1)
         targets = dqn.model.q_net_target(features)
     torch.testing.assert_close(dqn.policy.scores(seen, lanes)[valid], values[valid])
-    torch.testing.assert_close(quantile.policy.scores(seen, lanes)[valid], means[valid])
-    for found in (values, means, targets):  # neither a greedy action nor a target is ever an invalid one
+    for found in (values, targets):  # neither a greedy action nor a target is ever an invalid one
         assert (found[~valid] == NEVER).all()
         assert (found[valid] > NEVER / 2).all()
 
@@ -143,32 +137,6 @@ def test_the_exported_network_acts_as_the_librarys_masked_ppo(kind: str) -> None
     np.testing.assert_array_equal(trained.policy.act_batch(seen, np.arange(12)), expected)
 
 
-def test_the_exported_lstm_remembers_as_the_librarys_does_lane_by_lane() -> None:
-    trained = rounds("recurrent_ppo", 3)
-    assert isinstance(trained, RecurrentPPOTrainer)
-    world, policy = SliceWorld(CONFIG, 2), trained.policy
-    world.reset([EpisodeKey(5, "validation", k) for k in range(2)])
-    for lane in range(2):
-        policy.begin(lane, 0)
-    state, starts = None, np.ones(2, np.bool_)
-    for step in range(12):
-        features = trained.calibration.flattening.features(world.observation)
-        expected, state = trained.model.predict(features, state, starts, deterministic=True)
-        starts[:] = False
-        # In turns of another order, or one lane after the other: a lane's memory is its own.
-        order = [np.array([0, 1]), np.array([1, 0])][step % 2]
-        found = np.zeros(2, np.int64)
-        for lanes in [order] if step % 3 else [order[:1], order[1:]]:
-            rows = take_rows(world.observation, lanes)
-            found[lanes] = policy.act_batch(rows, lanes)
-        np.testing.assert_array_equal(found, expected)
-        world.step(found)
-    before = policy.scores(world.observation, np.arange(2))
-    policy.begin(0, 0)
-    after = policy.scores(world.observation, np.arange(2))
-    assert not torch.equal(before[0], after[0])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_invalid_action_is_ever_taken_or_learned_from(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
@@ -182,7 +150,7 @@ def test_no_invalid_action_is_ever_taken_or_learned_from(kind: str, monkeypatch:
     trained = rounds(kind, 4)
     assert len(taken) >= 4 * CONFIG.n_jobs
     assert all(taken)
-    if isinstance(trained, DQNTrainer | QRDQNTrainer):
+    if isinstance(trained, DQNTrainer):
         replay = trained.model.replay_buffer
         assert replay is not None
         mask = replay.observations[: replay.pos, 0, -trained.calibration.flattening.n_actions :] > 0

@@ -16,21 +16,16 @@ def make_library_trainer(task: LibraryTask) -> LibraryTrainer:
     """
     kind = task.agent.kind
     require_library(kind)
-    if kind in ("sb3_dqn", "qr_dqn"):
-        from training.adapters import sb3_values
+    if kind == "sb3_dqn":
+        from training.adapters.sb3_dqn import DQNTrainer
 
-        return sb3_values.DQNTrainer(task) if kind == "sb3_dqn" else sb3_values.QRDQNTrainer(task)
-    if kind in ("maskable_ppo", "recurrent_ppo", "decima"):
+        return DQNTrainer(task)
+    if kind in ("maskable_ppo", "decima"):
         from training.adapters import sb3_ppo
 
-        trainers: dict[str, type[LibraryTrainer]] = {
-            "maskable_ppo": sb3_ppo.MaskablePPOTrainer,
-            "recurrent_ppo": sb3_ppo.RecurrentPPOTrainer,
-            "decima": sb3_ppo.DecimaTrainer,
-        }
-        return trainers[kind](task)
-    if kind in ("rllib_dqn", "rllib_ppo"):
-        from training.adapters import rllib
+        return sb3_ppo.MaskablePPOTrainer(task) if kind == "maskable_ppo" else sb3_ppo.DecimaTrainer(task)
+    if kind == "rllib_dqn":
+        from training.adapters.rllib import RLlibDQNTrainer
 
-        return rllib.RLlibDQNTrainer(task) if kind == "rllib_dqn" else rllib.RLlibPPOTrainer(task)
+        return RLlibDQNTrainer(task)
     raise ValueError(f"agent.kind is {kind!r}: no library trains it")

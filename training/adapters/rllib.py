@@ -1,12 +1,9 @@
-"""RLlib's DQN and PPO (new API stack) as trainers, with action masks; everything runs in this process."""
+"""RLlib's DQN (new API stack) as a trainer, with action masks; everything runs in this process."""
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
-from abc import abstractmethod
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 from unittest.mock import patch
@@ -26,8 +23,6 @@ from numpy.typing import NDArray
 from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_PREDS
 from ray.rllib.algorithms.dqn.torch.default_dqn_torch_rl_module import DefaultDQNTorchRLModule
-from ray.rllib.algorithms.ppo import PPO
-from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.core import DEFAULT_MODULE_ID, Columns
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -69,21 +64,6 @@ class _MaskedDQN(DefaultDQNTorchRLModule):
         return {**found, QF_PREDS: masked(found[QF_PREDS], batch[Columns.OBS], -torch.inf)}
 
 
-class _MaskedPPO(DefaultPPOTorchRLModule):
-    """Invalid actions have no probability, in play and in learning."""
-
-    def _forward(self, batch: dict[str, Any], **keywords: Any) -> dict[str, Any]:
-        return _masked_logits(super()._forward(batch, **keywords), batch)
-
-    def _forward_train(self, batch: dict[str, Any], **keywords: Any) -> dict[str, Any]:
-        return _masked_logits(super()._forward_train(batch, **keywords), batch)
-
-
-def _masked_logits(found: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-    logits = masked(found[Columns.ACTION_DIST_INPUTS], batch[Columns.OBS])
-    return {**found, Columns.ACTION_DIST_INPUTS: logits}
-
-
 def _copies(algorithm: Any) -> list[FlatWorldEnv]:
     return [env.unwrapped for env in algorithm.env_runner.env.unwrapped.envs]
 
@@ -94,15 +74,12 @@ def _play_from(episode: int, copies: list[FlatWorldEnv]) -> None:
         env.play_every(len(copies), first=episode + k)
 
 
-class _RLlibTrainer(LibraryTrainer):
-    """On the CPU, in one process; not bit-exact on resume, which says so.
+class RLlibDQNTrainer(LibraryTrainer):
+    """Double DQN with uniform replay, on the CPU, in one process; not bit-exact on resume, which says so.
 
     RLlib's schedules count decisions: without `max_decisions` an episode is taken to have as many as the
     calibration episode had.
     """
-
-    losses: Mapping[str, str]
-    """The library's names of losses, and ours."""
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task)
@@ -129,9 +106,19 @@ class _RLlibTrainer(LibraryTrainer):
     @cached_property
     def algorithm(self) -> Any:
         """The library's algorithm, made when first needed: a resumed run knows its decisions by then."""
-        task, library = self.task, self.task.agent
+        task, library, settings = self.task, self.task.agent, self.settings
         config = (
-            self.configured()
+            DQN.get_default_config()
+            .env_runners(num_env_runners=0, rollout_fragment_length=library.train_every)
+            .training(
+                epsilon=self._points(settings.epsilon_1),
+                train_batch_size_per_learner=settings.batch_size,
+                num_steps_sampled_before_learning_starts=library.learning_starts,
+                target_network_update_freq=library.target_every,
+                dueling=False,
+                replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": settings.replay_capacity},
+            )
+            .rl_module(rl_module_spec=self._module())
             .environment(
                 _ENV_NAME,
                 env_config={
@@ -142,32 +129,31 @@ class _RLlibTrainer(LibraryTrainer):
                 },
             )
             .learners(num_learners=0)
-            .training(lr=self._points(self.settings.learning_rate), gamma=library.discount)
+            .training(lr=self._points(settings.learning_rate), gamma=library.discount)
             .reporting(min_sample_timesteps_per_iteration=library.rollout, min_time_s_per_iteration=0)
             .debugging(seed=task.library_seed, log_level="ERROR")
         )
         # The library insists on a directory in the user's home; this constant is its only handle.
         with patch.object(trainable, "DEFAULT_STORAGE_PATH", self._scratch.name):
-            algorithm = config.build_algo()
+            algorithm: Any = config.build_algo()
+        # The buffer draws from a generator that no seed reaches.
+        algorithm.local_replay_buffer.rng = Streams(task.seed).generator("replay")
         _play_from(0, _copies(algorithm))
         return algorithm
 
-    @abstractmethod
-    def configured(self) -> Any:
-        """The library's configuration of the algorithm, less what all of them share."""
-
-    @abstractmethod
-    def network(self, module: Any) -> list[nn.Module]:
-        """The parts of the library's module that lead from features to scores, in order."""
-
-    def model(self, module_class: type) -> RLModuleSpec:
-        """A module with the hidden layers that are asked for."""
+    def _module(self) -> RLModuleSpec:
+        """Two networks of the hidden layers that are asked for, masked."""
         layers = DefaultModelConfig(
             fcnet_hiddens=list(self.task.agent.hidden_sizes),
             fcnet_activation="relu",
             vf_share_layers=False,
         )
-        return RLModuleSpec(module_class=module_class, model_config=layers)
+        return RLModuleSpec(module_class=_MaskedDQN, model_config=layers)
+
+    @property
+    def epsilon_1(self) -> float:
+        """Chance of a uniformly drawn action."""
+        return self.settings.epsilon_1.at(self.decisions / self._total)
 
     def _points(self, schedule: ScheduleSettings) -> list[list[float]]:
         """The rest of a schedule as the library wants it: [decisions from now, value] at many points."""
@@ -186,12 +172,13 @@ class _RLlibTrainer(LibraryTrainer):
         sampled = int(result["env_runners"]["num_env_steps_sampled_lifetime"])
         taken, self._sampled = sampled - self._sampled, sampled
         losses = result.get("learners", {}).get(DEFAULT_MODULE_ID, {})
-        return taken, {name: float(losses[key]) for key, name in self.losses.items() if key in losses}
+        return taken, {"value": float(losses["qf_loss"])} if "qf_loss" in losses else {}
 
     def weights(self) -> dict[str, Tensor]:
         """The linear layers of the encoder and the head."""
-        parts = self.network(self.algorithm.get_module(DEFAULT_MODULE_ID))
-        found = [m for part in parts for m in part.modules() if isinstance(m, nn.Linear)]
+        module = self.algorithm.get_module(DEFAULT_MODULE_ID)
+        parts = [*module.encoder.modules(), *module.af.modules()]
+        found = [part for part in parts if isinstance(part, nn.Linear)]
         return as_linears([(m.weight.detach(), m.bias.detach()) for m in found])
 
     def library_state(self) -> dict[str, Any]:
@@ -223,85 +210,3 @@ class _RLlibTrainer(LibraryTrainer):
             ray.shutdown()
         self._scratch.cleanup()
         torch.set_num_threads(self._threads)
-
-
-class RLlibDQNTrainer(_RLlibTrainer):
-    """Double DQN of RLlib with uniform replay. The rest is as for the DQN of SB3."""
-
-    losses = {"qf_loss": "value"}  # noqa: RUF012 - never changed
-
-    @cached_property
-    def algorithm(self) -> Any:
-        """The library's algorithm."""
-        algorithm = super().algorithm
-        # The buffer draws from a generator that no seed reaches.
-        algorithm.local_replay_buffer.rng = Streams(self.task.seed).generator("replay")
-        return algorithm
-
-    def configured(self) -> Any:
-        """The library's configuration of DQN."""
-        library, settings = self.task.agent, self.settings
-        return (
-            DQN.get_default_config()
-            .env_runners(num_env_runners=0, rollout_fragment_length=library.train_every)
-            .training(
-                epsilon=self._points(settings.epsilon_1),
-                train_batch_size_per_learner=settings.batch_size,
-                num_steps_sampled_before_learning_starts=library.learning_starts,
-                target_network_update_freq=library.target_every,
-                dueling=False,
-                replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": settings.replay_capacity},
-            )
-            .rl_module(rl_module_spec=self.model(_MaskedDQN))
-        )
-
-    @property
-    def epsilon_1(self) -> float:
-        """Chance of a uniformly drawn action."""
-        return self.settings.epsilon_1.at(self.decisions / self._total)
-
-    def network(self, module: Any) -> list[nn.Module]:
-        """The encoder and the head of values."""
-        return [module.encoder, module.af]
-
-
-class RLlibPPOTrainer(_RLlibTrainer):
-    """PPO of RLlib, on several copies of the world.
-
-    The library cuts off squared errors of the critic at 10. A return here is a sum of hundreds of rewards of
-    about 1, so that most errors would have no gradient. This bound and what else differs (lambda, the clipped
-    range, a penalty on KL divergence, the bound on gradients) are therefore as in Stable-Baselines3.
-    """
-
-    losses = {"policy_loss": "policy", "vf_loss": "critic"}  # noqa: RUF012 - never changed
-
-    def configured(self) -> Any:
-        """The library's configuration of PPO."""
-        library = self.task.agent
-        batch = library.rollout * library.environments
-        return (
-            PPO.get_default_config()
-            .env_runners(num_env_runners=0, num_envs_per_env_runner=library.environments)
-            .training(
-                train_batch_size_per_learner=batch,
-                minibatch_size=min(self.settings.batch_size, batch),
-                num_epochs=library.epochs,
-                entropy_coeff=library.entropy,
-                lambda_=0.95,
-                clip_param=0.2,
-                use_kl_loss=False,
-                vf_clip_param=math.inf,
-                vf_loss_coeff=0.5,
-                grad_clip=0.5,
-            )
-            .rl_module(rl_module_spec=self.model(_MaskedPPO))
-        )
-
-    @property
-    def epsilon_1(self) -> float:
-        """0: actions are sampled from the policy."""
-        return 0.0
-
-    def network(self, module: Any) -> list[nn.Module]:
-        """The encoder of the policy and its head."""
-        return [module.encoder.actor_encoder, module.pi]

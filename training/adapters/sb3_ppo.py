@@ -1,18 +1,16 @@
-"""PPO of sb3-contrib as trainers: with masks, with an LSTM, and with a network over sets after Decima."""
+"""PPO of sb3-contrib as trainers: with masks, and with a network over sets after Decima."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sb3_contrib import MaskablePPO, RecurrentPPO
+from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from agents.flat_policy import as_linears
 from agents.set_network import SetNetwork
-from training.adapters.masking import masked
 from training.adapters.sb3 import SB3Trainer, linears
 from training.adapters.trainer import LibraryTask
 
@@ -62,46 +60,6 @@ class MaskablePPOTrainer(_PPOTrainer):
         self.model = MaskablePPO(
             "MlpPolicy", self.vectorised, policy_kwargs=self.layers(), **self.arguments()
         )
-
-
-class RecurrentPPOTrainer(_PPOTrainer):
-    """PPO whose policy and critic have an LSTM each.
-
-    The library knows no masks: here the logits of invalid actions are so low that they have no probability,
-    in play and in learning, as MaskablePPO does it.
-    """
-
-    model: RecurrentPPO
-
-    def __init__(self, task: LibraryTask) -> None:
-        super().__init__(task)
-        layers = {**self.layers(), "lstm_hidden_size": task.agent.lstm_size}
-        self.model = RecurrentPPO("MlpLstmPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
-        policy: Any = self.model.policy
-        # Logits are computed from the LSTM's output, whose row k belongs to row k of the latest observations.
-        policy.features_extractor.register_forward_pre_hook(self._remember)
-        policy.action_net.register_forward_hook(lambda _, __, logits: masked(logits, self._seen))
-
-    def _remember(self, _: nn.Module, inputs: tuple[Tensor]) -> None:
-        self._seen = inputs[0]
-
-    def weights(self) -> dict[str, Tensor]:
-        """The policy's LSTM too."""
-        policy: Any = self.model.policy
-        lstm = {f"lstm.{name}": tensor.detach() for name, tensor in policy.lstm_actor.named_parameters()}
-        return {**super().weights(), **lstm}
-
-    def library_state(self) -> dict[str, Any]:
-        """What the LSTMs remember too."""
-        states: Any = self.model._last_lstm_states
-        return {**super().library_state(), "memory": [[*states.pi], [*states.vf]]}
-
-    def load_library_state(self, state: dict[str, Any]) -> None:
-        """Restore what `library_state` gave."""
-        super().load_library_state(state)
-        memory = [tuple(part.to(self.task.device) for part in pair) for pair in state["memory"]]
-        model: Any = self.model
-        model._last_lstm_states = RNNStates(*memory)
 
 
 class _SetPolicy(MaskableActorCriticPolicy):

@@ -8,10 +8,8 @@ from envs.simulation.world import WorldError
 
 _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "sb3_dqn": ("sb3", ("stable_baselines3",)),
-    **dict.fromkeys(
-        ("qr_dqn", "maskable_ppo", "recurrent_ppo", "decima"), ("sb3", ("stable_baselines3", "sb3_contrib"))
-    ),
-    **dict.fromkeys(("rllib_dqn", "rllib_ppo"), ("rllib", ("ray", "ray.rllib"))),
+    **dict.fromkeys(("maskable_ppo", "decima"), ("sb3", ("stable_baselines3", "sb3_contrib"))),
+    "rllib_dqn": ("rllib", ("ray", "ray.rllib")),
 }
 
 

@@ -107,11 +107,6 @@ def _load(
         return Loaded(named_rule(name, spec), (), f"rule {name}")
     path = policy_file(name)
     policy = stored_policy(path, load_policy_state(path), spec, weights)
-    if policy.remembers:
-        raise ValueError(
-            f"{path} remembers the decisions of an episode, and live there are no episodes: give a policy "
-            "without memory, e.g. one of agent=maskable_ppo"
-        )
     named = () if isinstance(policy, MTDQNPolicy) and policy.view.fixed_weights else components
     return Loaded(policy, named, str(path))
 

@@ -44,10 +44,3 @@ def test_a_checkpoint_of_a_library_decides(kind: str, tmp_path: Path) -> None:
     assert decision is not None
     assert (decision.policy, decision.invalid) == (kind, None)
     assert decision.offer_id in {"cheap-spot", "dear-spot", None}
-
-
-def test_a_policy_that_remembers_an_episode_is_refused(tmp_path: Path) -> None:
-    agent = LibrarySettings("recurrent_ppo", "recurrent_ppo", hidden_sizes=[8], lstm_size=8)
-    path = checkpoint(tmp_path / "policy.pt", agent)
-    with pytest.raises(ValueError, match=r"policy.pt remembers the decisions of an episode, and live"):
-        load_market_policy(path, len(OFFERS))

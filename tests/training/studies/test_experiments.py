@@ -144,7 +144,9 @@ def test_every_agent_of_an_experiment_is_one_of_the_trainings() -> None:
     for study in ("liu2022", "comparators"):
         patterns[study] |= {*released_names(RELEASED)}
     # Agents that are gone; their last published episodes stay.
-    gone = ("multicluster/cluster_scorer", "longer/cluster_scorer", "multicloud/outcomes")
+    gone = ["multicluster/cluster_scorer", "longer/cluster_scorer", "multicloud/outcomes"]
+    gone += [f"multicluster/{name}" for name in ("qr_dqn", "recurrent_ppo", "rllib_ppo")]
+    gone += [f"multicloud/{name}" for name in ("qr_dqn", "rllib_ppo")]
     patterns["comparators"] |= {f"runs/comparators/{name}/seed*" for name in gone}
     for name in ("multicluster", "multicloud"):
         found = typed(TuneSettings, compose_values("tune", [f"+experiment=comparators/{name}"]), "")

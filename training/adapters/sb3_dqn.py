@@ -1,4 +1,4 @@
-"""DQN of Stable-Baselines3 and QR-DQN of sb3-contrib as trainers, both with action masks."""
+"""DQN of Stable-Baselines3 as a trainer, with action masks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from sb3_contrib import QRDQN
 from stable_baselines3 import DQN
 from torch import Tensor, nn
 
@@ -34,33 +33,26 @@ class _ValidActions(spaces.Discrete[np.int64]):
         return drawn
 
 
-class _ValueTrainer(SB3Trainer):
-    """Values of actions, one copy of the world, uniform exploration among valid actions.
+class DQNTrainer(SB3Trainer):
+    """DQN (Mnih et al. 2015), one copy of the world, uniform exploration among valid actions.
 
     The library knows no masks. Here invalid actions have values below all others, in the network and in its
     target, so that neither the greedy action nor a target's maximum is ever one, and none is drawn.
     """
 
-    model: DQN | QRDQN
+    model: DQN
 
     def __init__(self, task: LibraryTask) -> None:
         super().__init__(task, 1)
-        self.model = self.make()
+        layers = {"net_arch": list(task.agent.hidden_sizes), "activation_fn": nn.ReLU}
+        self.model = DQN("MlpPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
         self.model.exploration_schedule = self._exploration
         self.model.action_space = _ValidActions(self.environments()[0], task.library_seed)
-        for network in self.networks():
+        for network in (self.model.q_net, self.model.q_net_target):
             network.register_forward_hook(_mask)
 
-    def make(self) -> DQN | QRDQN:
-        """The algorithm."""
-        raise NotImplementedError
-
-    def networks(self) -> tuple[nn.Module, nn.Module]:
-        """The network of values and its target."""
-        raise NotImplementedError
-
     def arguments(self) -> dict[str, Any]:
-        """What both algorithms are made with."""
+        """What the algorithm is made with."""
         library, settings = self.task.agent, self.task.settings
         return {
             "learning_rate": self.learning_rate,
@@ -86,7 +78,7 @@ class _ValueTrainer(SB3Trainer):
 
     def weights(self) -> dict[str, Tensor]:
         """The layers of the network of values."""
-        return as_linears(linears(self.networks()[0]))
+        return as_linears(linears(self.model.q_net))
 
     def library_state(self) -> dict[str, Any]:
         """The replay too, and what exploration and the target network count."""
@@ -118,48 +110,5 @@ class _ValueTrainer(SB3Trainer):
 
 
 def _mask(_: nn.Module, inputs: tuple[Tensor], values: Tensor) -> Tensor:
-    """Values (n, A), or quantiles (n, N, A), of the observations (n, D) that were given."""
-    features = inputs[0] if values.ndim == 2 else inputs[0][:, None]
-    return masked(values, features)
-
-
-class DQNTrainer(_ValueTrainer):
-    """DQN (Mnih et al. 2015) of Stable-Baselines3."""
-
-    model: DQN
-
-    def make(self) -> DQN:
-        """The algorithm."""
-        layers = {"net_arch": list(self.task.agent.hidden_sizes), "activation_fn": nn.ReLU}
-        return DQN("MlpPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
-
-    def networks(self) -> tuple[nn.Module, nn.Module]:
-        """The network of values and its target."""
-        return self.model.q_net, self.model.q_net_target
-
-
-class QRDQNTrainer(_ValueTrainer):
-    """Quantile regression DQN (Dabney et al. 2018) of sb3-contrib."""
-
-    model: QRDQN
-
-    def make(self) -> QRDQN:
-        """The algorithm."""
-        library = self.task.agent
-        layers = {
-            "net_arch": list(library.hidden_sizes),
-            "activation_fn": nn.ReLU,
-            "n_quantiles": library.quantiles,
-        }
-        return QRDQN("MlpPolicy", self.vectorised, policy_kwargs=layers, **self.arguments())
-
-    def networks(self) -> tuple[nn.Module, nn.Module]:
-        """The network of quantiles and its target."""
-        return self.model.quantile_net, self.model.quantile_net_target
-
-    def weights(self) -> dict[str, Tensor]:
-        """The layers, the last of which gives means of quantiles: it is linear, so its own mean is enough."""
-        *hidden, (weight, bias) = linears(self.model.quantile_net)
-        n = self.task.agent.quantiles
-        mean = weight.view(n, -1, weight.shape[1]).mean(dim=0), bias.view(n, -1).mean(dim=0)
-        return as_linears([*hidden, mean])
+    """Values (n, A) of the observations (n, D) that were given."""
+    return masked(values, inputs[0])
