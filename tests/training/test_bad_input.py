@@ -66,7 +66,7 @@ def test_without_an_environment_those_that_exist_are_listed(command: Command) ->
         ),
         ((CLUSTER, "trainer.variety.share=2"), "trainer.variety.share is 2.0: expected a share in 0..1"),
         ((CLUSTER, "agent=rl_fc", "agent.hidden_sizes=[20]"), "agent.hidden_sizes is [20]: list should have"),
-        (("+env=multicloud", "agent.guide=tuned"), "agent.guide is tuned: expected expected_cost in"),
+        (("+env=multicloud", "agent.guide=tuned"), "agent.guide is tuned: expected expected_cost in this"),
         ((CLUSTER, "env.n_jobs=0"), "the workload is empty: n_jobs must be >= 1, got 0"),
         ((CLUSTER, "trainer.lanes=0"), "trainer.lanes is 0: input should be greater than or equal to 1"),
         ((CLUSTER, "device=tpu"), "device is 'tpu'"),

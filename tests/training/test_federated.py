@@ -91,7 +91,7 @@ def test_rules_have_one_name_each() -> None:
         (("env.clients=9",), "unknown key env.clients: did you mean"),
         (("trainer.guide=round_cots",), "unknown rule 'round_cots' (did you mean 'round_cost'?)"),
         (("trainer.lanes=3",), "copies is 2: expected a divisor of trainer.lanes (3)"),
-        (("agent.guide=tuned",), "agent.guide is tuned: expected round_cost here"),
+        (("agent.guide=tuned",), "agent.guide is tuned: expected round_cost in this environment"),
         (("agent.lstm_size=2",), "agent.lstm_size is 2 and agent.own_size 0: expected 0"),
     ],
 )

@@ -61,7 +61,9 @@ def build_trainer(task: Task) -> Built:
         named_rule(agent.guide, spec)
         expected = GUIDES.get(spec.name, ("tuned", "committed"))
         if agent.guide not in expected:
-            raise UsageError(f"agent.guide is {agent.guide}: expected {' or '.join(expected)} here")
+            raise UsageError(
+                f"agent.guide is {agent.guide}: expected {' or '.join(expected)} in this environment"
+            )
     if described.trainer is not None:
         return described.trainer(task), spec.scales, spec.objective_weights
     if isinstance(agent, LibrarySettings):
