@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+BOUND = 6.0
+"""Of every column, in its own unit."""
 
 
 class Question(NamedTuple):
@@ -26,3 +28,8 @@ class Question(NamedTuple):
     unit: NDArray[np.float64]
     task: Floats
     choice: Floats
+
+
+def bounded(columns: NDArray[np.float64]) -> Floats:
+    """Columns as a network reads them."""
+    return np.clip(columns, -BOUND, BOUND).astype(np.float32)

@@ -156,20 +156,16 @@ def stored_policy(
             f"{path} holds weights that its own settings do not fit: train again"
         ) from error
     other = bool(weights) and list(weights or ()) != state["weights"]
-    if isinstance(made, MTDQNPolicy):
-        if made.view.fixed_weights and other:
-            raise CheckpointError(
-                f"{path} was trained on the objective itself: its weights cannot be changed without "
-                "retraining"
-            )
-        if not made.view.fixed_weights:
-            made.set_weights(weights or state["weights"])
-        return made
-    if made.n_outputs == 1 and other:
+    fixed = made.view.whole_episodes if isinstance(made, MTDQNPolicy) else made.n_outputs == 1
+    if fixed and other:
         raise CheckpointError(
             f"{path} learned one scalarised value: its weights cannot be changed without retraining"
         )
-    chosen = [1.0] if made.n_outputs == 1 else list(weights or state["weights"])
+    if isinstance(made, MTDQNPolicy):
+        if not fixed:
+            made.set_weights(weights or state["weights"])
+        return made
+    chosen = [1.0] if fixed else list(weights or state["weights"])
     return ValuePolicy(made, chosen, settings.name, device)
 
 

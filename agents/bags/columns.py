@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.bags.cost import BagParameters, Choices, weigh
-from agents.question import Question
+from agents.question import Floats, Question, bounded
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 
@@ -38,8 +37,6 @@ CHOICE_FEATURES = (
     "cost",
 )
 N_TASK, N_CHOICE = len(TASK_FEATURES), len(CHOICE_FEATURES)
-Floats = NDArray[np.float32]
-_BOUND = 6.0
 
 
 def describe(observations: Observation, choices: Choices) -> tuple[Floats, Floats]:
@@ -94,10 +91,7 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     choice[..., 10] = usd * choices.risk * wide / 3
     least = np.where(choices.valid, choices.cost, np.inf).min(1)
     choice[..., 12] = (choices.cost - least[:, None]) / choices.unit[:, None]
-    return (
-        np.clip(task, -_BOUND, _BOUND).astype(np.float32),
-        np.clip(choice, -_BOUND, _BOUND).astype(np.float32),
-    )
+    return bounded(task), bounded(choice)
 
 
 def question(observations: Observation) -> Question:

@@ -1,1 +1,1 @@
-"""Policies for federated work: rules, schedulers of whole applications, mapping, and a learned scorer."""
+"""Policies for federated work: rules, schedulers of whole applications, mapping, and what `mtdqn` sees."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.federated.cost import Choices, RoundParameters, weigh
-from agents.question import Question
+from agents.question import BOUND, Floats, Question, bounded
 from envs.simulation import columns as col
 from envs.simulation.snapshot import Observation
 
@@ -48,8 +47,6 @@ CHOICE_FEATURES = (
 )
 N_TASK = len(TASK_FEATURES)
 N_CHOICE = len(CHOICE_FEATURES)
-Floats = NDArray[np.float32]
-_BOUND = 6.0
 
 
 def describe(observations: Observation, choices: Choices) -> tuple[Floats, Floats]:
@@ -81,7 +78,7 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
             job[:, col.ROUND_LEFT_S] / start_s / 3,
             np.log(whole / start_s),
             job[:, col.STANDARD_S] / whole,
-            np.clip(choices.slack_s / start_s / 3, -_BOUND, _BOUND),
+            np.clip(choices.slack_s / start_s / 3, -BOUND, BOUND),
             np.clip(choices.slack_s / start_s * 5, -2.0, 2.0),
             np.clip(choices.slack_s / (5.0 + 2 * job[:, col.TIME_ERROR_S]), -2.0, 2.0),
             5 * job[:, col.TIME_ERROR_S] / start_s,
@@ -110,9 +107,8 @@ def describe(observations: Observation, choices: Choices) -> tuple[Floats, Float
     placed[..., 11] = np.log1p(clusters[..., col.MEAN_UP_S] / 600) / 3
     placed[..., 12] = clusters[..., col.USED] / np.maximum(1.0, clusters[..., col.CAPACITY_MAX])
     least = np.where(choices.valid, choices.cost, np.inf).min(1)
-    choice[..., 13] = np.clip((choices.cost - least[:, None]) / choices.unit[:, None], 0.0, _BOUND)
-    bounded_task = np.clip(task, -_BOUND, _BOUND).astype(np.float32)
-    return bounded_task, np.clip(choice, -_BOUND, _BOUND).astype(np.float32)
+    choice[..., 13] = np.clip((choices.cost - least[:, None]) / choices.unit[:, None], 0.0, BOUND)
+    return bounded(task), bounded(choice)
 
 
 def question(observations: Observation) -> Question:

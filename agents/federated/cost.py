@@ -6,8 +6,8 @@ one instance, one spin-up and one cold epoch for both. So of the two states that
 round begins, "on" is worth half of what starting an instance costs more than "off"; and an idle instance is
 worth keeping for just that long. (Off, late epoch, on, early epoch, off: two rounds, one start.)
 
-This is the only cost of federated work: the rules `round_cost` and `expected_cost`, the learned corrections
-and the live loop's appraisals all use it. The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4);
+This is the only cost of federated work: the rules `round_cost` and `expected_cost`, `mtdqn` and the live
+loop's appraisals all use it. The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4);
 what releasing an instance saves is FedCostAware's idea (Sinha 2025, section III-B).
 """
 

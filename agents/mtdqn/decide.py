@@ -44,8 +44,8 @@ class Exploring(NamedTuple):
         draws: (n,) in [0, 1), for RANDOM.
         take: (n,) the alternative.
         spent: (n, J) jobs that do not explore any more.
-        taste: (n, places) what RANDOM adds to the worth of a choice for each of its columns; (n, 0) for views
-            without tastes.
+        taste: (n, places) what RANDOM adds to the worth of a choice for each of its columns, of views that
+            learn from whole episodes; else (n, 0).
     """
 
     how: NDArray[np.int64]

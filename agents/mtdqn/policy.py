@@ -87,7 +87,7 @@ class MTDQNPolicy(WeighedPolicy):
         Raises:
             ValueError: for another number of weights, one that is not finite, or where they are fixed.
         """
-        if not self.view.fixed_weights:
+        if not self.view.whole_episodes:
             self._weigh(weights)
         elif tuple(weights) != self.value_weights:
             raise ValueError(
@@ -101,7 +101,7 @@ class MTDQNPolicy(WeighedPolicy):
     @property
     def value_weights(self) -> tuple[float, ...]:
         """(K,) weights of what `value_table` gives."""
-        return (1.0,) if self.view.fixed_weights else self.weights
+        return (1.0,) if self.view.whole_episodes else self.weights
 
     def acting(self, follow: bool) -> Acting:
         """How it decides now; `follow`: as its guide does."""
@@ -164,7 +164,7 @@ class MTDQNPolicy(WeighedPolicy):
         for k in range(n):
             job, values = self.view.values_of(row_of(batch, k), acting)
             if job >= 0:
-                if self.view.fixed_weights:
+                if self.view.whole_episodes:
                     found[k, job, :, 0] = values @ self.of_heads
                 else:
                     found[k, job] = values[:, [0, heads, *range(1, heads)]]

@@ -17,7 +17,7 @@ from agents.bags import columns as bags
 from agents.federated import columns as federated
 from agents.mtdqn.decide import GUIDED, RANDOM, Acting, Exploring, Label
 from agents.mtdqn.forward import Sizes, evaluate, mean_at, n_columns
-from agents.mtdqn.view import WHOLE_EPISODES, Batch, View
+from agents.mtdqn.view import Batch, View
 from agents.question import Question
 from agents.rules.choice import NO_ACTION
 from agents.workflows.online import columns as workflows
@@ -56,10 +56,7 @@ class QuestionView(View):
         ValueError: for an LSTM or own heads.
     """
 
-    block_jobs = WHOLE_EPISODES
-    aftermath = 0.0
-    tastes = True
-    fixed_weights = True
+    whole_episodes = True
 
     def __init__(self, guide: str, lstm: int, own: int, mutual: int) -> None:
         if lstm or own:
@@ -119,29 +116,28 @@ class QuestionView(View):
         actions: NDArray[np.int64],
     ) -> None:
         """See `agents.mtdqn.view.DecideRows`."""
-        if not len(rows):
+        n = len(rows)
+        if n == 0:
             return
         asked, columns, values = self._weigh(batch, rows, acting)
-        every = np.arange(len(rows))
         guided = values[..., OWN].argmax(1)
         worth = values.sum(2)
         best = guided if acting.follow else worth.argmax(1)
         actions[:] = np.where(asked.valid.any(1), best, NO_ACTION)
         if not len(label.tried):
             return
-        drawn = worth + asked.unit[:, None] * np.einsum(
-            "nck,nk->nc", asked.choice, exploring.taste[:, : self.sizes.places]
-        )
-        other = np.where(exploring.how == RANDOM, drawn.argmax(1), best)
-        other = np.where(exploring.how == GUIDED, guided, other)
-        label.kept[every] = True
-        label.tried[every] = other != best
-        label.taken[every] = (other != best) & exploring.take
+        liked = np.einsum("nck,nk->nc", asked.choice, exploring.taste)
+        drawn = (worth + asked.unit[:, None] * liked).argmax(1)
+        other = np.select([exploring.how == RANDOM, exploring.how == GUIDED], [drawn, guided], best)
+        tried = other != best
+        taken = tried & exploring.take
+        label.kept[:n], label.tried[:n], label.taken[:n] = True, tried, taken
+        every = np.arange(n)
         for side, k in enumerate((other, best)):
-            label.columns[every, side] = columns[every, k]
-            label.known[every, side, OWN] = values[every, k, OWN]
-            label.needs[every, side] = asked.unit
-        actions[label.taken[every]] = other[label.taken[every]]
+            label.columns[:n, side] = columns[every, k]
+            label.known[:n, side] = values[every, k, :MUTUAL]
+            label.needs[:n, side] = asked.unit
+        actions[taken] = other[taken]
 
     def values_of(self, obs: ObservationArrays, acting: Acting) -> tuple[int, NDArray[np.float32]]:
         """See `View`."""

@@ -16,12 +16,8 @@ from envs.simulation.snapshot import ObservationArrays
 Batch = ObservationArrays
 """Arrays with a leading axis."""
 DecideRows = Callable[[Batch, NDArray[np.int64], Acting, Exploring, Label, NDArray[np.int64]], None]
-"""Compiled: fills actions (n,) for some rows of a batch, NO_ACTION where nothing is valid, and the first n
-rows of the label unless it is empty."""
-
-
-WHOLE_EPISODES = 0
-"""Instead of a number of arrivals: returns of lanes are compared as wholes."""
+"""Fills actions (n,) for some rows of a batch, NO_ACTION where nothing is valid, and the first n rows of the
+label unless it is empty."""
 
 
 class View(ABC):
@@ -32,10 +28,11 @@ class View(ABC):
         sizes: of the network.
         rule: parameters of the guide.
         block_jobs: arrivals of a block of time: returns of lanes are compared block by block, so that an
-            effect is looked for near its cause. Or `WHOLE_EPISODES`.
+            effect is looked for near its cause.
         aftermath: time after its end, in units of the world's clock, in which a job's effect on others shows.
-        tastes: whether RANDOM follows a taste that a lane keeps for an episode, instead of a new draw.
-        fixed_weights: whether what is learned belongs to the weights it was trained with.
+        whole_episodes: whether the objective itself is learned, from nothing but whole episodes: there are no
+            own heads and no blocks, RANDOM follows a taste that a lane keeps for an episode instead of a new
+            draw, and the weights are those that were trained with.
     """
 
     decide_rows: DecideRows
@@ -43,8 +40,7 @@ class View(ABC):
     rule: NDArray[np.float64]
     block_jobs: int
     aftermath: float
-    tastes: bool = False
-    fixed_weights: bool = False
+    whole_episodes: bool = False
 
     @abstractmethod
     def of_heads(self, weights: tuple[float, ...]) -> NDArray[np.float32]:
@@ -72,14 +68,13 @@ class View(ABC):
             side: (D,) which of the two choices kept was taken.
             outcomes: (D, K) what became of the job since, as the world's `outcomes` tells it.
 
-        Raises:
-            NotImplementedError: where there are no own heads to learn.
+        Without own heads it is not called, nor is `losses`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no own heads")
 
     def losses(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """Losses of the own heads by name; what is minimised is their sum. Raises as `targets`."""
-        raise NotImplementedError
+        """Losses of the own heads by name; what is minimised is their sum."""
+        raise NotImplementedError(f"{type(self).__name__} has no own heads")
 
     @abstractmethod
     def own_worth(self, outputs: Tensor, known: Tensor, facts: Tensor, weights: Tensor) -> Tensor:

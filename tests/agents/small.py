@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.networks.base import ValueNetwork
-from agents.policy import Policy
 from agents.registry import Shape, agent_named
 from agents.settings import AgentSettings
 
@@ -23,12 +22,8 @@ def small_network(
     kind: str, n_clusters: int, scales: Sequence[float], weights: Sequence[float], **values: Any
 ) -> ValueNetwork:
     """A fresh network of a value-learning agent."""
-    made = _made(kind, Shape(n_clusters, tuple(scales), tuple(weights)), values)
-    assert isinstance(made, ValueNetwork)
-    return made
-
-
-def _made(kind: str, shape: Shape, values: dict[str, Any]) -> ValueNetwork | Policy:
     make = agent_named(kind).make
     assert make is not None
-    return make(small_settings(kind, **values), shape)
+    made = make(small_settings(kind, **values), Shape(n_clusters, tuple(scales), tuple(weights)))
+    assert isinstance(made, ValueNetwork)
+    return made

@@ -32,7 +32,6 @@ from agents.mtdqn.decide import GREEDY, GUIDED, RANDOM, Exploring, Label, empty_
 from agents.mtdqn.forward import n_columns
 from agents.mtdqn.network import MTDQNNetwork
 from agents.mtdqn.policy import MTDQNPolicy
-from agents.mtdqn.view import WHOLE_EPISODES
 from envs.simulation.streams import Streams
 from envs.simulation.world import BatchWorld, EpisodeKey
 from training.settings import TrainerSettings
@@ -144,7 +143,6 @@ class MultiTargetTrainer:
                 f"trainer.multi_target.copies is {self.copies}: expected a divisor of trainer.lanes "
                 f"({settings.lanes})"
             )
-        self.whole = policy.view.block_jobs == WHOLE_EPISODES
         if self.copies < 2 and policy.view.sizes.mutual:
             raise ValueError(
                 "agent.mutual_size is positive, but every lane plays a workload of its own: expected "
@@ -214,7 +212,7 @@ class MultiTargetTrainer:
         active = np.ones(n, np.bool_)
         actions = np.zeros(n, np.int64)
         explored = np.zeros((n, 1), np.bool_)
-        places = self.view.sizes.places if self.view.tastes else 0
+        places = self.view.sizes.places if self.view.whole_episodes else 0
         tastes = self.settings.multi_target.taste * self.rng.standard_normal((n, places), np.float32)
         log: list[tuple[NDArray[Any], ...]] = []
         labels: list[Label] = []
@@ -243,11 +241,11 @@ class MultiTargetTrainer:
             active &= ~done
         joined = Label._make(np.concatenate(parts) for parts in zip(*labels, strict=True))
         lane, job, marks, since, until, reward = (np.concatenate(column) for column in zip(*log, strict=True))
-        surprise = joined.taken.astype(np.float64) - (0.0 if self.view.tastes else chance)
+        surprise = joined.taken.astype(np.float64) - (0.0 if self.view.whole_episodes else chance)
         return Played(joined, surprise, lane, job, marks, since, until, reward / self.unit)
 
     def _clock(self, world: World) -> NDArray[np.int64]:
-        if self.whole:
+        if self.view.whole_episodes:
             return np.zeros(self.settings.lanes, np.int64)
         return cast(ComparableWorld, world).clock()
 
@@ -255,12 +253,13 @@ class MultiTargetTrainer:
         """Label decisions with what became of their jobs, and compare the lanes of each workload."""
         label = played.label
         side = np.where(label.taken, 0, 1)
-        for lane in range(self.settings.lanes if self.view.sizes.own else 0):
-            rows = self._learned_from(np.flatnonzero(played.lane == lane), played)
-            outcomes = cast(ComparableWorld, world).outcomes(lane, played.job[rows], played.marks[rows])
-            mine = Label._make(part[rows] for part in label)
-            targets = self.view.targets(mine, side[rows], outcomes)
-            self.replay.add(label.columns[rows, side[rows]], targets)
+        if self.view.sizes.own:
+            for lane in range(self.settings.lanes):
+                rows = self._learned_from(np.flatnonzero(played.lane == lane), played)
+                outcomes = cast(ComparableWorld, world).outcomes(lane, played.job[rows], played.marks[rows])
+                mine = Label._make(part[rows] for part in label)
+                targets = self.view.targets(mine, side[rows], outcomes)
+                self.replay.add(label.columns[rows, side[rows]], targets)
         if self.network.prices is not None:
             for first in range(0, self.settings.lanes, self.copies):
                 self.comparisons.append(self._compared(world, played, first))
@@ -285,7 +284,7 @@ class MultiTargetTrainer:
         mine = np.flatnonzero((played.lane >= first) & (played.lane < first + self.copies))
         rows = mine[label.tried[mine] & (played.surprise[mine] != 0.0)]
         lane = played.lane[rows] - first
-        if self.whole:
+        if self.view.whole_episodes:
             returns = np.zeros((self.copies, 1))
             np.add.at(returns[:, 0], played.lane[mine] - first, played.reward[mine])
             spread = played.surprise[rows, None] * cast(ChargingWorld, world).reward_of_usd(first)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents.question import Question
+from agents.question import Floats, Question, bounded
 from agents.workflows.online.cost import Choices, WorkflowParameters, weigh
 from agents.workflows.online.rule import seen
 from envs.simulation import columns as col
@@ -43,8 +42,6 @@ CHOICE_FEATURES = (
     "cost",
 )
 N_STEP, N_CHOICE = len(STEP_FEATURES), len(CHOICE_FEATURES)
-Floats = NDArray[np.float32]
-_BOUND = 6.0
 
 
 def describe(choices: Choices) -> tuple[Floats, Floats]:
@@ -96,10 +93,7 @@ def describe(choices: Choices) -> tuple[Floats, Floats]:
     choice[..., 13] = (slack_s[:, None] - end_s) / wide / 3
     least = np.where(choices.valid, choices.cost, np.inf).min(1)
     choice[..., 14] = (choices.cost - least[:, None]) / unit
-    return (
-        np.clip(step, -_BOUND, _BOUND).astype(np.float32),
-        np.clip(choice, -_BOUND, _BOUND).astype(np.float32),
-    )
+    return bounded(step), bounded(choice)
 
 
 def question(observations: Observation) -> Question:

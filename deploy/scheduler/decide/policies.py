@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from agents.by_kind import ByKind
 from agents.federated.rules import ROUND_RULES
-from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import RULE_NAMES, named_rule
 from agents.policy import Policy
 from agents.stored import load_policy_state, policy_file, stored_policy
@@ -107,8 +106,7 @@ def _load(
         return Loaded(named_rule(name, spec), (), f"rule {name}")
     path = policy_file(name)
     policy = stored_policy(path, load_policy_state(path), spec, weights)
-    named = () if isinstance(policy, MTDQNPolicy) and policy.view.fixed_weights else components
-    return Loaded(policy, named, str(path))
+    return Loaded(policy, components, str(path))
 
 
 def _spec(world: str, components: tuple[str, ...], n_offers: int) -> WorldSpec:
