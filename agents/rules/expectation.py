@@ -1,8 +1,8 @@
 """What a job should cost on an offer: executors, egress, delay, owned capacity and missed deadlines.
 
 The form is that of Multi-FedLS's cost model (Brum 2023, eq. 6.4), with a Poisson hazard from the up-spells
-seen in the place of a fixed revocation rate; the constants were tuned on training episodes by
-`benchmarks/tune_expected_cost.py`.
+seen in the place of a fixed revocation rate; the constants were tuned on training episodes
+(docs/policies.md).
 """
 
 from __future__ import annotations

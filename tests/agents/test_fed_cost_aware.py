@@ -149,7 +149,7 @@ def test_impossible_parameters_are_refused(arguments: dict[str, float]) -> None:
 
 
 SEEDS = range(20)
-"""Not those of the calibration (benchmarks/calibrate_fedcostaware.py)."""
+"""Not those that the scenarios were calibrated with."""
 TABLE_I = {
     # data set: (FedCostAware's saving in %, its minutes, plain spot's saving, the baselines' minutes)
     "fed-isic2019": (70.47, 245, 60.80, 243),

@@ -28,7 +28,7 @@ MODULES = [f"-m {name}" for name in (
     "training.studies.bags", "training.studies.workflows", "training.studies.asynchronous",
     "training.studies.spot", "envs.traces", "deploy.demo", "deploy.node", "deploy.server.run",
     "deploy.providers.aws.catalogue", "deploy.providers.gcp.catalogue", "deploy.providers.gcp.build_prices",
-    "benchmarks", "benchmarks.tune_expected_cost", "benchmarks.calibrate_chapter4",
+    "benchmarks",
 )]  # fmt: skip
 MISTAKES = """
 training/train.py

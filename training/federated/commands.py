@@ -66,38 +66,12 @@ def plan_fl(
     server_market: Annotated[str, typer.Option(help="on_demand or spot")] = "on_demand",
     client_market: Annotated[str, typer.Option(help="on_demand or spot")] = "on_demand",
     time_limit: Annotated[float | None, typer.Option(help="seconds to prove a placement optimal")] = None,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with", help="another app.json on the same quotas, e.g. 'b.json deadline=3600 budget=5'"
-        ),
-    ] = None,
-    joint: Annotated[bool, typer.Option(help="with --with: the joint optimum as well")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Place the tasks of a federated application optimally: spotweave plan-fl app.json clouds.json."""
     from envs.simulation.federations.clouds import market_named
     from training.federated import plan_fl as planning
-    from training.federated import plan_fleet as planning_fleets
 
-    if beside:
-        fleet = planning_fleets.plan_fleet(
-            application,
-            clouds,
-            beside,
-            alpha=alpha,
-            deadline_s=deadline,
-            budget_usd=budget,
-            joint=joint,
-            server_market=market_named(server_market),
-            client_market=market_named(client_market),
-            time_limit_s=time_limit,
-        )
-        document = planning_fleets.fleet_document(fleet)
-        print(planning.dumps(document) if as_json else planning_fleets.fleet_text(fleet))
-        return
-    if joint:
-        raise ValueError("--joint is for several applications: name the others by --with")
     federation, found = planning.plan_fl(
         application,
         clouds,

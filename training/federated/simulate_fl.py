@@ -32,7 +32,6 @@ from training.federated.policies import (
     savings_percent,
 )
 from training.federated.rounds_results import write_results
-from training.federated.simulate_fleet import fleet_report
 from training.files import prepare_directory
 
 
@@ -192,6 +191,5 @@ def _notes(name: str, outcome: Outcome) -> list[str]:
 SIMULATORS: dict[str, Callable[[Request], Report]] = {
     "rounds": simulate_rounds,
     "multi_fedls": simulate_multi_fedls,
-    "fleet": fleet_report,
 }
 """Simulator of each kind of scenario."""

@@ -23,7 +23,7 @@ def chapter4(pattern: str = "uniform", load: str = "normal") -> SliceWorldConfig
 
     With one hetero factor everywhere a job takes its standard time on every cluster, and as in Table 4.1 its
     executors and its deadline are the same on all of them. The text gives no distributions of job parameters:
-    these were found by `benchmarks/calibrate_chapter4.py`. With them the rule SF-E has, within the noise of
+    these were found by search (docs/environments.md). With them the rule SF-E has, within the noise of
     50 episodes, the means of TMDL and AJDR that Tables 4.2 and 4.3 publish for it.
 
     Args:

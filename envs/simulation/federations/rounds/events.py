@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from enum import IntEnum
 
-from envs.simulation.federations.rounds.decisions import NEVER
-
 
 class Event(IntEnum):
     """What happens; at the same second in this order: a result that is ready is not lost."""
@@ -28,11 +26,6 @@ class Events:
 
     def __len__(self) -> int:
         return len(self._heap)
-
-    @property
-    def next_s(self) -> float:
-        """When the next one happens; `math.inf` without any."""
-        return self._heap[0][0] if self._heap else NEVER
 
     def push(self, time_s: int, event: Event, member: int, generation: int) -> None:
         """It will happen at `time_s` to a client by its number, or to SERVER."""

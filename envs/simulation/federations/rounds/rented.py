@@ -24,9 +24,6 @@ class Rented:
         """An instance ends."""
         del self._offers[task]
 
-    def leave(self, task: int) -> None:
-        """A task, which has no instance any more, will never have one again."""
-
     def allow(self, task: int | None, offer: int) -> bool:
         """Whether an instance on an offer keeps all quotas: the task's, in place of what it has now.
 

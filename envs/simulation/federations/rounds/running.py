@@ -30,13 +30,10 @@ class RunningApplication:
     Args:
         application: what runs.
         draws: its random times.
-        rented: keeps the quotas.
         pace: of an asynchronous application.
     """
 
-    def __init__(
-        self, application: Application, draws: Draws, rented: Rented, pace: Pace | None = None
-    ) -> None:
+    def __init__(self, application: Application, draws: Draws, pace: Pace | None = None) -> None:
         self.application = application
         self.rounds = application.rounds
         self.aggregation_s = application.aggregation_s
@@ -51,7 +48,7 @@ class RunningApplication:
         self.round_index = 0
         self.round_begun_s: int | None = None
         self._durations = Durations(application, draws, self.server)
-        self._rented = rented
+        self._rented = Rented(application.quotas)
         self._pace = pace
         self._asked: Question | None = None
 

@@ -32,7 +32,6 @@ from envs.simulation.federations.rounds.history import Epoch, Exclusion, Outcome
 from envs.simulation.federations.rounds.instances import Instances
 from envs.simulation.federations.rounds.member import Member
 from envs.simulation.federations.rounds.pace import Pace
-from envs.simulation.federations.rounds.rented import Rented
 from envs.simulation.federations.rounds.running import RunningApplication
 from envs.simulation.federations.rounds.server import SERVER
 from envs.simulation.federations.rounds.weights import Weights
@@ -49,7 +48,6 @@ class RoundsWorld(RunningApplication):
     Args:
         application: what is simulated.
         root: seed, or seed sequence of an episode.
-        rented: keeps the quotas; None: the application's own quotas, shared with nobody.
         pace: makes it asynchronous; None: everybody trains in every round.
 
     Raises:
@@ -60,12 +58,10 @@ class RoundsWorld(RunningApplication):
         self,
         application: Application,
         root: int | np.random.SeedSequence,
-        rented: Rented | None = None,
         pace: Pace | None = None,
     ) -> None:
         draws = Draws(application, root)
-        shared = Rented(application.quotas) if rented is None else rented
-        super().__init__(application, draws, shared, pace)
+        super().__init__(application, draws, pace)
         if pace is not None and (
             application.server is not None or any(c.budget_usd is not None for c in application.clients)
         ):
@@ -93,26 +89,8 @@ class RoundsWorld(RunningApplication):
             self._questions.append(Question(Cause.START, SERVER))
         self._questions.extend(Question(Cause.START, k) for k in range(len(self.clients)))
 
-    @property
-    def ended(self) -> bool:
-        """Whether the application is over."""
-        return self._ended
-
-    @property
-    def next_s(self) -> float:
-        """When something happens next, or could: nothing does before. `math.inf` where nothing will."""
-        if self._ended:
-            return NEVER
-        if self._questions or (self._opening and self._may_begin()):
-            return self.now_s
-        return self._events.next_s
-
-    def ask_again(self, client: int, time_s: int) -> None:
-        """A client (or SERVER) that is off is asked about at `time_s` (not before now), planned or not."""
-        self._push(time_s, Event.START, self.member(client))
-
-    def advance(self, until_s: float = NEVER) -> Question | None:
-        """Go on until somebody must decide. None: it is over, or nothing happens up to `until_s`.
+    def advance(self) -> Question | None:
+        """Go on until somebody must decide. None: it is over.
 
         Raises:
             InvalidAnswerError: if the round cannot go on, because a client that it needs is never started.
@@ -128,8 +106,6 @@ class RoundsWorld(RunningApplication):
             if self._opening and self._may_begin():
                 self._begin_round()
                 continue
-            if until_s < NEVER and self.next_s > until_s:
-                return None
             if not self._events:
                 waiting = [m.name for m in self._members() if m.state is State.OFF]
                 raise InvalidAnswerError(
@@ -427,7 +403,6 @@ class RoundsWorld(RunningApplication):
         self._record.exclusions.append(Exclusion(member.index, self.now_s, self.round_index, member.has_task))
         if member.running:
             self._instances.end(member, by_provider=False)
-        self._rented.leave(member.index)
         member.generation += 1
         member.planned_start_s = NEVER
         member.enter(State.GONE, self.now_s, self.round_index)
