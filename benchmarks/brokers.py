@@ -16,11 +16,10 @@ import psutil
 
 from agents.federated.asynchronous.shards import split
 from benchmarks.measurement import Measurement
-from deploy.fl.asynchronous.brokered import BrokeredUpdates
-from deploy.fl.asynchronous.client import send_shards
-from deploy.fl.brokers import places
-from deploy.fl.brokers.places import BrokerError, Place
-from deploy.fl.brokers.settings import BrokerSettings
+from deploy.fl.asynchronous.training import BrokeredUpdates
+from deploy.fl.asynchronous.updates import send_shards
+from deploy.fl.brokers import messages
+from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place
 from deploy.fl.checkpoints import Checkpoint
 from deploy.model.strategies import HaleFed
 from deploy.security.tls import node_pair
@@ -52,14 +51,16 @@ def measure(*, smallest: bool = False) -> Iterator[Measurement]:
 def _version_s(size: int, versions: int) -> float:
     strategy = HaleFed(kind="hale_fed", updates_per_round=CLIENTS)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        asking = [places.SERVER, *(places.client(number) for number in range(CLIENTS))]
+        asking = [messages.SERVER, *(messages.client(number) for number in range(CLIENTS))]
         known, pids = _start(Path(folder), strategy, asking, stack)
-        server = BrokeredUpdates(1.0, known[places.SERVER], Checkpoint(0, {"w": np.zeros(size, np.float32)}))
+        server = BrokeredUpdates(
+            1.0, known[messages.SERVER], Checkpoint(0, {"w": np.zeros(size, np.float32)})
+        )
         until_s = time.monotonic() + _START_S
         while True:
             with suppress(BrokerError):
-                known[places.SERVER][0].post("/v1/model", {"version": 0, "size": size})
-                known[places.SERVER][1].post("/v1/model", {"version": 0, "size": size})
+                known[messages.SERVER][0].post("/v1/model", {"version": 0, "size": size})
+                known[messages.SERVER][1].post("/v1/model", {"version": 0, "size": size})
                 break
             if time.monotonic() > until_s:
                 raise ValueError("the brokers do not start")
@@ -68,7 +69,7 @@ def _version_s(size: int, versions: int) -> float:
         began_s = _cpu_s(pids)
         for version in range(versions):
             for number in range(CLIENTS):
-                send_shards(known[places.client(number)], version, split(update, strategy.brokers))
+                send_shards(known[messages.client(number)], version, split(update, strategy.brokers))
             if server.step() is None:
                 raise ValueError("the brokers have made no version of all clients' updates")
             server.settle()
@@ -89,7 +90,7 @@ def _start(
             Place(host="127.0.0.1", port=port, certificate=pair.certificate, token=f"{who} {port}")
             for port, pair in zip(ports, pairs, strict=True)
         ]
-        for who in [*asking, places.broker(0)]
+        for who in [*asking, messages.broker(0)]
     }
     for number, pair in enumerate(pairs):
         settings = BrokerSettings(
@@ -102,7 +103,7 @@ def _start(
             strategy=strategy,
             samples=[1] * CLIENTS,
             epochs_s=[None] * CLIENTS,
-            others=dict(enumerate(known[places.broker(0)][1:], 1)) if number == 0 else {},
+            others=dict(enumerate(known[messages.broker(0)][1:], 1)) if number == 0 else {},
             folder=folder / str(number),
         )
         file = folder / f"{number}.json"

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from deploy.config import DeploymentConfig
-from deploy.model.transfers import Transfers
-from deploy.objects.base import Objects
-from deploy.objects.folder import FolderObjects
-from deploy.objects.location import Bucket, parse
+from deploy.model.instances import Transfers
+from deploy.objects.location import Bucket, FolderObjects, Objects, parse
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.policies import Scope
 from deploy.providers.base import Provider, ProviderError
@@ -180,13 +178,13 @@ def findings(config: DeploymentConfig) -> Iterator[tuple[str, Finding]]:
         return
     if where.scheme == "gs":
         gcp_clients = _gcp_clients(config)
-        from deploy.objects.gcs_checking import check_bucket as check_gcs_bucket
+        from deploy.objects.gcs import check_bucket as check_gcs_bucket
 
         for finding in check_gcs_bucket(gcp_clients, where):
             yield "gcp", finding
         return
     clients = _clients(config)
-    from deploy.objects.checking import check_bucket
+    from deploy.objects.s3 import check_bucket
 
     for finding in check_bucket(clients, where):
         yield "aws", finding

@@ -65,7 +65,7 @@ class TlsConfig(Part):
 
 
 class QuotasConfig(Part):
-    """What a submitter may take; see `deploy.server.quotas.Quotas`."""
+    """What a submitter may take; see `deploy.server.admission.Quotas`."""
 
     live_jobs: PositiveInt = 1000
     jobs_a_minute: PositiveInt = 60
@@ -82,7 +82,7 @@ class HttpConfig(Part):
         port: 0 for any that is free.
         tokens: whether requests need an access token. Without, everyone on this machine may do everything.
         tls: None for plain HTTP.
-        insecure: `deploy.security.listen.INSECURE_WORDS`, to listen beyond loopback without protection.
+        insecure: `deploy.security.tls.INSECURE_WORDS`, to listen beyond loopback without protection.
         connections: at once; beyond them those go that keep the service waiting.
         connections_each: of one address. Behind a proxy all clients have its address.
         quotas: what a submitter may take.

@@ -14,8 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from deploy.model.jobs import JobSpec
-from deploy.model.spark import SparkProgram
-from deploy.model.workflows import Workflow
+from deploy.model.workflows import SparkProgram, Workflow
 from deploy.yamlfile import ConfigError, first_mistake, read_mapping
 
 MAX_BYTES = 20 << 20

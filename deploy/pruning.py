@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from deploy.model.clock import Clock
-from deploy.store.retention import Retention
+from deploy.store.folders import Retention
 from deploy.store.store import Store
 
 _EVERY_S = 60.0

@@ -28,18 +28,18 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeError
-from deploy.objects.base import Objects
+from deploy.objects.location import Objects
 from deploy.providers.base import ProviderError
 from deploy.pruning import Pruning
 from deploy.runners.bag.runner import BagRunner
-from deploy.runners.bag.settings import BagSettings
+from deploy.runners.bag.task import BagSettings
 from deploy.runners.base import Runner, RunnerError
 from deploy.runners.detached import Limits
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
-from deploy.runners.workflow.settings import WorkflowSettings
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.plans import Plans

@@ -15,11 +15,11 @@ from deploy.config import DeploymentConfig, HttpConfig
 from deploy.dashboard import routes as dashboard
 from deploy.security.tls import TlsFiles, load_tls
 from deploy.security.tokens import AccessTokens
+from deploy.server.admission import Quotas
 from deploy.server.app import create_app
 from deploy.server.connections import ConnectionLimits
 from deploy.server.context import Context
 from deploy.server.deciding import Deciders
-from deploy.server.quotas import Quotas
 from deploy.server.routes import join
 from deploy.server.run import HttpListener
 from deploy.server.settings import ServerSettings

@@ -10,9 +10,8 @@ import pytest
 
 from deploy.model.instances import Offer
 from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.observed import observe
 from deploy.scheduler.snapshot.occupancy import Occupancy
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from envs.simulation import columns as col
 from envs.simulation.federations.rounds.application import Application, Client, Market
 from envs.simulation.federations.rounds.application import Offer as RoundOffer

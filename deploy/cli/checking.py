@@ -17,11 +17,10 @@ from deploy.clouds import count_offers, require_all_rented
 from deploy.config import DeploymentConfig
 from deploy.runners.spark.settings import find_spark
 from deploy.scheduler.decide.policies import load_market_policy
-from deploy.security.listen import is_loopback, listen_allowed
 from deploy.security.sandbox import Mode as SandboxMode
-from deploy.security.tls import load_tls
+from deploy.security.tls import is_loopback, listen_allowed, load_tls
 from deploy.security.trial import trial
-from deploy.server.accepting import FILES_KEPT, files_allowed
+from deploy.server.connections import FILES_KEPT, files_allowed
 from deploy.server.deciding import Deciders
 from deploy.service import load_policies, open_sandbox
 from deploy.store import migrate

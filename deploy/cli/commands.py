@@ -89,16 +89,16 @@ def offers(
     as_json: Json = False,
 ) -> None:
     """List what could be rented now: prices, how often it was there, scores, what speaks against it."""
-    from deploy.cli import offering
+    from deploy.cli import queries
 
     if config is not None and server is not None:
         raise ValueError("--config asks the clouds themselves, --server a service: give one of them")
     if config is not None:
-        rows = offering.of_clouds(config, gpu, max_price)
+        rows = queries.offers_of_clouds(config, gpu, max_price)
     else:
         with _client(server, token_file) as client:
-            rows = offering.of_service(client)
-    offering.offers(rows, gpu, max_price, as_json=as_json)
+            rows = queries.offers_of_service(client)
+    queries.offers(rows, gpu, max_price, as_json=as_json)
 
 
 def instances(
@@ -150,14 +150,14 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Tell why a job is where it is: every decision with its candidates, values and reasons."""
-    from deploy.cli import explaining, queries
+    from deploy.cli import queries
 
     with _client(server, token_file) as client:
         found = client.explain(job)
     if as_json:
         queries.print_json(found)
     else:
-        explaining.explain(found)
+        queries.explain(found)
 
 
 def cancel(

@@ -57,9 +57,9 @@ def backup(
     to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
 ) -> None:
     """Copy a deployment's database (SQLite), also while it is served."""
-    from deploy.cli import backups
+    from deploy.cli import upkeep
 
-    backups.backup(config, to)
+    upkeep.backup(config, to)
 
 
 def restore(
@@ -67,9 +67,9 @@ def restore(
     source: Annotated[Path, typer.Option("--from", help="file of spotweave backup")],
 ) -> None:
     """Put a backup in the place of a deployment's database, which must not be served meanwhile."""
-    from deploy.cli import backups
+    from deploy.cli import upkeep
 
-    backups.restore(config, source)
+    upkeep.restore(config, source)
 
 
 def record(
@@ -78,9 +78,9 @@ def record(
     since: Annotated[str | None, typer.Option(help="only from this time on, ISO 8601 (UTC)")] = None,
 ) -> None:
     """Write what a deployment saw of prices, refusals and interruptions as market traces to train on."""
-    from deploy.cli import recording
+    from deploy.cli import upkeep
 
-    recording.run(config, out, since)
+    upkeep.record_market(config, out, since)
 
 
 def create_token(
@@ -90,27 +90,27 @@ def create_token(
     days: Annotated[float | None, typer.Option(help="until it expires; never if left out")] = None,
 ) -> None:
     """Make an access token and print it, once: keep it where only its user can read it."""
-    from deploy.cli import tokens
+    from deploy.cli import upkeep
 
-    tokens.create(config, role, name, days)
+    upkeep.create_token(config, role, name, days)
 
 
 def list_tokens(
     config: Config, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 ) -> None:
     """List all access tokens, without their secrets."""
-    from deploy.cli import tokens
+    from deploy.cli import upkeep
 
-    tokens.show_all(config, as_json=as_json)
+    upkeep.list_tokens(config, as_json=as_json)
 
 
 def revoke_token(
     config: Config, token_id: Annotated[str, typer.Argument(help="see spotweave token list")]
 ) -> None:
     """Make an access token invalid for ever."""
-    from deploy.cli import tokens
+    from deploy.cli import upkeep
 
-    tokens.revoke(config, token_id)
+    upkeep.revoke_token(config, token_id)
 
 
 def check_clouds(config: Config) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
@@ -9,14 +11,151 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from deploy.dashboard.overview import overview
-from deploy.dashboard.schemas import Overview
-from deploy.security.roles import Role
+from deploy.billing import Bill
+from deploy.dashboard.schemas import MAX_TEXT, DecisionLine, JobBar, LaneView, Overview, SpanView
+from deploy.model.jobs import JobState
+from deploy.model.workflows import Workflow
+from deploy.security.tokens import Role
 from deploy.server.access import Caller
 from deploy.server.context import Context, SchedulerView
-from deploy.server.views import ERRORS
+from deploy.server.views import ERRORS, CostView, EventView, InstanceView, OfferView, hidden_text, reason_for
 from deploy.store.decisions import Mode
+from deploy.store.gantt import Sums
+from deploy.store.jobs import Job
 from deploy.store.store import Store
+from deploy.store.tasks import Task
+
+# `GET /v1/overview`: one moment of the store, and the offers of the scheduler's latest pass.
+
+LANES = 50
+"""Tasks of one job."""
+SPANS = 2000
+INSTANCES = 100
+OFFERS = 200
+DECISIONS = 25
+EVENTS = 60
+
+
+def overview(
+    context: Context,
+    store: Store,
+    scheduler: SchedulerView | None,
+    mode: Mode | None,
+    limit: int,
+    caller: Caller,
+) -> Overview:
+    """What the dashboard shows.
+
+    Args:
+        context: of the service.
+        store: that is shown.
+        scheduler: None: there is none in this process.
+        mode: of that scheduler; None: of the latest decision.
+        limit: jobs of each group (running, waiting, ended).
+        caller: sees only of their own jobs what these say, unless they are an admin.
+    """
+    now_s = context.clock.now()
+    with store.snapshot():
+        jobs = _jobs(store, limit)
+        decisions = store.decisions.latest(DECISIONS)
+        used = store.instances.used()
+        offers = [] if scheduler is None else _offers(scheduler, used)
+        federated = context.deciders.federated
+        return Overview(
+            time_s=now_s,
+            deployment=store.deployment_id,
+            policy=context.deciders.market.policy.name,
+            federated_policy=None if federated is None else federated.policy.name,
+            mode=decisions[0].mode if mode is None and decisions else mode,
+            scheduler=scheduler is not None,
+            last_pass_s=None if scheduler is None else scheduler.last_pass_s(),
+            pass_within_s=context.settings.pass_within_s,
+            counts=store.jobs.counts(),
+            cost=CostView.of(store.costs.total(now_s)),
+            jobs=_bars(store, jobs, now_s, caller),
+            instances_live=sum(used.values()),
+            instances=[InstanceView.of(one) for one in store.instances.newest_live(INSTANCES)],
+            offers_known=len(offers),
+            offers=offers[:OFFERS],
+            decisions=[DecisionLine.of(one) for one in decisions],
+            events=[EventView.of(one, caller) for one in reversed(store.events.latest(EVENTS))],
+        )
+
+
+def _jobs(store: Store, limit: int) -> list[Job]:
+    running = store.gantt.jobs(JobState.RUNNING, limit)
+    waiting = store.gantt.jobs(JobState.PENDING, limit)
+    ended = [job for state in JobState if not state.live for job in store.gantt.jobs(state, limit)]
+    ended.sort(key=lambda job: (job.submitted_s, job.job_id), reverse=True)
+    return [*running, *waiting, *ended[:limit]]
+
+
+def _bars(store: Store, jobs: Sequence[Job], now_s: float, caller: Caller) -> list[JobBar]:
+    ids = [job.job_id for job in jobs]
+    sums, costs = store.gantt.sums(ids), store.costs.of_jobs(ids, now_s)
+    tasks = store.gantt.lanes(ids, LANES)
+    spans: defaultdict[tuple[str, str], list[SpanView]] = defaultdict(list)
+    for span in store.gantt.spans(ids, LANES, SPANS):
+        spans[span.key].append(SpanView.of(span))
+    return [
+        _bar(
+            job,
+            sums[job.job_id],
+            costs[job.job_id],
+            _lanes(job, tasks[job.job_id], spans, now_s, caller.may_see(job.submitter)),
+            caller,
+        )
+        for job in jobs
+    ]
+
+
+def _bar(job: Job, sums: Sums, cost: Bill, lanes: list[LaneView], caller: Caller) -> JobBar:
+    within_s: float | None = getattr(job.spec.work, "deadline_s", None)
+    return JobBar.of_fields(
+        job,
+        name=job.spec.name,
+        kind=job.spec.work.kind,
+        deadline_s=None if within_s is None else job.submitted_s + within_s,
+        progress=1.0 if job.state is JobState.SUCCEEDED else sums.progress,
+        misses=sums.misses,
+        interruptions=sum(len(span.interruptions) for lane in lanes for span in lane.spans),
+        reason=reason_for(job, caller)[:MAX_TEXT],
+        cost=CostView.of(cost),
+        tasks=sums.tasks,
+        tasks_done=sums.tasks_done,
+        lanes=lanes,
+    )
+
+
+def _lanes(
+    job: Job,
+    tasks: Sequence[Task],
+    spans: Mapping[tuple[str, str], list[SpanView]],
+    now_s: float,
+    whole: bool,
+) -> list[LaneView]:
+    work = job.spec.work
+    after = work.graph() if isinstance(work, Workflow) else {}
+    return [
+        _lane(task, after.get(task.key.task, ()), spans.get(task.key, []), now_s, whole) for task in tasks
+    ]
+
+
+def _lane(task: Task, after: Sequence[str], spans: list[SpanView], now_s: float, whole: bool) -> LaneView:
+    return LaneView.of_fields(
+        task,
+        task=task.key.task,
+        not_before_s=task.not_before_s if task.not_before_s > now_s else None,
+        message=task.message[:MAX_TEXT] if whole else hidden_text(task.message),
+        after=list(after),
+        spans=spans,
+    )
+
+
+def _offers(scheduler: SchedulerView, used: Mapping[str, int]) -> list[OfferView]:
+    offers = [OfferView.of(one, used.get(one.offer_id, 0)) for one in scheduler.offers()]
+    return sorted(offers, key=lambda one: (not one.used, not one.available, one.price_usd_hour, one.offer_id))
+
 
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 HEADERS = {

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.emulator.clouds import CLOUDS, load
+from deploy.emulator.emulator import CLOUDS, load
 from deploy.emulator.server import Server
 from deploy.yamlfile import ConfigError
 

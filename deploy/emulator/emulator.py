@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.emulator.config import EmulatorConfig
@@ -13,6 +15,7 @@ from deploy.emulator.ledger import Entry, entry, total_usd
 from deploy.emulator.machines import NoMachines, Processes
 from deploy.emulator.world import Machines, World
 from deploy.model.clock import Clock, SystemClock, VirtualClock
+from deploy.yamlfile import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -86,3 +89,33 @@ def clock_of(config: EmulatorConfig) -> Clock:
 def machines_of(config: EmulatorConfig) -> Machines:
     """The ones that are configured. Raises ConfigError."""
     return Processes(config) if config.machines == "processes" else NoMachines()
+
+
+# Which clouds can be emulated.
+
+CLOUDS = ("aws", "gcp")
+
+
+def load(cloud: str, path: Path) -> Emulator:
+    """An emulator as its file says.
+
+    Args:
+        cloud: one of `CLOUDS`.
+        path: of its configuration.
+
+    Raises:
+        ConfigError: one line, if it cannot be used.
+    """
+    if importlib.util.find_spec("werkzeug") is None:
+        raise ConfigError("emulators need werkzeug and moto: pip install 'spotweave[dev]'")
+    if cloud == "aws":
+        from deploy.emulator.aws.config import AwsEmulatorConfig
+        from deploy.emulator.aws.emulator import AwsEmulator
+
+        return AwsEmulator(AwsEmulatorConfig.load(path))
+    if cloud == "gcp":
+        from deploy.emulator.gcp.config import GcpEmulatorConfig
+        from deploy.emulator.gcp.emulator import GcpEmulator
+
+        return GcpEmulator(GcpEmulatorConfig.load(path))
+    raise ConfigError(f"no cloud {cloud!r} is emulated: expected {', '.join(CLOUDS)}")

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from deploy.emulator.market import Market
-from deploy.emulator.records import Instance, Stretch, Volume
+from deploy.emulator.world import Instance, Stretch, Volume
 
 _MINIMUM_S = 60
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import deploy
 from deploy.emulator.config import EmulatorConfig
-from deploy.emulator.records import Instance
+from deploy.emulator.world import Instance
 from deploy.node import procfs
 from deploy.node.processes import NODE_VARIABLE
 from deploy.providers.local.records import STATE_VARIABLE, StateError, StateFolder

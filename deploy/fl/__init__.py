@@ -2,7 +2,7 @@
 
 # server_app.py                               # client_app.py
 from flwr.serverapp import ServerApp           from deploy.fl.client import checkpointing_client_app
-from deploy.fl.server import train             app = checkpointing_client_app()
+from deploy.fl.synchronous import train             app = checkpointing_client_app()
 app = ServerApp()
                                                @app.train()
 @app.main()                                    def train(message, context): ...

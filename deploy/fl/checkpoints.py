@@ -8,11 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
+from deploy.fl.brokers.messages import Place
+from deploy.model.strategies import FedAvg, Strategy
 from spotweave.files import write_private
 
 _NAME = re.compile(r"round-([0-9]{6,9})\.npz")
@@ -103,3 +106,147 @@ def newest(candidates: Iterable[Checkpoint | None]) -> Checkpoint | None:
 def _files(folder: Path) -> list[Path]:
     """Newest first."""
     return sorted(folder.glob("round-*.npz"), reverse=True)
+
+
+# The two small JSON files over which the runner and a job's ServerApp talk; each is written by one side.
+
+SETUP_VARIABLE = "SPOTWEAVE_FL_SETUP"
+"""In the ServerApp's environment: path of the setup file."""
+NAME_KEY = "client-name"
+"""In a node's configuration: the client's name in the job."""
+STATE_KEY = "spotweave-state"
+"""In a node's configuration: the client's state folder."""
+LINK_LOST = "the SuperLink was lost"
+"""How a ServerApp's failure begins that is not its own."""
+HISTORY_ROUNDS = 1000
+"""The metrics of this many rounds are in the status file: what is read at every look must stay small."""
+
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e10)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+class _File(BaseModel):
+    # A diverged training has metrics that are no numbers; as null they could not be read back.
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
+
+    @classmethod
+    def load(cls, path: Path) -> Self | None:
+        """What the file says, None if there is none."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save(self, path: Path) -> None:
+        """Write it."""
+        write_private(path, self.model_dump_json(indent=1).encode())
+
+
+class Expected(_File):
+    """A client as the runner knows it.
+
+    Attributes:
+        node_id: Flower's name for it, the same for ever.
+        attempt: of its task; a higher one is another process, perhaps elsewhere. 0: it was never there.
+        number: its place among all clients of the job, from 0; it stays when others leave.
+    """
+
+    node_id: int
+    attempt: int = 0
+    number: int = 0
+
+
+class Setup(_File):
+    """What the runner tells the ServerApp; written again when a client gets another attempt.
+
+    Attributes:
+        rounds: of the whole training.
+        quorum: a round ends when this many clients have delivered; None: all that take part.
+        run: number of the run, from 1; later ones resume.
+        folder: absolute; for checkpoints and the status file.
+        clients: by name.
+        strategy: of the job.
+        samples: of each client of the job, by its number.
+        brokers: of the job, by number.
+    """
+
+    rounds: int
+    quorum: int | None = None
+    run: int
+    folder: str
+    clients: dict[str, Expected]
+    strategy: Strategy = FedAvg()
+    samples: list[int] = []
+    brokers: list[Place] = []
+
+    @property
+    def updates(self) -> Path:
+        """Where it keeps updates that wait to be used."""
+        return Path(self.folder) / "updates"
+
+    @property
+    def status_file(self) -> Path:
+        """Where the ServerApp tells how it is."""
+        return Path(self.folder) / "status.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where it keeps its checkpoints."""
+        return Path(self.folder) / "checkpoints"
+
+
+class Participation(_File):
+    """A client as the ServerApp knows it.
+
+    Attributes:
+        owes: whether it has still to deliver in the present round.
+        asked_s: epoch seconds at which it was asked in this round; None: not yet.
+        delivered: number of rounds in which it delivered.
+        last_epoch_s: seconds from the latest question to the delivery.
+        error: its ClientApp's exception in one line, "" for none.
+        error_attempt: the attempt that failed so.
+        version: of the model that it was last sent; None where rounds are synchronous.
+        refused: number of its updates that could not be used.
+    """
+
+    owes: bool = True
+    asked_s: Seconds | None = None
+    delivered: Count = 0
+    last_epoch_s: Seconds | None = None
+    error: Text = ""
+    error_attempt: Count = 0
+    version: Count | None = None
+    refused: Count = 0
+
+
+class Status(_File):
+    """What the ServerApp tells the runner.
+
+    Attributes:
+        run: of the setup.
+        completed: rounds that are aggregated and in a checkpoint.
+        finished: whether all rounds are.
+        clients: by name.
+        metrics: of the latest round.
+        history: metrics of the latest `HISTORY_ROUNDS` rounds, by number of the round.
+        error: the ServerApp's exception in one line, "" for none.
+        resumed_from: "server", "client NAME" or "" for a fresh start.
+        used: updates of each client that were used, by its number; empty where brokers know that.
+    """
+
+    run: Count
+    completed: Count = 0
+    finished: bool = False
+    clients: dict[str, Participation] = {}
+    metrics: dict[str, float] = {}
+    history: dict[Count, dict[str, float]] = {}
+    error: Text = ""
+    resumed_from: Text = ""
+    used: list[Count] = []
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as a person reads it: type and message, without line breaks, at most 300 characters."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__

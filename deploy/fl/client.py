@@ -16,9 +16,8 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 from deploy.fl import checkpoints
-from deploy.fl.asynchronous.client import send_update
-from deploy.fl.checkpoints import Checkpoint
-from deploy.fl.exchange import STATE_KEY
+from deploy.fl.asynchronous.updates import send_update
+from deploy.fl.checkpoints import STATE_KEY, Checkpoint
 from deploy.fl.records import from_record, to_record
 
 QUERY = "query.checkpoint"

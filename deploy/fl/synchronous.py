@@ -14,16 +14,16 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
 from agents.federated.asynchronous.updates import UpdateError
-from deploy.fl.asynchronous.vectors import Arrays, require_alike
-from deploy.fl.grid import RoundGrid
+from deploy.fl.asynchronous.training import Asynchronous
+from deploy.fl.asynchronous.updates import Arrays, require_alike
 from deploy.fl.records import from_record, to_record
-from deploy.fl.round import Round
+from deploy.fl.round import Round, RoundGrid
 from deploy.fl.training import Evaluate, Training, Value, read_setup
 from deploy.model.strategies import MOST_SAMPLES
 from deploy.model.strategies import FedAvg as FedAvgSettings
@@ -144,3 +144,45 @@ def _norm(arrays: Arrays, less: Arrays | None = None) -> float:
             with np.errstate(over="ignore", invalid="ignore"):
                 total += float(np.square(values).sum())
     return math.sqrt(total)
+
+
+# The main loop of a ServerApp on instances that come and go: what an app calls.
+
+
+def train(
+    grid: Grid,
+    context: Context,
+    initial: ArrayRecord,
+    strategy: Strategy | None = None,
+    evaluate: Evaluate | None = None,
+    config: Mapping[str, Value] | None = None,
+) -> ArrayRecord:
+    """Train until all rounds of the job are done, from the newest checkpoint that anyone has.
+
+    Args:
+        grid: of the ServerApp.
+        context: of the ServerApp.
+        initial: weights of a fresh start.
+        strategy: one of `flwr.serverapp.strategy`; None: FedAvg over all clients. It is not saved: one with a
+            memory of its own (FedAdam) starts over after a resume. Not with a job whose `strategy` is
+            asynchronous.
+        evaluate: metrics of the aggregated weights, after each round.
+        config: what each client is told in each round.
+
+    Returns:
+        The weights after the last round; they are also the newest file in the job's `flower/checkpoints`.
+
+    Raises:
+        RuntimeError: if the app was not started by spotweave.
+        ValueError: if the job's strategy is asynchronous and the ServerApp brings one, or a client's update
+            cannot be used.
+        SuperLinkLost: if the SuperLink does not answer; the runner starts the run over.
+    """
+    asked = read_setup().strategy.kind
+    if asked == "fedavg":
+        return Synchronous(grid, initial, strategy, evaluate, config).run()
+    if strategy is not None:
+        raise ValueError(
+            f"the job's strategy is {asked} and the ServerApp brings {type(strategy).__name__}: leave one out"
+        )
+    return Asynchronous(grid, initial, evaluate, config).run()

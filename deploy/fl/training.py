@@ -14,11 +14,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint
+from deploy.fl.checkpoints import HISTORY_ROUNDS, SETUP_VARIABLE, Checkpoint, Setup, Status, one_line
 from deploy.fl.client import QUERY
-from deploy.fl.exchange import HISTORY_ROUNDS, SETUP_VARIABLE, Setup, Status, one_line
-from deploy.fl.grid import SafeGrid, SuperLinkLost
 from deploy.fl.records import from_record, to_record
+from deploy.fl.round import SafeGrid, SuperLinkLost
 
 Evaluate = Callable[[int, ArrayRecord], Mapping[str, float]]
 """From a round's number and its weights to metrics; runs next to the ServerApp."""

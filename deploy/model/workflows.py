@@ -7,21 +7,58 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
 from deploy.model.fields import (
+    MAX_ARGUMENTS,
     MOST_SECONDS,
     MOST_TEXT_BYTES,
+    Arguments,
     Gigabytes,
     Name,
     Part,
     Path,
     Seconds,
     Text,
+    Texts,
     Work,
     check_size,
 )
-from deploy.model.spark import SparkProgram
+
+# The description of a Spark application: a job of its own, or a step of a workflow.
+
+FILE_CONF = ("spark.submit.pyFiles", "spark.files", "spark.jars", "spark.archives")
+"""Settings that name files, separated by commas, which Spark gives to the driver and all executors."""
+
+
+def _plain(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if "," in name or "#" in name:
+            raise ValueError(f"{name!r} has a comma or #, by which Spark separates files: rename it")
+    return names
+
+
+class SparkProgram(Part):
+    """A script with its arguments, settings and modules."""
+
+    script: Path
+    """Python file or jar, relative to the file that describes the job."""
+    args: Arguments = ()
+    conf: Texts = Field(default_factory=dict)
+    py_files: Annotated[tuple[Path, ...], Field(max_length=MAX_ARGUMENTS), AfterValidator(_plain)] = ()
+    """Modules for the driver and the executors: .py, .zip or .egg files; `submit` packs folders."""
+
+    @property
+    def named_files(self) -> tuple[str, ...]:
+        """Paths below the job file's folder that `py_files` and `conf` name; a URI is none."""
+        configured = (name for key in FILE_CONF for name in split_names(self.conf.get(key, "")))
+        return (*self.py_files, *(name.partition("#")[0] for name in configured if ":" not in name))
+
+
+def split_names(names: str) -> list[str]:
+    """Split a comma-separated list."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
 
 MOST_STEPS = 200
 MOST_FILES = 1000

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
 from deploy.node.config import STATE_FOLDER, STATUS_FILE, AgentConfig, server_context
-from deploy.node.imds import Watcher
-from deploy.node.metadata import service
+from deploy.node.metadata import Watcher, service
 from deploy.node.processes import Processes
 from deploy.node.server import AgentServer
 from deploy.yamlfile import ConfigError

@@ -15,8 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from deploy.node.config import STATE_FOLDER, AgentConfig, MetadataKind, load_config, read_private
-from deploy.node.imds import MetadataError
-from deploy.node.metadata import service, url_of
+from deploy.node.metadata import MetadataError, service, url_of
 from deploy.yamlfile import ConfigError
 from spotweave.files import write_private
 
@@ -40,7 +39,7 @@ class JoinConfig(BaseModel):
         scheduler_url: root of the service.
         ca_pem: the authority that signed its certificate; None: the image's own trust.
         client_token: of the instance's launch.
-        join_token: see `deploy.security.joining`.
+        join_token: see `deploy.security.tokens`.
         port: of the agent.
         workdir: of the agent.
         imds_poll_s: of the agent.

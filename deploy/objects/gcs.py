@@ -10,11 +10,11 @@ from google.api_core import exceptions as api
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from deploy.objects.base import ObjectsError, require_kept
-from deploy.objects.location import Bucket
+from deploy.objects.location import Bucket, ObjectsError, require_kept
 from deploy.providers.base import ProviderError
+from deploy.providers.config import Finding
 from deploy.providers.gcp.clients import Clients
-from deploy.providers.gcp.errors import gcp_errors
+from deploy.providers.gcp.errors import STORAGE_REMEDY, gcp_errors
 
 _RETRY = DEFAULT_RETRY.with_timeout(60.0)
 """Google's own, with waits that double from a second. A write has a precondition and names are written once,
@@ -29,7 +29,7 @@ https://cloud.google.com/storage/docs/request-preconditions
 
 
 class GcsObjects:
-    """Implements `deploy.objects.base.Objects`; safe to use from several threads.
+    """Implements `deploy.objects.location.Objects`; safe to use from several threads.
 
     Args:
         clients: of Google Cloud.
@@ -128,3 +128,30 @@ class GcsObjects:
 def _no_object(error: BaseException | None) -> bool:
     """Whether it is the object that is not there, and not its bucket."""
     return isinstance(error, api.NotFound) and "bucket does not exist" not in str(error.message)
+
+
+# Whether a bucket of Cloud Storage can be used, before anything is launched. Nothing is changed.
+
+PERMISSIONS = ("storage.objects.create", "storage.objects.get", "storage.objects.delete")
+"""On objects; whether they may be listed is seen by doing it."""
+_WHAT = "checkpoints"
+
+
+def check_bucket(clients: Clients, place: Bucket) -> Iterator[Finding]:
+    """Whether it is there, may be listed, and its objects be put, read and deleted."""
+    objects = GcsObjects(clients, place)
+    try:
+        objects.probe()
+        denied = objects.lacking(PERMISSIONS)
+    except ObjectsError as error:
+        text = str(error)
+        if isinstance(error.__cause__, api.NotFound):
+            text = (
+                f"{place.uri}: there is no such bucket: create it (docs/gcp.md), or set runners.checkpoints"
+            )
+        yield Finding(_WHAT, "missing", text)
+        return
+    for permission in denied:
+        yield Finding(_WHAT, "missing", f"{place.uri}: this identity may not {permission}: {STORAGE_REMEDY}")
+    if not denied:
+        yield Finding(_WHAT, "right", f"{place.uri}: may be listed, written, read and deleted")

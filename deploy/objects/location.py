@@ -1,11 +1,17 @@
-"""A place for objects as people write it: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, or a folder."""
+"""A place for whole objects: its interface, a folder, and how people write one (`s3://BUCKET/PREFIX`)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
+
+from spotweave.files import write_bytes
+
+# A place for objects as people write it: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, or a folder.
 
 _BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _PREFIX = r"[A-Za-z0-9!_.*'()-]+"
@@ -62,3 +68,115 @@ def parse(text: str) -> Bucket | Path:
         f"{text!r} is no place for checkpoints: expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or an "
         "absolute folder"
     )
+
+
+# The interface of all places for objects, and the ways in which they fail.
+
+
+class ObjectsError(Exception):
+    """It could not be done now; one line. Trying again later may help."""
+
+
+class ConflictError(ObjectsError):
+    """There is another object of that name: trying the same again is vain."""
+
+
+class Objects(Protocol):
+    """Objects by name ("a/b"), each written once. May be used from several threads; every method may wait."""
+
+    @property
+    def uri(self) -> str:
+        """Where they are, for people."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep an object. When this returns it has been read back, and is what was given.
+
+        An object that is there already is never overwritten: the same content is success.
+
+        Raises:
+            ConflictError: if there is one with other content.
+            ObjectsError: if it is not known to be kept; the same may be tried again.
+        """
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept; None if there is nothing of that name. Raises ObjectsError."""
+
+    def names(self, start: str) -> Sequence[str]:
+        """Names that begin so, in no order. Raises ObjectsError."""
+
+    def delete(self, name: str) -> None:
+        """Let go of an object, if there is one. Raises ObjectsError."""
+
+
+def require_kept(where: str, content: bytes, found: bytes | None, *, existed: bool) -> None:
+    """Compare what is read back with what was put.
+
+    Args:
+        where: URI of the object.
+        content: that was put.
+        found: that was read back.
+        existed: whether there was an object already: perhaps our own, whose answer was lost.
+
+    Raises:
+        ConflictError: if there was one with other content.
+        ObjectsError: if it is not what was put.
+    """
+    if found == content:
+        return
+    if existed and found is not None:
+        raise ConflictError(f"{where} is there already, with other content")
+    raise ObjectsError(f"{where}: what is read back is not what was put")
+
+
+# Objects in a folder, such as one that a file server keeps.
+
+
+class FolderObjects:
+    """Implements `deploy.objects.location.Objects`; each object is a file.
+
+    Args:
+        folder: where; made with the first object.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def uri(self) -> str:
+        """See Objects."""
+        return str(self._folder)
+
+    def put(self, name: str, content: bytes) -> None:
+        """See Objects. Whole or not at all, and on the disk."""
+        path = self._folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                write_bytes(path, content, mode=0o600, overwrite=False)
+        except OSError as error:
+            raise ObjectsError(f"{path} cannot be written: {error.strerror}") from error
+        if self.get(name) != content:
+            raise ConflictError(f"{path} is there already, with other content")
+
+    def get(self, name: str) -> bytes | None:
+        """See Objects."""
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ObjectsError(f"{self._folder / name} cannot be read: {error.strerror}") from error
+
+    def names(self, start: str) -> Sequence[str]:
+        """See Objects."""
+        # Only the folder that a name's start leads to is searched: others may hold very many.
+        below = self._folder / start.rpartition("/")[0]
+        found = (path.relative_to(self._folder).as_posix() for path in below.rglob("*") if path.is_file())
+        return [name for name in found if name.startswith(start) and not Path(name).name.startswith(".")]
+
+    def delete(self, name: str) -> None:
+        """See Objects."""
+        try:
+            (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise ObjectsError(f"{self._folder / name} cannot be deleted: {error.strerror}") from error

@@ -2,7 +2,7 @@
 
 User data can be read by every process of the instance, and by everyone who may describe the account's
 instances. So it holds no secret, only a join token that is worth nothing once the node has answered
-(`deploy.security.joining`).
+(`deploy.security.tokens`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field, FiniteFloat
 
 from deploy.model.instances import LaunchRequest
 from deploy.node.config import MetadataKind
-from deploy.security.joining import join_token
+from deploy.security.tokens import join_token
 from deploy.yamlfile import ConfigError, Part
 
 JOIN_FILE = "/etc/spotweave/join.json"

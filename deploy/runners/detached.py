@@ -18,8 +18,7 @@ from deploy.node import procfs
 from deploy.runners import launcher
 from deploy.runners.base import RunnerError
 from deploy.security import untrusted
-from deploy.security.identities import IdentitiesError
-from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
+from deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
 from spotweave.files import write_private
 
 TAG = "SPOTWEAVE_DETACHED"

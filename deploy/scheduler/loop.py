@@ -20,9 +20,8 @@ from deploy.scheduler.decide.chooser import Chooser, Policies
 from deploy.scheduler.guards.budgets import Budgets
 from deploy.scheduler.metrics import SchedulerMetrics
 from deploy.scheduler.observe.observer import Nodes, Observer
-from deploy.scheduler.retries.cooldowns import Cooldowns
 from deploy.scheduler.retries.quarantine import Quarantine
-from deploy.scheduler.retries.retries import Retries
+from deploy.scheduler.retries.retries import Cooldowns, Retries
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.store import Store

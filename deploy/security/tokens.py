@@ -8,16 +8,65 @@ service. The pepper keeps someone who can write to the database, but has not the
 
 from __future__ import annotations
 
+import base64
 import hmac
 import re
 import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from deploy.security.keys import DeploymentKey, SecurityError
-from deploy.security.roles import Role, TokenRecord
+
+# Roles, and the tokens that carry them, as the store keeps them.
+
+
+class Role(StrEnum):
+    """What a token allows; each role includes the ones above it."""
+
+    VIEWER = "viewer"
+    """See what runs, what was decided and what it costs; not what others' jobs were given or say."""
+    SUBMITTER = "submitter"
+    """Also submit jobs and cancel them."""
+    ADMIN = "admin"
+    """Also manage tokens and the service itself."""
+
+    def allows(self, needed: Role) -> bool:
+        """Whether this role may do what `needed` is required for."""
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """An access token without its secret.
+
+    Attributes:
+        token_id: public part of the token; in logs, events and listings.
+        name: whom or what it is for.
+        role: what it allows.
+        digest: of the whole token, see `deploy.security.tokens`.
+        created_s: epoch seconds.
+        expires_s: epoch seconds; None: never.
+        revoked_s: epoch seconds; None: it is not.
+        last_used_s: epoch seconds, to about a minute; None: never used.
+    """
+
+    token_id: str
+    name: str
+    role: Role
+    digest: bytes = field(repr=False)
+    created_s: float
+    expires_s: float | None = None
+    revoked_s: float | None = None
+    last_used_s: float | None = None
+
+    def valid(self, now_s: float) -> bool:
+        """Whether it may be used now."""
+        return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
+
 
 _FORM = re.compile(r"spw_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NO_DIGEST = bytes(32)
@@ -156,3 +205,43 @@ class AccessTokens:
     def any_valid(self, now_s: float) -> bool:
         """Whether at least one can be used now."""
         return any(record.valid(now_s) for record in self._store.tokens.all())
+
+
+# How a rented node and its scheduler come to know each other: a token and a certificate.
+#
+# A cloud instance is told who it is through user data, which is no place for secrets. So it is told a *join
+# token*, HMAC-SHA-256 of its client token under its node token: the scheduler can check it without keeping
+# anything more, the node token cannot be computed from it, and it fits one instance only. `POST /v1/join`
+# gives the node token for it, over TLS, while the instance is young and its agent has never answered: after
+# that the join token opens nothing.
+#
+# With it the node shows the certificate that it made for itself. The scheduler keeps the first one, refuses
+# any other, and talks to this certificate alone: who stands between the two learns nothing and changes
+# nothing. Whoever has read a node's user data and joins in its place shuts the node out: the node is refused
+# and says so in its log, and its instance is given up.
+
+VALID_S = 1800.0
+"""From the request; an instance that has not come up by then is given up long before."""
+
+
+def join_token(node_token: str, client_token: str) -> str:
+    """The join token of an instance: 43 characters of base64url."""
+    digest = hmac.digest(node_token.encode(), f"spotweave join\n{client_token}".encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+
+def may_join(
+    node_token: str, client_token: str, given: str, *, age_s: float, live: bool, answered: bool
+) -> bool:
+    """Whether a node that shows a join token gets its node token.
+
+    Args:
+        node_token: of the instance.
+        client_token: of the instance.
+        given: what the node showed.
+        age_s: seconds since the instance was asked for.
+        live: whether it exists, or may.
+        answered: whether its agent has ever answered.
+    """
+    right = hmac.compare_digest(join_token(node_token, client_token).encode(), given.encode())
+    return right and live and not answered and 0 <= age_s <= VALID_S

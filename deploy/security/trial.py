@@ -12,8 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploy.node import procfs
-from deploy.security.identities import IdentitiesError
-from deploy.security.sandbox import METADATA_ADDRESS, Box, Mode, Sandbox, SandboxError, program
+from deploy.security.sandbox import (
+    METADATA_ADDRESS,
+    Box,
+    IdentitiesError,
+    Mode,
+    Sandbox,
+    SandboxError,
+    program,
+)
 
 _TRIAL_S = 30.0
 _INSTALL = "install bubblewrap (Debian: apt install bubblewrap)"

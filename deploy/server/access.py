@@ -14,9 +14,8 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from deploy.model.clock import Clock
-from deploy.security.listen import is_loopback
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens, TokenError
+from deploy.security.tls import is_loopback
+from deploy.security.tokens import AccessTokens, Role, TokenError
 from deploy.server.errors import Refusal
 
 _BEARER = HTTPBearer(auto_error=False, description="An access token: spotweave token create")

@@ -13,12 +13,11 @@ from pydantic import BaseModel
 
 from deploy.model.clock import Clock, SystemClock
 from deploy.security.tokens import AccessTokens
-from deploy.server import bodies, errors, uploads
+from deploy.server import bodies, errors
 from deploy.server.access import Access
 from deploy.server.context import Context, SchedulerView
 from deploy.server.deciding import Deciders
-from deploy.server.metrics import Metrics
-from deploy.server.middleware import Observed
+from deploy.server.middleware import Metrics, Observed
 from deploy.server.routes import decisions, events, health, jobs, market
 from deploy.server.schemas import DecisionRequest
 from deploy.server.settings import ServerSettings
@@ -80,7 +79,7 @@ def create_app(
     app.include_router(health.router(context))
     app.include_router(decisions.router(context))
     if store is not None and settings.jobs is not None:
-        uploads.sweep(settings.jobs)
+        bodies.sweep(settings.jobs)
         models.append(jobs.JobRequest)
         app.include_router(decisions.stored(context, store))
         app.include_router(jobs.router(context, store, settings.jobs))

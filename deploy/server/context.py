@@ -14,7 +14,7 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec
 from deploy.server.access import Access
 from deploy.server.deciding import Deciders
-from deploy.server.metrics import Metrics
+from deploy.server.middleware import Metrics
 from deploy.server.settings import ServerSettings
 from deploy.store.store import Store
 

@@ -25,12 +25,10 @@ from fastapi import FastAPI
 from deploy import logs
 from deploy.model.clock import SystemClock
 from deploy.security.keys import SecurityError
-from deploy.security.listen import listen_allowed
-from deploy.security.tls import TlsFiles, load_tls
+from deploy.security.tls import TlsFiles, listen_allowed, load_tls
 from deploy.security.tokens import AccessTokens
-from deploy.server.accepting import FILES_KEPT, Server, allow_files
 from deploy.server.app import create_app
-from deploy.server.connections import Connections
+from deploy.server.connections import FILES_KEPT, Connections, Server, allow_files
 from deploy.server.context import Context
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploy.server.admission import MIB, Quotas
 from deploy.server.connections import ConnectionLimits
-from deploy.server.quotas import MIB, Quotas
 from envs.simulation.guards.rules import GuardsConfig
 
 

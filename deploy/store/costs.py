@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 
-from sqlalchemy import func, literal, select, union_all
+from sqlalchemy import func, insert, literal, select, union_all
 
 from deploy.billing import Bill, bill, bill_by_day
 from deploy.model.instances import InstanceState
+from deploy.model.jobs import TaskKey
 from deploy.store import charging
+from deploy.store.charging import zone_of
 from deploy.store.database import Database
-from deploy.store.instances import LIVE
-from deploy.store.schema import charges, egress, instances, jobs
-from deploy.store.values import portions
+from deploy.store.instances import LIVE, Instance
+from deploy.store.schema import charges, egress, instances, jobs, portions
 
 _GONE = InstanceState.TERMINATED.value
 _KEYS = ("instance_id", "job_id", "day", "zone", "market")
@@ -132,3 +134,36 @@ class Costs:
             query = select(jobs.c.job_id).where(rented.exists()).order_by(*order).limit(limit)
             bills = self.of_jobs(connection.scalars(query).all(), now_s)
         return dict(sorted(bills.items()))
+
+
+# Charges for data that were moved to where a task started.
+
+
+class Egress:
+    """The moves of a store. Writing needs a transaction; `Costs` reads them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, key: TaskKey, attempt: int, instance: Instance, charges: int, now_s: float) -> None:
+        """Charge a task for the move of its data to an attempt's start.
+
+        Args:
+            key: the task.
+            attempt: which has no such charge yet.
+            instance: where it starts; of several, any.
+            charges: see `deploy.billing`.
+            now_s: epoch seconds.
+        """
+        self._database.writing.execute(
+            insert(egress).values(
+                job_id=key.job_id,
+                task=key.task,
+                attempt=attempt,
+                instance_id=instance.instance_id,
+                day=datetime.fromtimestamp(now_s, UTC).date().isoformat(),
+                zone=zone_of(instance.offer),
+                market=instance.offer.market,
+                cost=charges,
+            )
+        )

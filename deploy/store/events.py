@@ -10,8 +10,7 @@ from sqlalchemy import Row, func, insert, select
 
 from deploy.model.jobs import TaskKey
 from deploy.store.database import Database
-from deploy.store.schema import events, jobs
-from deploy.store.values import Json
+from deploy.store.schema import Json, events, jobs
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from deploy.store import charging
 from deploy.store.database import Database
 from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError, StoreError
-from deploy.store.schema import instances
-from deploy.store.values import portions
+from deploy.store.schema import instances, portions
 
 _ORDER = list(InstanceState)
 _GONE = InstanceState.TERMINATED.value

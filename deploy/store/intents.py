@@ -15,8 +15,7 @@ from sqlalchemy import Row, func, insert, select, update
 
 from deploy.store.database import Database
 from deploy.store.errors import NotFoundError
-from deploy.store.schema import intents
-from deploy.store.values import Json, plain
+from deploy.store.schema import Json, intents, plain
 
 
 class IntentKind(StrEnum):

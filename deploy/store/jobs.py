@@ -14,8 +14,7 @@ from deploy.model.jobs import JobSpec, JobState
 from deploy.store.database import Database
 from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError, StoreError
-from deploy.store.schema import jobs, tasks
-from deploy.store.values import plain, portions
+from deploy.store.schema import jobs, plain, portions, tasks
 
 LIVE = tuple(state.value for state in JobState if state.live)
 _ENDED = tuple(state.value for state in JobState if not state.live)

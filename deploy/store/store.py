@@ -12,13 +12,12 @@ from sqlalchemy import insert, select, update
 from deploy.security.keys import DeploymentKey
 from deploy.store import migrate
 from deploy.store.backup import backup
-from deploy.store.costs import Costs
+from deploy.store.costs import Costs, Egress
 from deploy.store.database import Database
 from deploy.store.decisions import Decisions
-from deploy.store.egress import Egress
 from deploy.store.errors import StoreDamagedError, StoreError
 from deploy.store.events import Events
-from deploy.store.folders import Folders
+from deploy.store.folders import Folders, Retention, prune
 from deploy.store.gantt import Gantt
 from deploy.store.instances import Instances
 from deploy.store.intents import Intents
@@ -26,7 +25,6 @@ from deploy.store.jobs import Jobs
 from deploy.store.lease import Lease
 from deploy.store.locks import FileLock
 from deploy.store.prices import Prices
-from deploy.store.retention import Retention, prune
 from deploy.store.schema import deployment
 from deploy.store.tasks import Tasks
 from deploy.store.tokens import Tokens

@@ -14,8 +14,7 @@ from deploy.store.database import WRITES, Database
 from deploy.store.decoded import Decoded
 from deploy.store.errors import NotFoundError
 from deploy.store.jobs import LIVE
-from deploy.store.schema import jobs, tasks
-from deploy.store.values import plain, portions
+from deploy.store.schema import jobs, plain, portions, tasks
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from deploy.security.roles import Role, TokenRecord
+from deploy.security.tokens import Role, TokenRecord
 from deploy.store.database import Database
 from deploy.store.errors import StoreUnavailableError
 from deploy.store.schema import tokens

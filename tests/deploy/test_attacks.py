@@ -20,21 +20,21 @@ from typing import Any
 import pytest
 
 from deploy.model.jobs import JobSpec
-from deploy.objects.base import ObjectsError
-from deploy.runners.bag.check import check as check_bag
-from deploy.runners.bag.files import packed
+from deploy.objects.location import ObjectsError
+from deploy.runners.bag.runner import check as check_bag
+from deploy.runners.bag.task import packed
 from deploy.runners.flower.app import check as check_app
 from deploy.runners.flower.inspecting import Inspector
 from deploy.runners.flower.status import read_status
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.driver import check_job
 from deploy.runners.spark.streaming import BatchLog
-from deploy.runners.workflow.check import check as check_workflow
+from deploy.runners.workflow.application import check as check_workflow
 from deploy.runners.workflow.digests import digest_of
 from deploy.security import untrusted
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
+from deploy.server.admission import Quotas
 from deploy.server.deciding import Deciders
-from deploy.server.quotas import Quotas
 from deploy.store.store import Store
 from tests.deploy.runners.flower.world import MEAN
 from tests.deploy.server.service import NOW, Service, make_service, one_line_error

@@ -19,7 +19,7 @@ from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.jobfile import read_files, read_job
 from deploy.model.jobs import Flower
-from deploy.objects.gcs_checking import check_bucket
+from deploy.objects.gcs import check_bucket
 from deploy.objects.location import Bucket, parse
 from deploy.providers.aws.catalogue import load_catalogue
 from deploy.providers.gcp.check import check

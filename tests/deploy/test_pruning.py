@@ -12,7 +12,7 @@ from deploy import pruning
 from deploy.model.clock import VirtualClock
 from deploy.model.jobs import JobState
 from deploy.pruning import Pruning
-from deploy.store.retention import Retention
+from deploy.store.folders import Retention
 from deploy.store.store import Store
 from tests.deploy.store.cases import add_job
 from tests.deploy.store.conftest import NOW

@@ -15,16 +15,16 @@ from fastapi import FastAPI
 
 from deploy.config import CheckpointsConfig, DeploymentConfig, RunnersConfig
 from deploy.model.jobs import JobState, TaskKey
-from deploy.objects.folder import FolderObjects
-from deploy.runners.bag.settings import BagSettings
+from deploy.objects.location import FolderObjects
+from deploy.runners.bag.task import BagSettings
 from deploy.runners.flower.runner import FlowerSettings
 from deploy.runners.spark.settings import SparkSettings
-from deploy.runners.workflow.settings import WorkflowSettings
+from deploy.runners.workflow.application import WorkflowSettings
 from deploy.scheduler.act.placing import place
-from deploy.security.joining import join_token
 from deploy.security.tls import node_pair
+from deploy.security.tokens import join_token
+from deploy.server.admission import Quotas
 from deploy.server.connections import ConnectionLimits
-from deploy.server.quotas import Quotas
 from deploy.server.run import HttpListener as Listening
 from deploy.service import Service, make_runners, open_store
 from deploy.serving import application

@@ -13,7 +13,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
 from deploy.server.deciding import Deciders
 from tests.deploy.scheduler.worlds import World, batch, cheap_and_sure
 from tests.deploy.server.service import Service, job_request, make_service

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.bags import Bag, BagTask
 from deploy.model.instances import InstanceReport, InstanceState, LaunchRequest
-from deploy.model.jobs import FlowerClient, JobSpec, JobState, Places, SparkStreaming
+from deploy.model.jobs import Bag, BagTask, FlowerClient, JobSpec, JobState, Places, SparkStreaming
 from deploy.providers.base import CapacityError
 from deploy.scheduler.retries.retries import end_job
 from tests.deploy.scheduler.training import RoundsRunner, Training, federated

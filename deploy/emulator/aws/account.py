@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from moto.core.base_backend import BackendDict
@@ -18,7 +19,7 @@ from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
 from deploy.emulator.aws.config import AwsEmulatorConfig, ImageConfig
-from deploy.emulator.aws.errors import AwsError, invalid
+from deploy.emulator.aws.wire import REQUEST_ID, AwsError, invalid
 
 _T = TypeVar("_T")
 
@@ -192,3 +193,37 @@ def _asked(ask: Callable[[], _T]) -> _T:
     """The refusals of moto are those of AWS."""
     with _refusing():
         return ask()
+
+
+# What the caller may do, as IAM's policy simulator tells it.
+
+
+def allowed(denied: Sequence[str], permission: str) -> bool:
+    """Whether no pattern of the configuration denies it."""
+    return not any(fnmatchcase(permission, pattern) for pattern in denied)
+
+
+class IdentityActions:
+    """The actions by service and name. They answer `{"xml": text}`: IAM speaks XML of its own."""
+
+    def __init__(self, denied: Sequence[str]) -> None:
+        self._denied = denied
+        self.table: dict[tuple[str, str], Callable[[str, dict[str, Any]], dict[str, Any]]] = {
+            ("iam", "SimulatePrincipalPolicy"): self._simulate
+        }
+
+    def _simulate(self, region: str, params: dict[str, Any]) -> dict[str, Any]:
+        asked = [value for key, value in params.items() if key.startswith("ActionNames.member.")]
+        results = "".join(
+            f"<member><EvalActionName>{name}</EvalActionName><EvalResourceName>*</EvalResourceName>"
+            f"<EvalDecision>{'allowed' if allowed(self._denied, name) else 'implicitDeny'}</EvalDecision>"
+            "<MatchedStatements/><MissingContextValues/></member>"
+            for name in asked
+        )
+        return {
+            "xml": '<SimulatePrincipalPolicyResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">'
+            f"<SimulatePrincipalPolicyResult><EvaluationResults>{results}</EvaluationResults>"
+            "<IsTruncated>false</IsTruncated></SimulatePrincipalPolicyResult>"
+            f"<ResponseMetadata><RequestId>{REQUEST_ID}</RequestId></ResponseMetadata>"
+            "</SimulatePrincipalPolicyResponse>"
+        }

@@ -15,11 +15,10 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.datastructures import MultiDict
 
 from deploy.emulator.aws import wire
+from deploy.emulator.aws.account import allowed
 from deploy.emulator.aws.emulator import AwsEmulator
-from deploy.emulator.aws.errors import AwsError
-from deploy.emulator.aws.identities import allowed
-from deploy.emulator.aws.request import Call, read_call
-from deploy.emulator.control import PREFIX, Control
+from deploy.emulator.aws.wire import AwsError, Call, read_call
+from deploy.emulator.server import PREFIX, Control
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

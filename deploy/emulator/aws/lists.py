@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from deploy.emulator.aws.describing import page
-from deploy.emulator.aws.errors import AwsError
+from deploy.emulator.aws.instances import page
+from deploy.emulator.aws.wire import AwsError
 from deploy.emulator.aws.world import Ec2World
 
 _Params = dict[str, Any]

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from deploy.emulator.aws import describing
+from deploy.emulator.aws import instances as instances_api
 from deploy.emulator.aws.account import Account
-from deploy.emulator.aws.describing import page
-from deploy.emulator.aws.errors import AwsError, invalid
-from deploy.emulator.aws.records import SpotRequest
-from deploy.emulator.aws.world import Ec2World
+from deploy.emulator.aws.instances import page
+from deploy.emulator.aws.wire import AwsError, invalid
+from deploy.emulator.aws.world import Ec2World, SpotRequest
 from deploy.emulator.market import Pool
 
 _Params = dict[str, Any]
@@ -84,9 +83,9 @@ class SpotActions:
         return [one for name, one in known.items() if not ids or name in ids]
 
     def _describe_spot_instance_requests(self, region: str, params: _Params) -> _Answer:
-        found = describing.requests(self._requests(region, params), params.get("Filters", []))
+        found = instances_api.requests(self._requests(region, params), params.get("Filters", []))
         part, token = page(found, params, 1000)
-        return {"SpotInstanceRequests": [describing.request(one) for one in part], "NextToken": token}
+        return {"SpotInstanceRequests": [instances_api.request(one) for one in part], "NextToken": token}
 
     def _get_spot_placement_scores(self, region: str, params: _Params) -> _Answer:
         """1 without capacity for the target; else 10 times the share of the latest day with capacity."""

@@ -1,16 +1,118 @@
-"""EC2's wire format, by botocore's own service model: parameters in, XML out."""
+"""Requests as EC2 reads them: service and action, parameters in, XML and errors out."""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 import botocore.session
 from botocore.model import ListShape, OperationModel, ServiceModel, Shape, StructureShape
 from moto.core.parse import EC2QueryParser
 from werkzeug.datastructures import MultiDict
+
+from deploy.emulator.errors import CloudError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+
+# Which service and action a request is for, and who asks.
+
+_CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
+_TARGET_SERVICES = {
+    "AWSPriceListService": "pricing",
+    "AmazonSQS": "sqs",
+    "ServiceQuotasV20190624": "servicequotas",
+}
+_BODIES = ("application/x-www-form-urlencoded", "application/x-amz-json")
+
+
+@dataclass
+class Call:
+    """A request, as far as it is understood without its parameters.
+
+    Attributes:
+        service: as in permissions: "ec2".
+        action: as in permissions: "RunInstances".
+        region: signed for.
+        access_key: key id; "" for an unsigned request.
+        signed_s: epoch seconds of the caller's clock.
+        body: of a request that is not S3's.
+        buffered: whether `body` was read from the connection.
+        json: whether the service speaks JSON.
+    """
+
+    service: str
+    action: str
+    region: str
+    access_key: str
+    signed_s: float | None
+    body: bytes
+    buffered: bool
+    json: bool
+
+
+def read_call(environ: WSGIEnvironment) -> Call:
+    """Look at a request. The body of an S3 request stays in the connection."""
+    found = _CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+    key, region, service = found.groups() if found else ("", "us-east-1", "s3")
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    kind = environ.get("CONTENT_TYPE", "")
+    buffered = service != "s3" and kind.startswith(_BODIES)
+    body = b""
+    if buffered:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+    if target:
+        prefix, _, action = target.partition(".")
+        service = _TARGET_SERVICES.get(prefix, service)
+    elif service == "s3":
+        action = _s3_action(environ)
+    else:
+        action = parse_qs(body.decode("latin-1")).get("Action", [""])[0]
+    return Call(
+        service=service,
+        action=action,
+        region=region,
+        access_key=key,
+        signed_s=_time_s(environ.get("HTTP_X_AMZ_DATE", "")),
+        body=body,
+        buffered=buffered,
+        json=bool(target),
+    )
+
+
+def _time_s(text: str) -> float | None:
+    try:
+        return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _s3_action(environ: WSGIEnvironment) -> str:
+    """The permission that a request needs, of those that are about objects and buckets."""
+    method = environ.get("REQUEST_METHOD", "GET")
+    path = environ.get("PATH_INFO", "/").strip("/")
+    query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+    if not path:
+        return "ListAllMyBuckets"
+    if "/" not in path:
+        if method in ("GET", "HEAD"):
+            return "GetBucketLocation" if "location" in query else "ListBucket"
+        return {"PUT": "CreateBucket", "DELETE": "DeleteBucket", "POST": "DeleteObject"}.get(method, "Bucket")
+    if method == "DELETE":
+        return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
+    return {"GET": "GetObject", "HEAD": "GetObject"}.get(method, "PutObject")
+
+
+# EC2's wire format, by botocore's own service model: parameters in, XML out.
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 REQUEST_ID = "00000000-0000-4000-8000-000000000000"
@@ -94,3 +196,54 @@ def error(code: str, message: str) -> str:
         f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error><Code>{escape(code)}</Code>'
         f"<Message>{escape(message)}</Message></Error></Errors><RequestID>{REQUEST_ID}</RequestID></Response>"
     )
+
+
+# Errors as AWS answers them.
+
+
+class AwsError(CloudError):
+    """A refusal of AWS."""
+
+
+class AwsFailures:
+    """How AWS says what goes wrong on demand; see `deploy.emulator.faults.Failures`."""
+
+    def throttled(self, service: str) -> AwsError:
+        """Too many requests."""
+        code = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}.get(service, "ThrottlingException")
+        return AwsError(code, "Request limit exceeded.", 503 if service in ("ec2", "s3") else 400)
+
+    def failed(self, service: str, *, internal: bool) -> AwsError:
+        """Its own fault."""
+        if internal:
+            return AwsError("InternalError", "An internal error has occurred", 500)
+        code = {"ec2": "Unavailable", "s3": "ServiceUnavailable"}.get(service, "ServiceUnavailable")
+        return AwsError(code, "The server is overloaded and can't handle the request.", 503)
+
+    def coded(self, code: str) -> AwsError:
+        """A code that a configuration names."""
+        return AwsError(code, "It is so for a while.", 503 if code in _THEIR_FAULT else 400)
+
+
+_THEIR_FAULT = ("InternalError", "RequestLimitExceeded", "ServiceUnavailable", "Unavailable")
+
+
+def invalid(message: str) -> AwsError:
+    """A parameter's value."""
+    return AwsError("InvalidParameterValue", message)
+
+
+def not_found(instance_ids: list[str]) -> AwsError:
+    """Instances that do not exist, or are not known yet."""
+    several = len(instance_ids) > 1
+    return AwsError(
+        "InvalidInstanceID.NotFound",
+        f"The instance ID{'s' if several else ''} '{', '.join(instance_ids)}' "
+        f"do{'' if several else 'es'} not exist",
+    )
+
+
+def refuse_dry_run(params: Mapping[str, object]) -> None:
+    """What would have succeeded is refused where only that was asked. Raises AwsError."""
+    if params.get("DryRun"):
+        raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from deploy.emulator.control import PREFIX, Control
 from deploy.emulator.errors import CloudError
 from deploy.emulator.gcp.compute import ROOT, Compute, body_of
+from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
-from deploy.emulator.gcp.errors import GcpError, disabled
-from deploy.emulator.gcp.messages import Answer, Request, json_answer
-from deploy.emulator.gcp.projects import Projects
+from deploy.emulator.gcp.messages import Answer, GcpError, Request, disabled, json_answer
 from deploy.emulator.gcp.storage import Storage
+from deploy.emulator.server import PREFIX, Control
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+
+# The Resource Manager's API: which permissions the caller has.
+#
+# https://cloud.google.com/resource-manager/reference/rest/v1/projects/testIamPermissions
+
+_PATH = re.compile(r"/v1/projects/([^/]+):testIamPermissions")
+
+
+class Projects:
+    """Answers for one project."""
+
+    api = "cloudresourcemanager.googleapis.com"
+
+    def __init__(self, config: GcpEmulatorConfig) -> None:
+        self._config = config
+
+    def permission(self, request: Request) -> str:
+        """What is counted; "" for what is not the Resource Manager's. Asking needs no permission."""
+        asked = request.method == "POST" and _PATH.fullmatch(request.path)
+        return "resourcemanager.projects.testIamPermissions" if asked else ""
+
+    def answer(self, request: Request) -> Answer:
+        """Raises GcpError."""
+        found = _PATH.fullmatch(request.path)
+        if found is None or found[1] != self._config.project:
+            raise GcpError("forbidden", "The caller does not have permission", 403)
+        asked = body_of(request.content).get("permissions", [])
+        granted = [one for one in asked if one not in self._config.denied]
+        return json_answer({"permissions": granted} if granted else {})
+
 
 _LONGEST_WAIT_S = 10.0
 """The real service waits up to two minutes; what is not done then is asked for again."""

@@ -11,15 +11,74 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from deploy.emulator.gcp import looks
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.errors import GcpError, denied, not_found
 from deploy.emulator.gcp.inserts import Inserts
-from deploy.emulator.gcp.records import GceInstance, Operation
-from deploy.emulator.gcp.world import GceWorld
+from deploy.emulator.gcp.messages import GcpError, denied, not_found
+from deploy.emulator.gcp.world import GceInstance, GceWorld, Operation
+
+# What is looked at before a launch: zones, types, quotas, networks and images.
+
+_Json = dict[str, Any]
+Handler = Callable[[dict[str, str], Mapping[str, str], _Json], _Json]
+"""From the parts of a path, the query and the body to the answer; raises GcpError."""
+
+
+def table(config: GcpEmulatorConfig, world: GceWorld) -> dict[str, Handler]:
+    """By the name of what is looked at."""
+
+    def region(found: dict[str, str], *_: object) -> _Json:
+        if found["region"] not in config.regions:
+            raise not_found(f"projects/{config.project}/regions/{found['region']}")
+        quotas = [
+            {
+                "metric": metric,
+                "limit": config.quota_vcpus,
+                "usage": world.used_vcpus(found["region"], spot=spot),
+            }
+            for metric, spot in (("CPUS", False), ("PREEMPTIBLE_CPUS", True))
+        ]
+        quotas += [{"metric": metric, "limit": limit, "usage": 0} for metric, limit in config.quotas.items()]
+        return {"name": found["region"], "quotas": quotas}
+
+    def subnetwork(found: dict[str, str], *_: object) -> _Json:
+        if found["name"] not in config.subnetworks:
+            raise not_found(f"regions/{found['region']}/subnetworks/{found['name']}")
+        return {"name": found["name"]}
+
+    return {
+        "zone": lambda found, *_: {"name": found["zone"], "status": "UP"},
+        "machine_type": lambda found, *_: _machine_type(config, found),
+        "accelerator_type": lambda found, *_: _accelerator_type(config, found),
+        "region": region,
+        "subnetwork": subnetwork,
+        "image": lambda found, *_: image(config, found),
+    }
+
+
+def image(config: GcpEmulatorConfig, found: dict[str, str]) -> _Json:
+    """An image of any project. Raises GcpError."""
+    name = f"projects/{found['project']}/global/images/{found['name']}"
+    if name not in config.images:
+        raise not_found(name)
+    return {"name": found["name"], "status": "READY", "diskSizeGb": "10"}
+
+
+def _machine_type(config: GcpEmulatorConfig, found: dict[str, str]) -> _Json:
+    for pool in config.pools:
+        if pool.zone == found["zone"] and pool.instance_type.partition("+")[0] == found["name"]:
+            return {"name": found["name"], "guestCpus": pool.vcpus}
+    raise not_found(f"projects/{config.project}/zones/{found['zone']}/machineTypes/{found['name']}")
+
+
+def _accelerator_type(config: GcpEmulatorConfig, found: dict[str, str]) -> _Json:
+    for pool in config.pools:
+        attached = pool.instance_type.partition("+")[2].partition("x")[2]
+        if pool.zone == found["zone"] and attached == found["name"]:
+            return {"name": found["name"]}
+    raise not_found(f"projects/{config.project}/zones/{found['zone']}/acceleratorTypes/{found['name']}")
+
 
 ROOT = "/compute/v1/projects/"
-_Json = dict[str, Any]
 _T = TypeVar("_T")
 _PAGE, _MOST = 500, 500
 _STATES = {
@@ -72,7 +131,7 @@ class Compute:
     def __init__(self, config: GcpEmulatorConfig, world: GceWorld) -> None:
         self._config, self._world = config, world
         self._inserts = Inserts(config, world)
-        self._looks = looks.table(config, world)
+        self._looks = table(config, world)
         self._zones = {pool.zone: pool.region for pool in config.pools}
 
     def permission(self, method: str, path: str) -> str:
@@ -104,7 +163,7 @@ class Compute:
         act, permission, found = self._route(method, path)
         if found["project"] != self._config.project:
             if act == "image":
-                return looks.image(self._config, found)
+                return image(self._config, found)
             raise not_found(f"projects/{found['project']}")
         zone = found.get("zone")
         if zone is not None and zone not in self._zones:

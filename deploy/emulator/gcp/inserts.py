@@ -12,11 +12,10 @@ import uuid
 from typing import Any
 
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.errors import GcpError, not_found
-from deploy.emulator.gcp.records import GceInstance, Operation
-from deploy.emulator.gcp.world import GceWorld
+from deploy.emulator.gcp.messages import GcpError, not_found
+from deploy.emulator.gcp.world import GceInstance, GceWorld, Operation
 from deploy.emulator.market import Pool
-from deploy.emulator.records import Volume
+from deploy.emulator.world import Volume
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")

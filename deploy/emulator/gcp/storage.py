@@ -17,8 +17,7 @@ from urllib.parse import quote
 import google_crc32c
 
 from deploy.emulator.gcp.config import GcpEmulatorConfig
-from deploy.emulator.gcp.errors import GcpError
-from deploy.emulator.gcp.messages import Answer, Request, json_answer
+from deploy.emulator.gcp.messages import Answer, GcpError, Request, json_answer
 
 _BUCKET = r"/storage/v1/b/(?P<bucket>[^/]+)"
 _OBJECT = rf"{_BUCKET}/o/(?P<name>.+)"

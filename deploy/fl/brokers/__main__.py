@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from deploy.fl.brokers.messages import BrokerSettings
 from deploy.fl.brokers.server import BrokerServer
-from deploy.fl.brokers.settings import BrokerSettings
 
 
 def main() -> None:

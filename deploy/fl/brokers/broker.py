@@ -9,18 +9,107 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
 
-from agents.federated.asynchronous.brokers import Broker
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from agents.federated.asynchronous.brokers import Broker, confirm
 from agents.federated.asynchronous.shards import RingVector, Shard
 from agents.federated.asynchronous.updates import UpdateError, UpdateId
-from deploy.fl.brokers.memory import Memory, ShardFiles
-from deploy.fl.brokers.messages import Standing
-from deploy.fl.brokers.places import BrokerError, UnwantedError
-from deploy.fl.brokers.settings import BrokerSettings
+from deploy.fl.brokers.messages import Agreement, BrokerError, BrokerSettings, Place, Standing, UnwantedError
 from deploy.model.strategies import FedSuda, selection
+from spotweave.files import write_private
+
+# What a broker knows, on its disk before anybody is told of it.
+
+_FILE = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.shard")
+
+
+class Memory(BaseModel):
+    """Beside the shards.
+
+    Attributes:
+        size: d, weights of the model.
+        version: of the model.
+        agreed: the list of this version's successor, once all brokers have confirmed it.
+        settled: updates that are never taken again.
+        attended: Fed-SUDA: who has taken part in the present episode.
+        episode: Fed-SUDA: its number.
+        used: how many updates of each client were used.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    size: int
+    version: int
+    agreed: list[UpdateId] = []
+    settled: list[UpdateId] = []
+    attended: list[int] = []
+    episode: int = 0
+    used: list[int] = []
+
+    @classmethod
+    def load(cls, folder: Path) -> Self | None:
+        """None if nothing was kept."""
+        try:
+            return cls.model_validate_json((folder / "memory.json").read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save(self, folder: Path) -> None:
+        """Write it, whole or not at all."""
+        write_private(folder / "memory.json", self.model_dump_json())
+
+
+class ShardFiles:
+    """The shards of one broker.
+
+    Args:
+        folder: that is theirs.
+        number: of the broker.
+        samples: of each client.
+    """
+
+    def __init__(self, folder: Path, number: int, samples: list[int]) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder, self._number, self._samples = folder, number, samples
+
+    def keep(self, shard: Shard) -> None:
+        """Write one."""
+        write_private(self._file(shard.id), shard.values.tobytes())
+
+    def holds(self, shard: Shard) -> bool:
+        """Whether this one is here, the same in every byte."""
+        try:
+            return self._file(shard.id).read_bytes() == shard.values.tobytes()
+        except FileNotFoundError:
+            return False
+
+    def all(self, size: int) -> Iterator[Shard]:
+        """In the order of their arrival; those of another size are left out."""
+        for path in sorted(self._folder.glob("*.shard"), key=lambda path: path.stat().st_mtime_ns):
+            name, content = _FILE.fullmatch(path.name), path.read_bytes()
+            if name and len(content) == 8 * size and int(name[1]) < len(self._samples):
+                participant, version, number = int(name[1]), int(name[2]), int(name[3])
+                values = np.frombuffer(content, np.uint64)
+                samples = self._samples[participant]
+                yield Shard(participant, version, self._number, values, samples, number)
+
+    def keep_only(self, held: Collection[UpdateId]) -> None:
+        """All others go."""
+        names = {self._file(update).name for update in held}
+        for path in self._folder.glob("*.shard"):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def _file(self, update: UpdateId) -> Path:
+        return self._folder / f"{update.participant}-{update.base_version}-{update.number}.shard"
 
 
 class Held(NamedTuple):
@@ -234,3 +323,85 @@ def incomplete(held: Collection[Held]) -> set[UpdateId]:
     """Updates of which some brokers have a shard and others do not."""
     sets = [set(one.updates) for one in held]
     return set().union(*sets) - sets[0].intersection(*sets)
+
+
+# The organizing broker's part: a list that all brokers confirm (Algorithm 5 of Liu 2022).
+
+
+class Other(Protocol):
+    """Another broker, as the organizer sees it. Both raise BrokerError."""
+
+    def held(self) -> Held:
+        """See DurableBroker."""
+
+    def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:
+        """See DurableBroker."""
+
+
+class RemoteBroker:
+    """Another broker over its connection."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def held(self) -> Held:
+        """See DurableBroker."""
+        found: Any = self._place.post("/v1/held")
+        return Held(found["version"], [UpdateId(*one) for one in found["updates"]])
+
+    def agree(self, version: int, confirmed: Sequence[UpdateId], discarded: Iterable[UpdateId]) -> None:
+        """See DurableBroker."""
+        message = Agreement(version=version, confirmed=list(confirmed), discarded=list(discarded))
+        self._place.post("/v1/agree", message.model_dump())
+
+
+class Organizer:
+    """Of one job; broker 0.
+
+    Args:
+        own: broker 0 itself.
+        others: by number.
+        incomplete_s: an update of which shards are missing is given up after so long.
+    """
+
+    def __init__(self, own: DurableBroker, others: Mapping[int, Other], incomplete_s: float) -> None:
+        self._own = own
+        self._others = others
+        self._incomplete_s = incomplete_s
+        self._since_s: dict[UpdateId, float] = {}
+        self._one = threading.Lock()
+
+    def prepare(self, version: int) -> list[UpdateId]:
+        """Have a list confirmed for the version after this one; the same list until that is there.
+
+        Returns:
+            The list; empty while updates have to be waited for.
+
+        Raises:
+            BrokerError: if a broker does not answer, or is not where the others are.
+        """
+        with self._one:
+            if agreed := self._own.agreed():
+                # Perhaps it was killed before it could tell the others.
+                self._tell(version, agreed, [])
+                return agreed
+            held = {0: self._own.held(), **{number: one.held() for number, one in self._others.items()}}
+            if {one.version for one in held.values()} != {version}:
+                raise BrokerError(f"not all brokers know model {version} yet")
+            updates = {number: one.updates for number, one in held.items()}
+            complete = confirm(updates[0], updates, len(held)).confirmed
+            chosen = self._own.choose(complete, version)
+            discarded = self._overdue(incomplete(list(held.values()))) + self._own.superseded(complete)
+            if chosen or discarded:
+                self._own.agree(version, chosen or [], discarded)
+                self._tell(version, chosen or [], discarded)
+            return chosen or []
+
+    def _tell(self, version: int, confirmed: Sequence[UpdateId], discarded: Sequence[UpdateId]) -> None:
+        for other in self._others.values():
+            other.agree(version, confirmed, discarded)
+
+    def _overdue(self, missing: set[UpdateId]) -> list[UpdateId]:
+        now_s = time.monotonic()
+        self._since_s = {update: self._since_s.get(update, now_s) for update in missing}
+        return [update for update, since_s in self._since_s.items() if now_s - since_s > self._incomplete_s]

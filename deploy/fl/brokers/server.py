@@ -15,12 +15,20 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from agents.federated.asynchronous.updates import UpdateError
-from deploy.fl.brokers.broker import DurableBroker
-from deploy.fl.brokers.messages import Agreement, ComponentHead, Model, Prepared
-from deploy.fl.brokers.organizer import Organizer, RemoteBroker
-from deploy.fl.brokers.places import RUNNER, SERVER, BrokerError, UnwantedError, broker
-from deploy.fl.brokers.settings import BrokerSettings
-from deploy.node.listener import Listener, QuietHandler
+from deploy.fl.brokers.broker import DurableBroker, Organizer, RemoteBroker
+from deploy.fl.brokers.messages import (
+    RUNNER,
+    SERVER,
+    Agreement,
+    BrokerError,
+    BrokerSettings,
+    ComponentHead,
+    Model,
+    Prepared,
+    UnwantedError,
+    broker,
+)
+from deploy.node.server import Listener, QuietHandler
 from spotweave.files import write_private
 
 _WITHIN_S = 30.0

@@ -5,8 +5,9 @@ Nothing here changes anything: launches are asked for with DryRun.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -26,15 +27,50 @@ from deploy.providers.aws.errors import (
     code_of,
     denied_permission,
 )
-from deploy.providers.aws.launch import USER_DATA_BYTES, market_options
+from deploy.providers.aws.launch import USER_DATA_BYTES, market_options, template_data
 from deploy.providers.aws.notices import queue_url
+from deploy.providers.aws.offers import quota_code, vcpus_allowed
 from deploy.providers.aws.policies import Scope, actions, scheduler
-from deploy.providers.aws.quotas import quota_code, vcpus_allowed
-from deploy.providers.aws.rights import simulated
-from deploy.providers.aws.template import template_data
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Finding
 from deploy.providers.userdata import user_data
+
+# Whether the scheduler's identity is allowed what it must be.
+
+_ASSUMED = re.compile(r"arn:(aws[a-z-]*):sts::(\d+):assumed-role/([^/]+)/.*")
+
+
+def simulated(iam: Any, identity: str, actions: Sequence[str], resource: str = "*") -> list[str]:
+    """Those of some actions that the identity's policies do not allow.
+
+    Args:
+        iam: client.
+        identity: ARN, as sts:GetCallerIdentity gives it.
+        actions: such as "ec2:RunInstances".
+        resource: ARN of what they are done to.
+
+    Raises:
+        ProviderError: if it cannot be simulated.
+    """
+    with aws_errors("permissions"):
+        # Conditions on tags are not met by a request without tags: that is no denial.
+        pages = iam.get_paginator("simulate_principal_policy").paginate(
+            PolicySourceArn=role_of(identity), ActionNames=list(actions), ResourceArns=[resource]
+        )
+        return [
+            result["EvalActionName"]
+            for page in pages
+            for result in page["EvaluationResults"]
+            if result["EvalDecision"] == "explicitDeny"
+            or (result["EvalDecision"] == "implicitDeny" and not result.get("MissingContextValues"))
+        ]
+
+
+def role_of(identity: str) -> str:
+    """The role behind the ARN of a session; other ARNs as they are."""
+    found = _ASSUMED.fullmatch(identity)
+    return f"arn:{found[1]}:iam::{found[2]}:role/{found[3]}" if found else identity
+
 
 _SKEW_S = 60.0
 """AWS refuses requests that are five minutes off; a clock that is a minute off is on its way there."""

@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from deploy.providers.availability import Availability
-from deploy.providers.aws import describe, launch, names, stopping
+from deploy.providers.aws import describe, launch, names
 from deploy.providers.aws.clients import Clients
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import Described
+from deploy.providers.aws.launch import Templates
 from deploy.providers.aws.notices import Notices
 from deploy.providers.aws.offers import OfferBook
 from deploy.providers.aws.prices import PriceBook
-from deploy.providers.aws.template import Templates
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
 from deploy.providers.calls import CHANGE_S, LOOK_S, Calls
 from deploy.providers.config import Place
 from deploy.providers.memory import Memory
+from deploy.providers.offers import Availability
 
 
 class AwsProvider:
@@ -149,7 +149,7 @@ class AwsProvider:
         """End instances; see `Provider.terminate`."""
         by_region, errors = self._by_region(instance_ids)
         asks = {
-            region: partial(stopping.terminate, self.clients, region, ids, self._is_new)
+            region: partial(launch.terminate, self.clients, region, ids, self._is_new)
             for region, ids in by_region.items()
         }
         answers, failed = self._calls.each("end of instances", CHANGE_S, asks)

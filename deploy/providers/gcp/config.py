@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, FiniteFloat, IPvAnyAddress, PositiveInt, model_validator
 
-from deploy.model.transfers import Transfers
+from deploy.model.instances import Transfers
 from deploy.providers.base import Provider
 from deploy.providers.config import Finding, Place, ProviderConfig
 from deploy.providers.gcp.prices import PriceError, PriceList, load_prices
 from deploy.providers.userdata import NodeConfig
-from deploy.security.listen import is_loopback
 from deploy.security.sandbox import Sandbox
+from deploy.security.tls import is_loopback
 from deploy.yamlfile import ConfigError, Part
 
 _Positive = Annotated[FiniteFloat, Field(gt=0)]

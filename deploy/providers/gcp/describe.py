@@ -8,7 +8,7 @@ from dataclasses import replace
 from google.cloud import compute_v1
 
 from deploy.model.instances import InstanceReport, InstanceState, Market
-from deploy.node.gce import NOTICE_S
+from deploy.node.metadata import NOTICE_S
 from deploy.providers.config import Place
 from deploy.providers.gcp import names
 from deploy.providers.gcp.config import GcpConfig

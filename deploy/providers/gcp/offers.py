@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deploy.model.instances import Offer
-from deploy.node.gce import NOTICE_S
-from deploy.providers.availability import Availability
+from deploy.node.metadata import NOTICE_S
 from deploy.providers.base import ProviderError
 from deploy.providers.config import Place
 from deploy.providers.gcp.config import GcpConfig
 from deploy.providers.gcp.prices import PriceList, price_at, until
-from deploy.providers.offers import offer
+from deploy.providers.offers import Availability, offer
 
 MINIMUM_S = 60.0
 """https://cloud.google.com/compute/vm-instance-pricing"""

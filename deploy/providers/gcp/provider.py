@@ -11,7 +11,6 @@ from functools import partial
 from google.api_core import exceptions as api
 
 from deploy.model.instances import InstanceReport, LaunchRequest, Offer
-from deploy.providers.availability import Availability
 from deploy.providers.base import CapacityError, PartialError, ProviderError, QuotaError, RefusedError
 from deploy.providers.calls import CHANGE_S, Calls
 from deploy.providers.config import Place
@@ -23,6 +22,7 @@ from deploy.providers.gcp.launch import Launcher
 from deploy.providers.gcp.listing import ENDS, Done, Listing, by_target
 from deploy.providers.gcp.offers import OfferBook
 from deploy.providers.memory import KEPT_S, Memory
+from deploy.providers.offers import Availability
 
 _AT_ONCE = 8
 """Ends that one region is asked for at the same time: each is a call of its own."""

@@ -15,15 +15,41 @@ from dataclasses import replace
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.node.client import NodeClient, NodeError
-from deploy.objects.base import Objects, ObjectsError
-from deploy.objects.folder import FolderObjects
-from deploy.runners.bag.check import check
-from deploy.runners.bag.checkpoints import forget
-from deploy.runners.bag.settings import BagSettings
-from deploy.runners.bag.task import Task, process_id
+from deploy.objects.location import FolderObjects, Objects, ObjectsError
+from deploy.runners.bag.task import BagSettings, Task, bag, forget, process_id
 from deploy.runners.base import RunnerError
+from deploy.runners.detached import require_startable
 from deploy.runners.workers import Patience, Work, WorkerPool, wait_for
 from deploy.security.untrusted import remove_tree
+
+# Bags that can never run, refused before anything is rented.
+
+_OWN = "SPOTWEAVE_"
+
+
+def check(spec: JobSpec) -> None:
+    """Refuse a job that cannot run.
+
+    Raises:
+        ValueError: one line.
+    """
+    work = bag(spec)
+    for task in work.tasks:
+        require_startable({}, (*task.command, *(work.checkpoint or ())), spec.env, {})
+    if spec.resources.instances != 1:
+        raise ValueError(
+            f"resources.instances is {spec.resources.instances}: each task of a bag runs on one (1)"
+        )
+    for key in spec.env:
+        if key.startswith(_OWN):
+            raise ValueError(f"env has {key!r}: names that begin so are set by spotweave: leave it out")
+    interval_s = spec.profile.checkpoint_interval_s
+    if interval_s > 0 and work.checkpoint is None:
+        raise ValueError(
+            f"profile.checkpoint_interval_s is {interval_s:g}, and work.checkpoint names no command: give "
+            "one, or leave the interval out"
+        )
+
 
 _log = logging.getLogger(__name__)
 _THREADS = 32

@@ -3,25 +3,188 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
+import re
+import sys
+import tarfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deploy.model.bags import Bag
-from deploy.model.jobs import JobSpec, TaskKey
-from deploy.model.speeds import slowness
+from deploy.jobfile import MAX_BYTES, named_files
+from deploy.model.instances import slowness
+from deploy.model.jobs import Bag, JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
-from deploy.objects.base import Objects, ObjectsError
-from deploy.runners.bag.checkpoints import Checkpoint, Checkpoints
-from deploy.runners.bag.files import packed
+from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.bag.plan import FILES, PLAN, RESTORED, STATUS, Plan, Status, checkpoint_file
-from deploy.runners.bag.record import Record
-from deploy.runners.bag.settings import BagSettings
 from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError
+from deploy.security.sandbox import Sandbox
+from deploy.yamlfile import ConfigError
+from spotweave.files import write_private
+
+# Where tasks' checkpoints are kept: beyond their nodes, in the same kind of place as federated rounds.
+
+_NAME = re.compile(r"(\d{6,})-(\d{6,})\.tar")
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint that is kept; the greatest is the newest.
+
+    Attributes:
+        attempt: that made it.
+        number: of it in that attempt, from 1.
+    """
+
+    attempt: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Of its object, in the task's folder."""
+        return f"{self.attempt:06d}-{self.number:06d}.tar"
+
+
+class Checkpoints:
+    """Those of one task: one object each, never overwritten. Every method may wait, and raises ObjectsError.
+
+    Args:
+        objects: of all jobs.
+        job_id: whose.
+        task: name of the task.
+    """
+
+    def __init__(self, objects: Objects, job_id: str, task: str) -> None:
+        self._objects = objects
+        self._task = f"{job_id}/{task}/"
+
+    def newest(self) -> tuple[Checkpoint, bytes] | None:
+        """The newest and its content; None if there is none."""
+        for one in sorted(self._all(), reverse=True):
+            content = self._objects.get(self._task + one.name)
+            if content is not None:
+                return one, content
+        return None
+
+    def put(self, one: Checkpoint, content: bytes) -> None:
+        """Keep one, then let go of older ones."""
+        self._objects.put(self._task + one.name, content)
+        for other in self._all():
+            if other < one:
+                self._objects.delete(self._task + other.name)
+
+    def _all(self) -> list[Checkpoint]:
+        found = (_NAME.fullmatch(name.removeprefix(self._task)) for name in self._objects.names(self._task))
+        return [Checkpoint(int(one[1]), int(one[2])) for one in found if one]
+
+
+def forget(objects: Objects, job_id: str) -> None:
+    """Let go of all checkpoints of a job. Raises ObjectsError."""
+    for name in objects.names(f"{job_id}/"):
+        objects.delete(name)
+
+
+# What the runner writes down of a task: enough to find and to end its latest attempt after any restart.
+
+
+class Record(BaseModel):
+    """A task.
+
+    Attributes:
+        attempt: number of the latest that was asked for.
+        node: where; None: nowhere.
+        phase: how that attempt ended; None while it is not known to have.
+        message: why.
+        begun_s: seconds of work at the reference speed that it began with.
+        kept_s: the same of the newest checkpoint that is kept.
+        number: of the latest checkpoint of that attempt that is kept; 0: none of its own is.
+        problem: why the latest checkpoint is not kept; "" if it is.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    attempt: int = 0
+    node: Node | None = None
+    phase: Phase | None = None
+    message: str = ""
+    begun_s: float = 0.0
+    kept_s: float = 0.0
+    number: int = 0
+    problem: str = ""
+
+    @classmethod
+    def load(cls, file: Path) -> Self:
+        """As it was written down; a new one if nothing was, or what was is damaged."""
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return cls()
+
+    def save(self, file: Path) -> None:
+        """Write it down; it holds a node's token."""
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, self.model_dump_json())
+
+
+# The job's files that go to a task's node.
+
+
+def packed(workdir: Path, words: tuple[str, ...]) -> bytes:
+    """An archive of the job's files that a command names.
+
+    Args:
+        workdir: the job's folder; on instances of this machine the job's own code writes there too.
+        words: of the command.
+
+    Raises:
+        PoisonError: if the job has put something else in their place.
+    """
+    root, packed = workdir.resolve(), io.BytesIO()
+    folder, left = JobFolder(root), MAX_BYTES
+    try:
+        paths = list(named_files(words, root))
+    except ConfigError as error:
+        raise PoisonError(str(error)) from error
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in paths:
+            name = path.relative_to(root).as_posix()
+            content = folder.read(name, left)
+            if content is not None:
+                left -= len(content)
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), 0o700
+                tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+# How the runner of bags works.
+
+
+@dataclass(frozen=True)
+class BagSettings:
+    """Settings of the runner.
+
+    Attributes:
+        state: folder of the runner's own; made with mode 0700. The same folder finds the same tasks again.
+        checkpoints: where tasks' checkpoints are kept; None: in `state`.
+        node_python: Python of the nodes, with spotweave next to it.
+        checkpoint_most_bytes: a larger checkpoint is not kept: it passes through the scheduler's memory.
+        reports_within_s: a look at all tasks waits so long for nodes that are slow to answer.
+        sandbox: whose ids jobs have on instances of this machine; None: none.
+    """
+
+    state: Path
+    checkpoints: Objects | None = None
+    node_python: str = field(default=sys.executable)
+    checkpoint_most_bytes: int = 256 << 20
+    reports_within_s: float = 3.0
+    sandbox: Sandbox | None = None
+
 
 _UNKNOWN = 404
 _STOP_WAIT_S = 3.0

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deploy.fl.brokers.places import KEY as BROKERS_KEY
-from deploy.fl.exchange import NAME_KEY, STATE_KEY
+from deploy.fl.brokers.messages import KEY as BROKERS_KEY
+from deploy.fl.checkpoints import NAME_KEY, STATE_KEY
 from deploy.model.jobs import Flower, JobSpec
 from deploy.runners.flower.inspecting import App, Value
 

@@ -16,10 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agents.federated.asynchronous.updates import UpdateError
-from deploy.fl.brokers import places
-from deploy.fl.brokers.messages import Standing
-from deploy.fl.brokers.places import BrokerError, Place, Places
-from deploy.fl.brokers.settings import BrokerSettings
+from deploy.fl.brokers import messages
+from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, Standing
 from deploy.model.jobs import Flower
 from deploy.model.strategies import FedSuda, HaleFed
 from deploy.runners.detached import Detached, Limits
@@ -69,7 +67,7 @@ class Brokers:
     def places_file(self, client: str) -> bytes:
         """The same for a client, as its node gets it."""
         number = [one.name for one in self._work.clients].index(client)
-        return Places(brokers=self.places(places.client(number))).model_dump_json().encode()
+        return Places(brokers=self.places(messages.client(number))).model_dump_json().encode()
 
     def look(self, silent_s: float) -> None:
         """Note how clients stand, and end what runs and does not answer: it is started again.
@@ -86,7 +84,7 @@ class Brokers:
         self.problem = ""
         for number, silence in enumerate(self._silences):
             try:
-                found = self._place(number, places.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
+                found = self._place(number, messages.RUNNER).post("/v1/standing", within_s=_LOOK_WITHIN_S)
             except (BrokerError, UpdateError) as error:
                 self.problem = str(error)
                 if silence.note(False) > silent_s:
@@ -116,7 +114,7 @@ class Brokers:
     def _settings(self, number: int) -> BrokerSettings:
         strategy, clients = self._work.strategy, self._work.clients
         assert isinstance(strategy, HaleFed | FedSuda)
-        asking = [places.SERVER, places.RUNNER, *(places.client(one) for one in range(len(clients)))]
+        asking = [messages.SERVER, messages.RUNNER, *(messages.client(one) for one in range(len(clients)))]
         others = range(1, len(self._ports)) if number == 0 else ()
         pair = self._pair(number)
         return BrokerSettings(
@@ -125,11 +123,13 @@ class Brokers:
             port=self._ports[number],
             certificate=pair.certificate,
             key=pair.key,
-            tokens={who: self._token(number, who) for who in [*asking, *([places.broker(0)] * (number > 0))]},
+            tokens={
+                who: self._token(number, who) for who in [*asking, *([messages.broker(0)] * (number > 0))]
+            },
             strategy=strategy,
             samples=[one.samples for one in clients],
             epochs_s=[one.epoch_s or self._work.epoch_s for one in clients],
-            others={other: self._place(other, places.broker(0)) for other in others},
+            others={other: self._place(other, messages.broker(0)) for other in others},
             folder=_process(self._folder, number).parent,
         )
 

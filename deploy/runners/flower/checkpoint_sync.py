@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from deploy.fl import checkpoints
-from deploy.objects.base import Objects, ObjectsError
+from deploy.objects.location import Objects, ObjectsError
 from deploy.runners.flower.liveness import Silence
 from deploy.runners.flower.status import CHECKPOINTS
 from deploy.runners.jobfolder import JobFolder, PoisonError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.fl.exchange import LINK_LOST, Status
+from deploy.fl.checkpoints import LINK_LOST, Status
 
 _RAISED = "ServerApp failed with exception: "
 MAX_FRUITLESS = 4

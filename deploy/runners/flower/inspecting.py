@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from deploy.security.identities import IdentitiesError
-from deploy.security.sandbox import Box, Boxed, Sandbox, SandboxError
+from deploy.security.sandbox import Box, Boxed, IdentitiesError, Sandbox, SandboxError
 from deploy.security.untrusted import UnsafePathError, copy_tree, remove_tree, tail
 from spotweave.files import read_at_most
 

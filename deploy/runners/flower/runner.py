@@ -27,11 +27,9 @@ from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
 from deploy.runners.flower.brokers import end_brokers
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRounds
-from deploy.runners.flower.cleanup import end_job
 from deploy.runners.flower.inspecting import Inspector
-from deploy.runners.flower.job import FlowerJob, end_on_node, process_id, record_file
-from deploy.runners.flower.liveness import Silence
-from deploy.runners.flower.probes import Probe, Probes
+from deploy.runners.flower.job import FlowerJob, end_job, end_on_node, process_id, record_file
+from deploy.runners.flower.liveness import Probe, Probes, Silence
 from deploy.runners.flower.reporting import report, wants_words
 from deploy.runners.flower.settings import FlowerSettings
 from deploy.runners.flower.superlink import box_name, process_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from deploy.fl.exchange import Status
+from deploy.fl.checkpoints import Status
 from deploy.runners.jobfolder import JobFolder, PoisonError
 
 RESULTS = "flower"

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.fl.brokers.places import SERVER
-from deploy.fl.exchange import Expected, Setup, Status
+from deploy.fl.brokers.messages import SERVER
+from deploy.fl.checkpoints import Expected, Setup, Status
 from deploy.model.jobs import Flower
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import app
@@ -18,7 +18,7 @@ from deploy.runners.flower.checkpoint_sync import CheckpointSync
 from deploy.runners.flower.failures import MAX_FRUITLESS, server_failure
 from deploy.runners.flower.inspecting import App, Inspector
 from deploy.runners.flower.liveness import Silence
-from deploy.runners.flower.record import JobRecord
+from deploy.runners.flower.settings import JobRecord
 from deploy.runners.flower.status import RESULTS, read_status
 from deploy.runners.flower.superlink import SuperLink, shown_folder
 from deploy.runners.jobfolder import JobFolder, PoisonError

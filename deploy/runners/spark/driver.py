@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.model.jobs import JobSpec, SparkBatch, SparkStreaming
-from deploy.model.spark import FILE_CONF, SparkProgram, split_names
+from deploy.model.workflows import FILE_CONF, SparkProgram, split_names
 from deploy.runners.detached import require_startable
 from deploy.runners.spark.application import ATTEMPT_CONF
 from deploy.runners.spark.master import secured

@@ -25,11 +25,8 @@ from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.spark.runner import SparkRunner
 from deploy.runners.spark.settings import find_spark
 from deploy.runners.workers import Patience, Work, WorkerPool
-from deploy.runners.workflow.application import Workspace, assigned, place, workflow
-from deploy.runners.workflow.check import check
-from deploy.runners.workflow.files import Files, Sealed
-from deploy.runners.workflow.moving import Mover
-from deploy.runners.workflow.settings import WorkflowSettings
+from deploy.runners.workflow.application import WorkflowSettings, Workspace, assigned, check, place, workflow
+from deploy.runners.workflow.files import Files, Mover, Sealed
 
 _log = logging.getLogger(__name__)
 _THREADS = 16

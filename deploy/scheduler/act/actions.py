@@ -15,17 +15,16 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Phase
 from deploy.providers.base import CapacityError, Provider, ProviderError, QuotaError, RefusedError
 from deploy.runners.base import Runner, RunnerError
-from deploy.scheduler.act.egress import of_start, regions_of
-from deploy.scheduler.act.placing import kept_for_moves, move
+from deploy.scheduler.act.placing import kept_for_moves, move, of_start, regions_of
 from deploy.scheduler.observe.observer import assignment_of
 from deploy.scheduler.retries.retries import Retries, attempt_id, end, requeue
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.errors import UNUSABLE
 from deploy.store.instances import Instance
 from deploy.store.intents import Intent, IntentKind
+from deploy.store.schema import Json
 from deploy.store.store import Store
 from deploy.store.tasks import Task
-from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
 MOST_SKEW_S = 60.0

@@ -10,8 +10,7 @@ from deploy.model.jobs import Flower, JobState
 from deploy.model.tasks import Phase
 from deploy.model.workflows import Workflow
 from deploy.scheduler.act.placing import kept_for_moves
-from deploy.scheduler.guards.budgets import Budgets
-from deploy.scheduler.guards.leaving import leave_the_spent, too_few
+from deploy.scheduler.guards.budgets import Budgets, leave_the_spent, too_few
 from deploy.scheduler.observe.observer import Nodes
 from deploy.scheduler.retries.quarantine import Quarantine
 from deploy.scheduler.retries.retries import Retries, attempt_id, end, end_job, requeue, take_off
@@ -19,9 +18,9 @@ from deploy.scheduler.settings import SchedulerSettings
 from deploy.store.instances import Instance
 from deploy.store.intents import IntentKind
 from deploy.store.jobs import Job
+from deploy.store.schema import Json
 from deploy.store.store import Store
 from deploy.store.tasks import Task
-from deploy.store.values import Json
 
 _GONE = (InstanceState.STOPPED, InstanceState.TERMINATED)
 """Nobody waits for what somebody stopped: it is ended, so that its disk costs no more."""

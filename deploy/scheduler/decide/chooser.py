@@ -14,27 +14,25 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.scheduler.act.placing import cancel_move, intend_move, place
-from deploy.scheduler.decide.appraisal import Appraisals
 from deploy.scheduler.decide.decider import Decider, Decision
 from deploy.scheduler.decide.plans import Plans
+from deploy.scheduler.decide.policies import Appraisals
 from deploy.scheduler.decide.records import Records, Watched
 from deploy.scheduler.decide.roster import Asked, Roster
-from deploy.scheduler.guards.budgets import Budgets
+from deploy.scheduler.guards.budgets import Budgets, leave, pays_nowhere, starts_nowhere
 from deploy.scheduler.guards.guards import Guards, Outcome
-from deploy.scheduler.guards.leaving import leave, pays_nowhere, starts_nowhere
-from deploy.scheduler.retries.cooldowns import Cooldowns
 from deploy.scheduler.retries.quarantine import Quarantine
-from deploy.scheduler.retries.retries import end_job, requeue
+from deploy.scheduler.retries.retries import Cooldowns, end_job, requeue
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.observed import observe
 from deploy.scheduler.snapshot.occupancy import Occupancy
 from deploy.scheduler.snapshot.view import View
+from deploy.scheduler.snapshot.writer import observe
 from deploy.store.decisions import Mode
 from deploy.store.errors import UNUSABLE
+from deploy.store.schema import Json
 from deploy.store.store import Store
 from deploy.store.tasks import Task
-from deploy.store.values import Json
 from envs.simulation.guards.safety import likely_to_end, spare_s
 from envs.simulation.snapshot import FloatArray
 

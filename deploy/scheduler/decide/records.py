@@ -10,8 +10,8 @@ import structlog
 from deploy.model.jobs import TaskKey
 from deploy.scheduler.decide.decider import Candidate, Decision
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
+from deploy.store.schema import Json
 from deploy.store.store import Store
-from deploy.store.values import Json
 
 INVALID_S = 3600.0
 """A policy's invalid answers of one kind are told of once in this time; `times` counts them."""

@@ -13,19 +13,15 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import Flower, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
 from deploy.model.workflows import Workflow
-from deploy.scheduler.act.egress import regions_of
-from deploy.scheduler.act.placing import moves
+from deploy.scheduler.act.placing import moves, regions_of
 from deploy.scheduler.decide.plans import Plans, stands_of
-from deploy.scheduler.decide.questions import Questions, doomed
-from deploy.scheduler.decide.urgency import Urgency
+from deploy.scheduler.decide.questions import Questions, Urgency, doomed
 from deploy.scheduler.guards.budgets import Budgets
 from deploy.scheduler.guards.guards import Standing, standing_of
-from deploy.scheduler.retries.cooldowns import Cooldowns
 from deploy.scheduler.retries.quarantine import Quarantine
+from deploy.scheduler.retries.retries import Cooldowns
 from deploy.scheduler.settings import SchedulerSettings
-from deploy.scheduler.snapshot.estimates import missed, need_of
-from deploy.scheduler.snapshot.lateness import Lateness
-from deploy.scheduler.snapshot.learned import Learned
+from deploy.scheduler.snapshot.estimates import Lateness, Learned, missed, need_of
 from deploy.scheduler.snapshot.memberships import Memberships, Pass
 from deploy.scheduler.snapshot.needs import Need
 from deploy.store.instances import Instance

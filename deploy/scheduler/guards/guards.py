@@ -12,7 +12,7 @@ from deploy.billing import micro_usd_hour
 from deploy.model.instances import Offer
 from deploy.model.tasks import Phase
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.observed import Row
+from deploy.scheduler.snapshot.writer import Row
 from deploy.store.instances import Instance
 from deploy.store.prices import Prices, Quote
 from deploy.store.tasks import Task

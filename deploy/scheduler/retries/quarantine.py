@@ -17,8 +17,8 @@ import structlog
 from deploy.model.jobs import JobState
 from deploy.scheduler.retries.retries import end, end_job, requeue
 from deploy.store.errors import UNUSABLE
+from deploy.store.schema import Json
 from deploy.store.store import Store
-from deploy.store.values import Json
 
 log = structlog.get_logger("scheduler")
 FAULTS = 3

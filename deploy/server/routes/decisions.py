@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
 from deploy.server import bodies
 from deploy.server.access import Caller
+from deploy.server.bodies import Room
 from deploy.server.context import Context
 from deploy.server.deciding import RequestError
 from deploy.server.errors import Refusal
-from deploy.server.room import Room
 from deploy.server.schemas import DECISION_EXAMPLE, DecisionRequest, DecisionResponse
 from deploy.server.views import ERRORS, MAX_NUMBER, DecisionView, JobFilter, Limit
 from deploy.store.store import Store

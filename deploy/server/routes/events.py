@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
 from deploy.server.access import Caller
 from deploy.server.context import Context
 from deploy.server.errors import Refusal

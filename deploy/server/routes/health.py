@@ -7,7 +7,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
 from deploy.server.context import Context
 from deploy.server.errors import Refusal
 from deploy.server.views import ERRORS, Health, Readiness

@@ -15,16 +15,13 @@ from starlette.concurrency import run_in_threadpool
 
 from deploy.model.jobs import JobSpec, JobState
 from deploy.scheduler.retries.retries import end_job
-from deploy.security.roles import Role
-from deploy.server import bodies, uploads
+from deploy.security.tokens import Role
+from deploy.server import bodies
 from deploy.server.access import Caller
-from deploy.server.admission import AdmissionError, admit
+from deploy.server.admission import WINDOW_S, AdmissionError, admit
+from deploy.server.bodies import Room, Staged, UploadError
 from deploy.server.context import Context
 from deploy.server.errors import Refusal
-from deploy.server.hiding import hidden_spec
-from deploy.server.quotas import WINDOW_S
-from deploy.server.room import Room
-from deploy.server.uploads import Staged, UploadError
 from deploy.server.views import (
     ERRORS,
     JOB_ID,
@@ -36,6 +33,7 @@ from deploy.server.views import (
     JobView,
     Limit,
     TaskView,
+    hidden_spec,
 )
 from deploy.store.jobs import Job
 from deploy.store.store import Store
@@ -90,8 +88,8 @@ class Submissions:
         try:
             if len(files) > most:
                 raise UploadError(f"{len(files)} files came with the job: expected at most {most}")
-            uploads.check_names(files)
-            uploads.require_program(spec, files)
+            bodies.check_names(files)
+            bodies.require_program(spec, files)
             self._refuse_beyond(request, caller)
             if self._context.scheduler is not None:
                 admit(spec, self._context.scheduler.offers())
@@ -115,7 +113,7 @@ class Submissions:
         """Refuse what is too much before it is written; what was asked for before is not too much."""
         if self._store.folders.asked_before(caller.name, request.request_id):
             return
-        size = uploads.size_of(request.files)
+        size = bodies.size_of(request.files)
         self._quotas.refuse_full(self._jobs, size)
         self._refuse_more(caller, size)
 

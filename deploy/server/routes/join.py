@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from deploy.model.clock import Clock
-from deploy.security.joining import may_join
 from deploy.security.keys import SecurityError
 from deploy.security.tls import node_certificate
+from deploy.security.tokens import may_join
 from deploy.server import bodies
 from deploy.server.errors import Refusal
 from deploy.server.views import ERRORS
@@ -27,7 +27,7 @@ class JoinRequest(BaseModel):
 
     Attributes:
         client_token: of its launch.
-        join_token: see `deploy.security.joining`.
+        join_token: see `deploy.security.tokens`.
         certificate: that its agent will show, PEM.
     """
 

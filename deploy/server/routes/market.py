@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from deploy.billing import Bill
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
 from deploy.server.context import Context, SchedulerView
 from deploy.server.views import ERRORS, CostsView, CostView, InstanceView, JobFilter, Limit, OfferView
 from deploy.store.costs import Grouping

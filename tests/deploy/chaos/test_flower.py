@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.fl import checkpoints
-from deploy.fl.exchange import Status
+from deploy.fl.checkpoints import Status
 from tests.deploy.chaos.checks import check_bills, check_jobs, check_nothing_runs
 from tests.deploy.chaos.deployment import Deployment
 from tests.deploy.chaos.faults import plan, strike

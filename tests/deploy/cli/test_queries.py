@@ -22,10 +22,9 @@ from deploy.cli import queries
 from deploy.cli.client import Client, ServiceError
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
+from deploy.server.admission import Quotas
 from deploy.server.deciding import Deciders
-from deploy.server.quotas import Quotas
 from deploy.server.run import HttpListener as Listening
 from deploy.store.decisions import CandidateRecord
 from deploy.store.instances import Instance

@@ -13,8 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener
 from deploy.store.decisions import CandidateRecord

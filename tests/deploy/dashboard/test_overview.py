@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from deploy.dashboard import overview as module
+from deploy.dashboard import routes as module
 from deploy.dashboard.schemas import EXAMPLE, MAX_TEXT, Overview
 from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState, TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
 from deploy.store.decisions import CandidateRecord, Mode
 from tests.deploy.scheduler.cases import offer
 from tests.deploy.server.service import NOW, Service, decide

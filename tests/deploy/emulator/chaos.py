@@ -22,7 +22,7 @@ from deploy.cli.clouds import unneeded
 from deploy.emulator.emulator import Emulator
 from deploy.emulator.faults import FaultConfig
 from deploy.emulator.ledger import Entry, total_usd
-from deploy.emulator.records import Instance
+from deploy.emulator.world import Instance
 from deploy.model.clock import VirtualClock
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.billing import usd
-from deploy.emulator.gcp.records import GceInstance
+from deploy.emulator.gcp.world import GceInstance
 from deploy.model.instances import InstanceReport, InstanceState
 from deploy.model.jobs import JobSpec, JobState, Places
 from deploy.providers.aws import names

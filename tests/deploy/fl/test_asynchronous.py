@@ -14,11 +14,10 @@ from flwr.serverapp.strategy import FedAvg
 
 from agents.federated.asynchronous.hp_asgd import HpAsgd as HpAsgdAggregator
 from deploy.fl import checkpoints
-from deploy.fl import server as fl_server
+from deploy.fl import synchronous as fl_server
 from deploy.fl.asynchronous import training
-from deploy.fl.checkpoints import Checkpoint
+from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
 from deploy.fl.client import checkpointing_client_app
-from deploy.fl.exchange import SETUP_VARIABLE, Expected, Setup, Status
 from deploy.fl.records import from_record, to_record
 from deploy.model.strategies import FedAsync, HpAsgd, Strategy
 from tests.deploy.fl.fake_grid import FakeGrid

@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 
 from agents.federated.asynchronous.shards import encode, ring_sum, split
 from agents.federated.asynchronous.updates import UpdateError
-from deploy.fl import server as fl_server
+from deploy.fl import synchronous as fl_server
 from deploy.fl.asynchronous import training
-from deploy.fl.asynchronous.brokered import BrokeredUpdates
-from deploy.fl.asynchronous.client import send_shards
-from deploy.fl.brokers import places
-from deploy.fl.brokers.places import BrokerError, Place, Places, UnwantedError
+from deploy.fl.asynchronous.training import BrokeredUpdates
+from deploy.fl.asynchronous.updates import send_shards
+from deploy.fl.brokers import messages as broker_messages
+from deploy.fl.brokers.messages import BrokerError, BrokerSettings, Place, Places, UnwantedError
 from deploy.fl.brokers.server import BrokerServer
-from deploy.fl.brokers.settings import BrokerSettings
-from deploy.fl.checkpoints import Checkpoint
+from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
 from deploy.fl.client import checkpointing_client_app
-from deploy.fl.exchange import SETUP_VARIABLE, Expected, Setup, Status
 from deploy.fl.records import from_record, to_record
 from deploy.model.strategies import FedSuda, HaleFed
 from deploy.runners.flower.superlink import free_port
@@ -66,7 +64,7 @@ class Brokers:
 
     @property
     def clients(self) -> list[str]:
-        return [places.client(number) for number in range(len(SAMPLES))]
+        return [broker_messages.client(number) for number in range(len(SAMPLES))]
 
     def places(self, who: str) -> list[Place]:
         return [
@@ -90,7 +88,7 @@ class Brokers:
 
     def send(self, client: int, version: int, values: Sequence[float]) -> None:
         shards = split(np.array(values), len(self._pairs))
-        send_shards(self.places(places.client(client)), version, shards, patience_s=0.0)
+        send_shards(self.places(broker_messages.client(client)), version, shards, patience_s=0.0)
 
     def server(
         self, version: int = 0, model: Sequence[float] = (0.0, 0.0), rate: float = 1.0
@@ -242,7 +240,7 @@ def test_what_is_forged_or_malformed_is_refused_and_harms_nobody(hale: Brokers) 
     server.settle()
     server.step()
     used = hale.servers[0].broker._known().settled.pop()
-    sender = hale.places(places.client(used.participant))[0]
+    sender = hale.places(broker_messages.client(used.participant))[0]
     with pytest.raises(UnwantedError, match="was used or given up"):
         sender.ask("PUT", f"/v1/shards/{used.base_version}/{used.number}", shard)
 
@@ -320,7 +318,7 @@ def test_server_and_clients_train_over_brokers(tmp_path: Path, monkeypatch: pyte
 
     with closing(Brokers(tmp_path / "brokers", HALE)) as brokers:
         for number in range(3):
-            content = Places(brokers=brokers.places(places.client(number))).model_dump_json()
+            content = Places(brokers=brokers.places(broker_messages.client(number))).model_dump_json()
             (tmp_path / f"{number + 1}.json").write_text(content)
 
         class Nodes(FakeGrid):
@@ -328,7 +326,9 @@ def test_server_and_clients_train_over_brokers(tmp_path: Path, monkeypatch: pyte
                 ids = list(super().push_messages(messages))  # type: ignore[arg-type]
                 for message in self.pushed[-len(ids) :]:
                     node = message.metadata.dst_node_id
-                    config: dict[str, bool | float | int | str] = {places.KEY: str(tmp_path / f"{node}.json")}
+                    config: dict[str, bool | float | int | str] = {
+                        broker_messages.KEY: str(tmp_path / f"{node}.json")
+                    }
                     reply = app(message, Context(1, node, config, RecordDict(), {}))
                     assert not reply.content.array_records
                     self.answers.append(reply)

@@ -11,13 +11,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordD
 from flwr.common.constant import ErrorCode
 
 from deploy.fl import checkpoints, synchronous, training
-from deploy.fl import server as fl_server
-from deploy.fl.checkpoints import Checkpoint
+from deploy.fl import synchronous as fl_server
+from deploy.fl.checkpoints import SETUP_VARIABLE, Checkpoint, Expected, Setup, Status
 from deploy.fl.client import checkpointing_client_app
-from deploy.fl.exchange import SETUP_VARIABLE, Expected, Setup, Status
-from deploy.fl.grid import SuperLinkLost
 from deploy.fl.records import to_record
-from deploy.fl.round import Round, describe
+from deploy.fl.round import Round, SuperLinkLost, describe
 from tests.deploy.fl.fake_grid import FakeGrid, result
 
 

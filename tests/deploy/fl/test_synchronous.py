@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from deploy.fl.exchange import SETUP_VARIABLE, Expected, Setup, Status
+from deploy.fl.checkpoints import SETUP_VARIABLE, Expected, Setup, Status
 from deploy.fl.records import from_record, to_record
 from deploy.fl.synchronous import Synchronous
 from deploy.model import strategies

@@ -27,7 +27,7 @@ from deploy.model.jobs import (
 from deploy.model.jobs import Places as PlacesOf
 from deploy.model.strategies import FedAvg, FedSuda, selection
 from deploy.model.workflows import MOST_STEPS, Workflow
-from deploy.runners.bag.check import check
+from deploy.runners.bag.runner import check
 from deploy.scheduler.snapshot.needs import Need
 from deploy.yamlfile import ConfigError, first_mistake
 from tests.deploy.hostile import BATCH, EXTREME, STREAM, TRAINING, text_of

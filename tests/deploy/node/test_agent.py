@@ -22,7 +22,7 @@ from deploy.node.agent import Agent
 from deploy.node.api import NodeStatus, ProcessSpec, Signal
 from deploy.node.client import NodeClient, NodeRefused, NodeUnreachable
 from deploy.node.config import load_config
-from deploy.providers.local.metadata import MetadataServer
+from deploy.providers.local.machine import MetadataServer
 from deploy.providers.local.records import Fate
 from deploy.yamlfile import ConfigError
 from tests.deploy.node.agents import ROOT, AgentProcess, agents, loopback_address, tagged, wait_until

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node import logs, procfs
+from deploy.node import files, procfs
 from deploy.node.api import MOST_PROCESSES, ProcessSpec
 from deploy.node.client import NodeRefused
-from deploy.node.logs import Logs
+from deploy.node.files import Logs
 from tests.deploy.node.agents import AgentProcess, wait_until
 
 
@@ -143,13 +143,13 @@ def test_what_prints_for_ever_does_not_fill_the_disk(agent: AgentProcess) -> Non
     agent.client.start_process(shell("p", script))
     wait_until(lambda: agent.client.last_log("p").endswith(b"last\n"))
     place = agent.workdir / ".agent" / "logs" / "p.log"
-    wait_until(lambda: place.stat().st_blocks * 512 <= logs.MOST_LOG_BYTES)
+    wait_until(lambda: place.stat().st_blocks * 512 <= files.MOST_LOG_BYTES)
     assert agent.client.process("p").state == "running"
 
 
 def test_a_log_is_shortened_to_its_end_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MOST_LOG_BYTES", 100_000)
-    monkeypatch.setattr(logs, "_TAIL_BYTES", 1000)
+    monkeypatch.setattr(files, "MOST_LOG_BYTES", 100_000)
+    monkeypatch.setattr(files, "_TAIL_BYTES", 1000)
     kept = Logs(tmp_path / "logs")
     import os
 

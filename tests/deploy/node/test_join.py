@@ -14,8 +14,8 @@ import pytest
 
 from deploy.node.join import JoinConfig, JoinError, join, load_join
 from deploy.node.metadata import VARIABLES
-from deploy.security.joining import join_token, may_join
 from deploy.security.tls import node_certificate
+from deploy.security.tokens import join_token, may_join
 from deploy.yamlfile import ConfigError
 
 NODE_TOKEN = "n" * 32

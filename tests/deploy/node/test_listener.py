@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node import listener
+from deploy.node import server
 from deploy.node.client import NodeClient
-from deploy.node.listener import Listener, QuietHandler
+from deploy.node.server import Listener, QuietHandler
 from tests.deploy.node.agents import AgentProcess, wait_until
 
 
@@ -92,7 +92,7 @@ def test_plain_http_is_not_spoken(agent: AgentProcess) -> None:
 def test_a_request_that_is_not_whole_in_time_is_given_up(
     monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(listener, "STRANGER_S", 0.3)
+    monkeypatch.setattr(server, "STRANGER_S", 0.3)
     with listening() as made, connect(made, said) as slow:
         began_s = time.monotonic()
         stop = threading.Event()
@@ -113,7 +113,7 @@ def test_a_request_that_is_not_whole_in_time_is_given_up(
 
 
 def test_the_oldest_stranger_makes_room_and_who_is_trusted_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MOST_OF_ADDRESS", 3)
+    monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 3)
     with listening() as made, ExitStack() as held:
         trusted = held.enter_context(connect(made, b"GET /trusted HTTP/1.1\r\nHost: h\r\n\r\n"))
         wait_until(lambda: not all(about.stranger for about in made._open.values()))
@@ -129,7 +129,7 @@ def test_the_oldest_stranger_makes_room_and_who_is_trusted_stays(monkeypatch: py
 
 
 def test_one_address_takes_no_room_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MOST_OF_ADDRESS", 2)
+    monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 2)
     with listening() as made, ExitStack() as held:
         other = held.enter_context(connect(made, host="127.0.0.2"))
         wait_until(lambda: len(made._open) == 1)
@@ -140,7 +140,7 @@ def test_one_address_takes_no_room_of_another(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_where_all_are_trusted_a_new_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MOST", 1)
+    monkeypatch.setattr(server, "_MOST", 1)
     with listening() as made, connect(made, b"GET /trusted HTTP/1.1\r\nHost: h\r\n\r\n") as trusted:
         wait_until(lambda: [about.stranger for about in made._open.values()] == [False])
         with connect(made, GET) as refused:

@@ -17,12 +17,10 @@ from deploy.emulator.gcp.app import App as GcpApp
 from deploy.emulator.gcp.config import GcpEmulatorConfig
 from deploy.emulator.gcp.emulator import GcpEmulator
 from deploy.emulator.gcp.storage import Storage
-from deploy.objects.base import Objects
-from deploy.objects.checking import check_bucket
 from deploy.objects.gcs import GcsObjects
-from deploy.objects.gcs_checking import check_bucket as check_gcs_bucket
-from deploy.objects.location import Bucket
-from deploy.objects.s3 import S3Objects
+from deploy.objects.gcs import check_bucket as check_gcs_bucket
+from deploy.objects.location import Bucket, Objects
+from deploy.objects.s3 import S3Objects, check_bucket
 from deploy.providers.aws.clients import Clients
 from deploy.providers.config import Finding
 from tests.deploy.emulator.aws.transport import in_process

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.objects.base import ConflictError, ObjectsError
+from deploy.objects.location import ConflictError, ObjectsError
 from tests.deploy.objects.buckets import Gcs
 
 CONTENT = bytes(range(256)) * 100 + b"\r\n--=== \r\n"

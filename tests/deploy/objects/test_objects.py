@@ -11,8 +11,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from deploy.objects import s3
-from deploy.objects.base import ConflictError, Objects, ObjectsError
-from deploy.objects.folder import FolderObjects
+from deploy.objects.location import ConflictError, FolderObjects, Objects, ObjectsError
 from tests.deploy.objects.buckets import BUCKET, S3, Gcs
 
 CONTENT = bytes(range(256)) * 5000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.providers.availability import Availability
 from deploy.providers.base import ProviderError
+from deploy.providers.offers import Availability
 
 DAY_S = 86_400.0
 

@@ -17,9 +17,8 @@ from agents.mtdqn.policy import MTDQNPolicy
 from agents.named import named_rule
 from agents.policy import Policy
 from deploy.model.jobs import FlowerClient, JobState, Places
-from deploy.scheduler.decide.answers import guided
 from deploy.scheduler.decide.chooser import Policies
-from deploy.scheduler.decide.decider import Decider, Decision
+from deploy.scheduler.decide.decider import Decider, Decision, guided
 from deploy.scheduler.decide.policies import load_market_policy, load_round_policy
 from deploy.scheduler.decide.records import INVALID_S
 from deploy.scheduler.snapshot.needs import Need, Round
@@ -118,7 +117,7 @@ def test_the_guide_decides_about_federated_tasks_as_the_rule_of_rounds_does() ->
 def test_where_even_the_guide_fails_the_task_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = encode(snapshot_of(OFFERS, [need()], {}, Occupancy()), 2)
     for answer in (999, 7, RuntimeError("broken")):
-        rule = "deploy.scheduler.decide.answers.named_rule"
+        rule = "deploy.scheduler.decide.decider.named_rule"
         monkeypatch.setattr(rule, lambda _, answer=answer: Stubborn(answer))
         assert guided(observation) == 3
         assert decide(Stubborn(-1), need()).offer_id is None

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated import SimulatedOffer
-from deploy.model.bags import Bag, BagTask
-from deploy.model.jobs import JobSpec, JobState, Places, Resources, TaskKey
+from deploy.model.jobs import Bag, BagTask, JobSpec, JobState, Places, Resources, TaskKey
 from deploy.scheduler.snapshot.estimates import need_of
 from deploy.store.intents import IntentKind
 from tests.deploy.scheduler.cases import offer

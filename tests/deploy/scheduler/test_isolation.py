@@ -18,7 +18,7 @@ from deploy.runners.base import RunnerError
 from deploy.scheduler.act import settling
 from deploy.scheduler.decide import roster
 from deploy.scheduler.observe import observer
-from deploy.scheduler.observe.reports import bounded
+from deploy.scheduler.observe.observer import bounded
 from deploy.scheduler.retries import quarantine
 from deploy.scheduler.retries.quarantine import FAULTS, FIRST_S
 from deploy.scheduler.retries.retries import end_job

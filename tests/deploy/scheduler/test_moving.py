@@ -15,9 +15,8 @@ from deploy.scheduler.guards.guards import Guards, Standing, mean_usd_hour
 from deploy.scheduler.retries.retries import end_job
 from deploy.scheduler.settings import SchedulerSettings
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.observed import observe
 from deploy.scheduler.snapshot.occupancy import Occupancy
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from deploy.store.store import Store
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer

@@ -14,9 +14,8 @@ from deploy.model.instances import Offer
 from deploy.model.jobs import Places
 from deploy.scheduler.guards.guards import Guards
 from deploy.scheduler.snapshot.needs import Need, Round
-from deploy.scheduler.snapshot.observed import observe
 from deploy.scheduler.snapshot.occupancy import Occupancy
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer
 

@@ -15,11 +15,10 @@ from deploy.model.jobs import JobSpec, JobState, SparkBatch, TaskKey
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.policies import load_market_policy
-from deploy.scheduler.snapshot.learned import Learned
+from deploy.scheduler.snapshot.estimates import Learned
 from deploy.scheduler.snapshot.needs import Need
-from deploy.scheduler.snapshot.observed import observe
 from deploy.scheduler.snapshot.occupancy import Occupancy
-from deploy.scheduler.snapshot.writer import snapshot_of
+from deploy.scheduler.snapshot.writer import observe, snapshot_of
 from deploy.store.decisions import Mode
 from envs.simulation.guards.rules import GuardsConfig
 from tests.deploy.scheduler.cases import need, offer

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from benchmarks.simulated import SimulatedOffer
+from deploy.model.instances import Transfers
 from deploy.model.jobs import JobState, TaskKey
-from deploy.model.transfers import Transfers
-from deploy.scheduler.act.egress import of_start, regions_of
+from deploy.scheduler.act.placing import of_start, regions_of
 from deploy.scheduler.decide.chooser import Policies
 from deploy.scheduler.decide.decider import Decider
 from deploy.scheduler.decide.plans import Plans, Stand

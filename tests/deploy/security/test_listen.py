@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from deploy.security.keys import SecurityError
-from deploy.security.listen import INSECURE_WORDS, is_loopback, listen_allowed
+from deploy.security.tls import INSECURE_WORDS, is_loopback, listen_allowed
 
 LOOPBACK = ["127.0.0.1", "127.0.3.7", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"]
 BEYOND = [

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deploy.security.keys import DeploymentKey, SecurityError
-from deploy.security.roles import Role, TokenRecord
-from deploy.security.tokens import AccessTokens, TokenError
+from deploy.security.tokens import AccessTokens, Role, TokenError, TokenRecord
 from deploy.store.store import Store
 
 NOW = 1_772_323_200.0

@@ -17,8 +17,7 @@ from fastapi import FastAPI
 from deploy.dashboard.routes import router
 from deploy.model.instances import Offer
 from deploy.model.jobs import JobSpec, TaskKey
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings

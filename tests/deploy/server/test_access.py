@@ -9,8 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from deploy.dashboard.routes import HEADERS
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
 from deploy.server.app import create_app
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings

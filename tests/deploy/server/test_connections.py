@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.server.connections import ConnectionLimits, Connections, Guest, Waits, network_of
-from deploy.server.metrics import Metrics
+from deploy.server.middleware import Metrics
 
 
 class House:

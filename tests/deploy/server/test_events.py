@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store

@@ -19,9 +19,9 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 
-from deploy.security.roles import Role
+from deploy.security.tokens import Role
+from deploy.server.admission import Quotas
 from deploy.server.deciding import Deciders
-from deploy.server.quotas import Quotas
 from deploy.server.schemas import DECISION_EXAMPLE, MAX_OFFERS, MAX_TASKS
 from deploy.store.store import Store
 from tests.deploy.server.service import (

@@ -11,8 +11,7 @@ from pydantic import BaseModel
 
 from deploy.model.jobs import Flower, FlowerClient, JobSpec, JobState, SparkBatch, SparkStreaming, TaskKey
 from deploy.model.tasks import Phase, TaskReport
-from deploy.security.roles import Role
-from deploy.security.tokens import AccessTokens
+from deploy.security.tokens import AccessTokens, Role
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening
 from deploy.store.store import Store
@@ -124,5 +123,5 @@ def test_why_a_job_was_cancelled_is_for_everyone(service: Service, reason: str) 
     ],
 )
 def test_of_every_field_it_was_decided_who_sees_it(model: type[BaseModel], hidden: str, shown: str) -> None:
-    """A field that is new in a job fails here: decide, and hide it in `deploy.server.hiding` if need be."""
+    """A field that is new in a job fails here: decide, and hide it in `deploy.server.views` if need be."""
     assert set(model.model_fields) == {*hidden.split(), *shown.split()}

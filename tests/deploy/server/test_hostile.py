@@ -22,8 +22,8 @@ import httpx
 import pytest
 
 from deploy.model.jobs import JobState
-from deploy.security.roles import Role
 from deploy.security.tls import TlsFiles
+from deploy.security.tokens import Role
 from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
 from deploy.server.run import HttpListener as Listening

@@ -15,11 +15,11 @@ from deploy.model.instances import InstanceState
 from deploy.model.jobs import JobState
 from deploy.runners.flower import app
 from deploy.runners.flower.inspecting import inspect
-from deploy.server import uploads
+from deploy.server import bodies
 from deploy.server.app import create_app
+from deploy.server.bodies import MANIFEST, Staged, UploadError, check_names
 from deploy.server.deciding import Deciders
 from deploy.server.settings import ServerSettings
-from deploy.server.uploads import MANIFEST, Staged, UploadError, check_names
 from deploy.store.decisions import CandidateRecord
 from deploy.store.store import Store
 from tests.deploy.scheduler.cases import offer
@@ -258,7 +258,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_kept(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(uploads.Staged, "accept", full)
+    monkeypatch.setattr(bodies.Staged, "accept", full)
     response = service.submit()
     assert "No space left" in one_line_error(response, 503)
     assert service.folders() == []

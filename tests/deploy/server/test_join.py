@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from fastapi import FastAPI
 
-from deploy.security.joining import VALID_S, join_token
 from deploy.security.tls import node_pair
+from deploy.security.tokens import VALID_S, join_token
 from deploy.server import errors
 from deploy.server.routes import join
 from deploy.store.store import Store

@@ -12,9 +12,9 @@ import pytest
 from deploy.config import QuotasConfig
 from deploy.model.jobs import JobState
 from deploy.server import bodies
+from deploy.server.admission import Quotas
 from deploy.server.connections import ConnectionLimits
 from deploy.server.deciding import Deciders
-from deploy.server.quotas import Quotas
 from deploy.server.routes.jobs import Submissions
 from deploy.store.store import Store
 from tests.deploy.server.service import NOW, Service, encoded, job_request, make_service, one_line_error

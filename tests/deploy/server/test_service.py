@@ -17,9 +17,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from structlog.testing import capture_logs
 
 from deploy.security.keys import SecurityError
-from deploy.security.listen import INSECURE_WORDS
-from deploy.security.roles import Role
-from deploy.security.tls import TlsFiles
+from deploy.security.tls import INSECURE_WORDS, TlsFiles
+from deploy.security.tokens import Role
 from deploy.server.app import create_app
 from deploy.server.connections import Connections
 from deploy.server.deciding import Deciders

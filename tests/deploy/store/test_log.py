@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from deploy.model.jobs import JobState, TaskKey
-from deploy.store import retention
+from deploy.store import folders
 from deploy.store.decisions import CandidateRecord, DecisionRecord, Mode
 from deploy.store.errors import NotFoundError, StoreError
 from deploy.store.events import Event
+from deploy.store.folders import Retention
 from deploy.store.intents import IntentKind, IntentState
-from deploy.store.retention import Retention
 from deploy.store.store import Store
 from tests.deploy.bills import wrong_charges
 from tests.deploy.store.cases import SPOT, add_job, price, report, request
@@ -196,8 +196,8 @@ def test_what_is_older_than_the_retention_goes_and_what_matters_stays(store: Sto
 
 
 def test_what_is_removed_is_removed_in_portions(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "PORTION", 3)
-    monkeypatch.setattr(retention, "MOST", 6)
+    monkeypatch.setattr(folders, "PORTION", 3)
+    monkeypatch.setattr(folders, "MOST", 6)
     with place.open() as store:
         with store.transaction():
             for _ in range(10):

@@ -14,7 +14,7 @@ from moto.sqs.models import sqs_backends
 
 from deploy.emulator.aws.account import group_of, subnet_of
 from deploy.emulator.aws.app import App
-from deploy.emulator.aws.events import REBALANCE, WARNING
+from deploy.emulator.aws.world import REBALANCE, WARNING
 from deploy.emulator.faults import FaultConfig
 from deploy.model.instances import InstanceReport
 from deploy.providers.aws import notices

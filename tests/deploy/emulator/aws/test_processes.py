@@ -23,7 +23,7 @@ from deploy.model.instances import LaunchRequest
 from deploy.node import procfs
 from deploy.node.api import NodeStatus
 from deploy.node.client import NodeClient, NodeUnreachable
-from deploy.node.imds import Metadata
+from deploy.node.metadata import Metadata
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.userdata import user_data
 from tests.deploy.emulator.aws.conftest import IMAGE

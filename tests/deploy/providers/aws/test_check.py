@@ -9,12 +9,11 @@ from typing import Any
 import boto3
 import pytest
 
-from deploy.providers.aws.check import check
+from deploy.providers.aws.check import check, role_of
 from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.errors import MAKE_SPOT_ROLE, SPOT_ROLE
+from deploy.providers.aws.offers import quota_code
 from deploy.providers.aws.provider import AwsProvider
-from deploy.providers.aws.quotas import quota_code
-from deploy.providers.aws.rights import role_of
 from deploy.providers.config import Finding
 from deploy.yamlfile import ConfigError
 from tests.deploy.providers.aws.fake import OTHER, REGION, TYPE, FakeAws, make_config, write_config

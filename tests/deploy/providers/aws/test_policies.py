@@ -13,9 +13,8 @@ from typing import Any
 import boto3
 import pytest
 
-from deploy.objects.checking import check_bucket
 from deploy.objects.location import Bucket
-from deploy.objects.s3 import S3Objects
+from deploy.objects.s3 import S3Objects, check_bucket
 from deploy.providers.aws.catalogue import refreshed
 from deploy.providers.aws.check import check
 from deploy.providers.aws.clients import Clients

@@ -18,7 +18,7 @@ from deploy.providers.aws.config import AwsConfig
 from deploy.providers.aws.describe import described
 from deploy.providers.aws.provider import AwsProvider
 from deploy.providers.base import CapacityError, ProviderError, QuotaError, RefusedError
-from deploy.security.joining import join_token
+from deploy.security.tokens import join_token
 from tests.deploy.providers.aws.fake import REGION, TYPE, FakeAws, make_config
 from tests.deploy.providers.contract import DEPLOYMENT, by_id, request
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from deploy.emulator.gcp.errors import GcpError, denied, disabled
+from deploy.emulator.gcp.messages import GcpError, denied, disabled
 from deploy.providers.gcp import catalogue
 from deploy.providers.gcp.catalogue import CatalogueError, indexed, main, read, refreshed
 from deploy.providers.gcp.prices import SHIPPED, load_prices

@@ -9,9 +9,8 @@ import google.auth
 import pytest
 from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
-from deploy.providers.gcp.check import check
+from deploy.providers.gcp.check import check, needed
 from deploy.providers.gcp.clients import VARIABLE, Clients
-from deploy.providers.gcp.rights import needed
 from tests.deploy.providers.gcp.project import GPU_TYPE, TYPE, Project
 from tests.deploy.test_guides import granted
 

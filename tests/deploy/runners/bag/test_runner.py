@@ -13,7 +13,7 @@ import pytest
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
 from deploy.runners.bag.runner import BagRunner
-from deploy.runners.bag.settings import BagSettings
+from deploy.runners.bag.task import BagSettings
 from tests.deploy.node.agents import AgentProcess, agents, wait_until
 from tests.deploy.runners.patience import insist
 

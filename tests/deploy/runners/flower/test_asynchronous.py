@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from deploy.fl import checkpoints
-from deploy.fl.brokers.memory import Memory
-from deploy.fl.exchange import Status
+from deploy.fl.brokers.broker import Memory
+from deploy.fl.checkpoints import Status
 from deploy.jobfile import read_job
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.runners.flower.bounded import BoundedTransport
 from deploy.runners.flower.identity import Identity
+from deploy.runners.flower.superlink import BoundedTransport
 
 Probe = Callable[[socket.socket, threading.Event], None]
 

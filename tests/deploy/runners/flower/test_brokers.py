@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agents.federated.asynchronous.updates import UpdateError
-from deploy.fl.brokers import places
-from deploy.fl.brokers.places import Places
+from deploy.fl.brokers import messages
+from deploy.fl.brokers.messages import Places
 from deploy.model.jobs import Flower, FlowerClient
 from deploy.model.strategies import HaleFed
 from deploy.node import procfs
@@ -52,7 +52,7 @@ def answering(brokers: Brokers, silent_s: float = PATIENCE_S) -> Brokers:
             return brokers
         if not brokers.problem:
             # They are there and know of no model: that is no silence.
-            for place in brokers.places(places.SERVER):
+            for place in brokers.places(messages.SERVER):
                 place.post("/v1/model", {"version": 0, "size": 2})
         assert time.monotonic() < until_s, brokers.problem
         time.sleep(0.1)
@@ -82,7 +82,7 @@ def test_brokers_that_are_killed_or_hang_come_back_with_what_they_know(
     os.kill(first[1], signal.SIGSTOP)
     # Another scheduler goes on, with the same ports, certificates and tokens.
     later = of_job(folder, ports)
-    assert later.places(places.SERVER) == of_job(folder, ports).places(places.SERVER)
+    assert later.places(messages.SERVER) == of_job(folder, ports).places(messages.SERVER)
     answering(later, silent_s=2.0)
     assert not set(first) & set(pids(folder))
     assert [one.used for one in later.standing] == [0, 0]
@@ -93,7 +93,7 @@ def test_brokers_that_are_killed_or_hang_come_back_with_what_they_know(
 def test_a_client_is_given_its_own_tokens_only(folder: Path) -> None:
     brokers = answering(of_job(folder, free_ports("127.0.0.1", 2, but=0)))
     given = {name: Places.model_validate_json(brokers.places_file(name)).brokers for name in ("a", "b")}
-    tokens = [place.token for who in (*given.values(), brokers.places(places.SERVER)) for place in who]
+    tokens = [place.token for who in (*given.values(), brokers.places(messages.SERVER)) for place in who]
     assert len(set(tokens)) == 6
     shard = bytes(16)
     given["a"][0].ask("PUT", "/v1/shards/0/1", shard)

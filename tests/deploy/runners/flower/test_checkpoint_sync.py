@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint
-from deploy.fl.exchange import Setup, Status
+from deploy.fl.checkpoints import Checkpoint, Setup, Status
 from deploy.model.tasks import Phase
-from deploy.objects.base import ConflictError, Objects, ObjectsError
-from deploy.objects.folder import FolderObjects
+from deploy.objects.location import ConflictError, FolderObjects, Objects, ObjectsError
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.checkpoint_sync import CheckpointSync, StoredRound, StoredRounds

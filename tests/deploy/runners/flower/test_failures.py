@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.fl.exchange import Status
+from deploy.fl.checkpoints import Status
 from deploy.runners.flower.failures import last_exception, server_failure
 
 RAISED = "ServerApp failed with exception: "

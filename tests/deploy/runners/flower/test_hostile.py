@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from deploy.fl import checkpoints
-from deploy.fl.checkpoints import Checkpoint
-from deploy.fl.exchange import Participation, Status
+from deploy.fl.checkpoints import Checkpoint, Participation, Status
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase, TaskReport
-from deploy.objects.base import ObjectsError
-from deploy.objects.folder import FolderObjects
+from deploy.objects.location import FolderObjects, ObjectsError
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import checkpoint_sync
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings

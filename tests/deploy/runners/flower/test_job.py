@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.fl.exchange import Participation, Setup, Status
+from deploy.fl.checkpoints import Participation, Setup, Status
 from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node, Phase
 from deploy.node.api import NodeStatus, ProcessSpec, ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
 from deploy.runners.base import RunnerError
 from deploy.runners.flower import job as job_module
-from deploy.runners.flower import probes
+from deploy.runners.flower import liveness
 from deploy.runners.flower import runner as runner_module
 from deploy.runners.flower.failures import MAX_FRUITLESS
 from deploy.runners.flower.job import FlowerJob
@@ -240,7 +240,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(job_module, "SuperLink", PlayedSuperLink)
     monkeypatch.setattr(job_module, "NodeClient", PlayedNode)
     monkeypatch.setattr(runner_module, "NodeClient", PlayedNode)
-    monkeypatch.setattr(probes, "NodeClient", PlayedNode)
+    monkeypatch.setattr(liveness, "NodeClient", PlayedNode)
     return played
 
 

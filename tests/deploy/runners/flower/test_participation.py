@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from deploy.fl.brokers.messages import Standing
-from deploy.fl.exchange import Participation, Status
+from deploy.fl.checkpoints import Participation, Status
 from deploy.model.jobs import Flower, FlowerClient
 from deploy.model.strategies import FedAsync, HaleFed
-from deploy.runners.flower.participation import asynchronous_details
+from deploy.runners.flower.reporting import asynchronous_details
 
 CLIENTS = (FlowerClient(name="a", samples=3), FlowerClient(name="b", samples=1))
 

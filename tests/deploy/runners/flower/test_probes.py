@@ -11,8 +11,8 @@ from deploy.model.jobs import TaskKey
 from deploy.model.tasks import Assignment, Node
 from deploy.node.api import ProcessStatus
 from deploy.node.client import NodeRefused, NodeUnreachable
-from deploy.runners.flower import probes
-from deploy.runners.flower.probes import Probes
+from deploy.runners.flower import liveness
+from deploy.runners.flower.liveness import Probes
 from deploy.runners.workers import wait_for
 from tests.deploy.runners.flower.world import job_spec
 
@@ -49,7 +49,7 @@ class PlayedNode:
 
 @pytest.fixture(autouse=True)
 def node(monkeypatch: pytest.MonkeyPatch) -> type[PlayedNode]:
-    monkeypatch.setattr(probes, "NodeClient", PlayedNode)
+    monkeypatch.setattr(liveness, "NodeClient", PlayedNode)
     for name, value in {"state": "exited", "error": None}.items():
         monkeypatch.setattr(PlayedNode, name, value)
     monkeypatch.setattr(PlayedNode, "answers", threading.Event())
@@ -63,7 +63,7 @@ def assignment(name: str = "a") -> Assignment:
     return Assignment(TaskKey("job", f"client-{name}"), 1, spec, (node,), str(Path("/nowhere")))
 
 
-def ask(words: bool = False) -> probes.Probe:
+def ask(words: bool = False) -> liveness.Probe:
     asked = Probes()
     wait_for([asked.begin(assignment(), "p", words=words)], 60)
     found = asked.latest(assignment())

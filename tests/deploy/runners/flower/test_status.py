@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.fl.exchange import Participation, Status
+from deploy.fl.checkpoints import Participation, Status
 from deploy.runners.flower.status import read_status
 from deploy.runners.jobfolder import JobFolder, PoisonError
 

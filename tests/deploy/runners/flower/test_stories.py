@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from deploy.fl import checkpoints
-from deploy.fl.exchange import Status
+from deploy.fl.checkpoints import Status
 from deploy.model.jobs import JobSpec
 from deploy.model.tasks import Phase, TaskReport
 from deploy.node import procfs

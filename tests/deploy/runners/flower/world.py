@@ -12,7 +12,7 @@ from typing import Any
 
 from deploy.model.jobs import JobSpec, TaskKey
 from deploy.model.tasks import Assignment, Phase, TaskReport
-from deploy.objects.base import Objects
+from deploy.objects.location import Objects
 from deploy.runners.flower.job import FlowerJob
 from deploy.runners.flower.runner import FlowerRunner, FlowerSettings
 from tests.deploy.node.agents import ROOT, AgentProcess

@@ -10,7 +10,7 @@ import pytest
 from deploy.runners.base import RunnerError
 from deploy.runners.jobfolder import JobFolder, PoisonError
 from deploy.runners.workflow.digests import Part, digest_of
-from deploy.runners.workflow.moving import Mover
+from deploy.runners.workflow.files import Mover
 
 MIB = 1 << 20
 

@@ -15,8 +15,8 @@ from deploy.node import procfs
 from deploy.runners.base import RunnerError
 from deploy.runners.detached import TAG
 from deploy.runners.spark.settings import SparkSettings
+from deploy.runners.workflow.application import WorkflowSettings
 from deploy.runners.workflow.runner import WorkflowRunner
-from deploy.runners.workflow.settings import WorkflowSettings
 from tests.deploy.node.agents import AgentProcess, agents, loopback_address, wait_until
 from tests.deploy.runners.patience import insist
 from tests.deploy.runners.spark.fake_spark import install

@@ -1,4 +1,4 @@
-"""Instances and spot requests as EC2 describes them, with filters and pages."""
+"""Instances of an emulated EC2: launching, describing, ending them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any, TypeVar
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from deploy.emulator.aws import wire
-from deploy.emulator.aws.errors import invalid
-from deploy.emulator.aws.records import STATES, Ec2Instance, SpotRequest
+from deploy.emulator.aws.account import Account
+from deploy.emulator.aws.launching import Launcher
+from deploy.emulator.aws.wire import AwsError, invalid, not_found, refuse_dry_run
+from deploy.emulator.aws.world import STATES, Ec2Instance, Ec2World, SpotRequest
+
+# Instances and spot requests as EC2 describes them, with filters and pages.
 
 _T = TypeVar("_T")
 _Look = Callable[[_T], str | Sequence[str] | None]
@@ -203,3 +207,70 @@ def request(one: SpotRequest) -> dict[str, Any]:
         "ProductDescription": "Linux/UNIX",
         "Tags": tag_set(one.tags),
     }
+
+
+# Instances: the actions that change and show what runs.
+
+_Params = dict[str, Any]
+_Answer = dict[str, Any]
+
+
+class InstanceActions:
+    """The actions by service and name: `table[service, action](region, params)`. Hold the world's lock."""
+
+    def __init__(self, world: Ec2World, account: Account) -> None:
+        self._world, self._account = world, account
+        self._launcher = Launcher(world, account)
+        self._reservations = Reservations()
+        self.table: dict[tuple[str, str], Callable[[str, _Params], _Answer]] = {
+            ("ec2", "RunInstances"): self._run_instances,
+            ("ec2", "DescribeInstances"): self._describe_instances,
+            ("ec2", "TerminateInstances"): self._terminate_instances,
+        }
+
+    def _run_instances(self, region: str, params: _Params) -> _Answer:
+        made = self._launcher.run_instances(region, params)
+        return self._reservations.of(made)[0]
+
+    def _describe_instances(self, region: str, params: _Params) -> _Answer:
+        ids = params.get("InstanceIds", [])
+        if ids and "MaxResults" in params:
+            raise AwsError(
+                "InvalidParameterCombination",
+                "The parameter instancesSet cannot be used with the parameter maxResults",
+            )
+        refuse_dry_run(params)
+        found = self._visible(region, ids) if ids else self._world.described(region)
+        chosen = instances(found, params.get("Filters", []))
+        part, token = page(chosen, params, len(chosen) or 1)
+        return {"Reservations": self._reservations.of(part), "NextToken": token}
+
+    def _terminate_instances(self, region: str, params: _Params) -> _Answer:
+        return {"TerminatingInstances": self._change(region, params, self._world.terminate)}
+
+    def _change(
+        self, region: str, params: _Params, act: Callable[[Ec2Instance], None]
+    ) -> list[dict[str, Any]]:
+        found = self._visible(region, params.get("InstanceIds", []))
+        if not found:
+            raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
+        refuse_dry_run(params)
+        answer = []
+        for one in found:
+            before = one.state
+            act(one)
+            answer.append(
+                {
+                    "InstanceId": one.instance_id,
+                    "CurrentState": state(one.state),
+                    "PreviousState": state(before),
+                }
+            )
+        return answer
+
+    def _visible(self, region: str, ids: list[str]) -> list[Ec2Instance]:
+        known = {one.instance_id: one for one in self._world.described(region)}
+        absent = [name for name in ids if name not in known]
+        if absent:
+            raise not_found(absent)
+        return [known[name] for name in ids]

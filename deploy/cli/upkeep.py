@@ -1,0 +1,187 @@
+"""What whoever runs a deployment does with its files: backups, records of its market, access tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from deploy.cli.clouds import require_served
+from deploy.cli.errors import say
+from deploy.cli.queries import print_json
+from deploy.cli.tables import ago, clock, show
+from deploy.config import DeploymentConfig
+from deploy.providers.config import Place
+from deploy.recording import Recording, RecordingError, record, write
+from deploy.security.tokens import AccessTokens, Role, TokenRecord
+from deploy.service import open_store
+from deploy.store import backup as copying
+from deploy.store import restore as restoring
+from deploy.store.database import Database
+from deploy.store.errors import StoreError
+from deploy.store.store import Store
+
+# Backups of a deployment's database.
+
+
+def backup(path: Path, to: Path) -> None:
+    """Copy it, as it is now. It is not upgraded, so this is also what goes before an upgrade."""
+    config = DeploymentConfig.load(path)
+    database = Database(config.store_url)
+    try:
+        if database.path is not None and not database.path.exists():
+            raise StoreError(f"there is no database {database.path}: nothing was served with {path} yet")
+        copying.backup(database, to)
+    finally:
+        database.close()
+    print(f"{to} holds the database {database.path}")
+    say(
+        f"not in it, so keep them too: the jobs' files in {config.state_folder / 'jobs'}, and (apart from "
+        f"this) the key {config.key_file or f'{database.path}.key'}"
+    )
+
+
+def restore(path: Path, source: Path) -> None:
+    """Put it back."""
+    config = DeploymentConfig.load(path)
+    replaced = restoring.restore(config.store_url, source, time.time(), config.key_file)
+    print(f"the database of {path} is that of {source} now")
+    if replaced is not None:
+        say(f"the one before it is {replaced}: remove it when nothing is missed")
+
+
+# `spotweave record`: what a deployment saw of its market, as traces to train on.
+
+_HOUR_S = 3_600.0
+
+
+def record_market(path: Path, out: Path, since: str | None) -> None:
+    """Write them and print a line for each.
+
+    Args:
+        path: of the deployment's file.
+        out: folder to make.
+        since: ISO 8601; without an offset UTC. None: from the beginning.
+
+    Raises:
+        ValueError: one line, if there is nothing to record, or it cannot be written.
+    """
+    config = DeploymentConfig.load(path)
+    since_s = 0.0 if since is None else _moment(since)
+    places = _places(config, path)
+    require_served(config, path)
+    with open_store(config, time.time()) as store:
+        recordings = record(store, places, since_s)
+        if not recordings:
+            raise RecordingError(
+                f"{path}: nothing was seen of its cloud offers"
+                + (" yet" if since is None else f" since {since}")
+            )
+        emulated = ", on emulated clouds" if config.emulators else ""
+        write(recordings, out, f"Spotweave deployment {store.deployment_id}: what it saw{emulated}")
+    rows = [
+        (
+            one.place.zone or one.place.region,
+            one.place.instance_type,
+            one.place.market,
+            f"{one.rows[-1].time_s / _HOUR_S:.1f}",
+            str(len(one.rows)),
+            _share(one),
+        )
+        for one in recordings
+    ]
+    show(("ZONE", "TYPE", "MARKET", "HOURS>", "ROWS>", "AVAILABLE>"), rows, "")
+
+
+def _places(config: DeploymentConfig, path: Path) -> dict[str, Place]:
+    """The offers of the clouds: what the local provider has is made from recordings as it is."""
+    recorded = [one for one in config.rented().values() if one.recorded]
+    if not recorded:
+        raise RecordingError(f"{path} rents from no cloud: only what is seen there is recorded")
+    return {offer_id: place for one in recorded for offer_id, place in one.places().items()}
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise RecordingError(
+            f"--since {text!r} is not a time: expected ISO 8601, 2026-01-31 or 2026-01-31T12:00:00Z"
+        ) from error
+    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).timestamp()
+
+
+def _share(one: Recording) -> str:
+    """Of the time, that it was available."""
+    span_s = one.rows[-1].time_s - one.rows[0].time_s
+    if one.rows[0].available is None or not span_s:
+        return "-"
+    up_s = sum(
+        after.time_s - row.time_s for row, after in zip(one.rows, one.rows[1:], strict=False) if row.available
+    )
+    return f"{up_s / span_s:.1%}"
+
+
+# Access tokens, made by whoever can read the deployment's state folder.
+
+_DAY_S = 86_400.0
+
+
+@contextmanager
+def _store(path: Path) -> Iterator[Store]:
+    with open_store(DeploymentConfig.load(path), time.time()) as store:
+        yield store
+
+
+def create_token(path: Path, role: str, name: str, days: float | None) -> None:
+    """Make one; the token alone goes to stdout."""
+    if role not in tuple(Role):
+        raise ValueError(f"a token for the role {role!r}: expected {', '.join(Role)}")
+    now_s = time.time()
+    with _store(path) as store, store.transaction():
+        made = AccessTokens(store).create(name, Role(role), now_s, None if days is None else days * _DAY_S)
+        data = {"token_id": made.record.token_id, "name": name, "role": role}
+        store.events.add("token.created", now_s, data)
+    print(made.text)
+    until = made.record.expires_s
+    expires = "does not expire" if until is None else f"expires {clock(until)}"
+    say(f"token {made.record.token_id} ({name}, {role}) {expires}; it is not shown again")
+
+
+def list_tokens(path: Path, *, as_json: bool) -> None:
+    """All that were ever made."""
+    with _store(path) as store:
+        found = AccessTokens(store).list()
+    now_s = time.time()
+    if as_json:
+        names = ("token_id", "name", "role", "created_s", "expires_s", "revoked_s", "last_used_s")
+        print_json([{name: getattr(one, name) for name in names} for one in found])
+        return
+    rows = [
+        (one.token_id, one.name, one.role, ago(one.created_s), ago(one.last_used_s), _validity(one, now_s))
+        for one in found
+    ]
+    show(
+        ("TOKEN", "NAME*", "ROLE", "MADE", "USED", "VALID"),
+        rows,
+        "no access token yet: spotweave token create",
+    )
+
+
+def _validity(one: TokenRecord, now_s: float) -> str:
+    if one.revoked_s is not None:
+        return f"revoked {ago(one.revoked_s)}"
+    if one.expires_s is None:
+        return "yes"
+    return f"until {clock(one.expires_s)}" if one.valid(now_s) else f"expired {ago(one.expires_s)}"
+
+
+def revoke_token(path: Path, token_id: str) -> None:
+    """Make one invalid."""
+    now_s = time.time()
+    with _store(path) as store, store.transaction():
+        AccessTokens(store).revoke(token_id, now_s)
+        store.events.add("token.revoked", now_s, {"token_id": token_id})
+    print(f"token {token_id} is revoked")
